@@ -1,0 +1,64 @@
+"""The Ray edge: shard and coordinator actors, and the session that runs a learner on them.
+
+Invariant: what comes out is what :class:`raydt.session.InProcessSession` gives, bit for bit; Ray decides where
+work is done. Nothing here imports Ray before :func:`open_session` or :func:`actors.cluster.connect` has set the
+environment that Ray reads when it is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from raydt.features import Features
+from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+
+if TYPE_CHECKING:
+    from actors.session import RaySession
+
+__all__ = ["open_session"]
+
+
+def open_session(
+    learner: Learner,
+    options: LearnerOptions,
+    features: Features,
+    *,
+    shards: int,
+    plan: WorkPlan | None = None,
+    address: str | None = None,
+    resources: Mapping[str, Mapping[str, Any]] | None = None,
+) -> RaySession:
+    """Connect to Ray, start the actors and return their session; its ``close`` ends all that was started.
+
+    Parameters
+    ----------
+    learner, options, features
+        What to run.
+    shards : int
+        Number of shard actors, at least 1.
+    plan : WorkPlan, optional
+    address : str, optional
+        See :func:`actors.cluster.connect`.
+    resources : mapping, optional
+        ``{"coordinator": {"num_cpus": 1}, "shard": {"num_cpus": 1}}``; also ``memory`` (bytes) and ``resources``.
+
+    Raises
+    ------
+    ConfigError
+        There is no cluster at the address, or it has too few resources.
+    RaydtError
+        The actors could not be started, or loaded other sources than this process.
+    """
+    from actors.cluster import bundles, connect
+
+    cluster = connect(address, bundles(shards, resources))
+    try:
+        from actors.session import RaySession
+
+        return RaySession(
+            cluster, learner, options, features, shards=shards, plan=plan, resources=resources, owns_cluster=True
+        )
+    except BaseException:
+        cluster.close()
+        raise

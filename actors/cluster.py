@@ -1,0 +1,193 @@
+"""Connecting to Ray: a private one for this process, or a cluster that runs already.
+
+Invariant: :func:`connect` never attaches to a cluster nobody named. A private Ray has logical processors for all
+actors, however few the machine has; on a cluster the actors' resources are reserved before any actor starts, and
+a cluster that lacks them is an error with both figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors
+from raydt.errors import ConfigError, RaydtError
+
+Bundle = dict[str, float]
+
+#: Object store of a private Ray. Messages are small; exported states pass through it one shard at a time.
+STORE_BYTES = 512 * 2**20
+
+#: Seconds to wait for a cluster's resources: enough for an autoscaler to add a node.
+RESERVE_SECONDS = 120.0
+
+
+def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = None) -> list[Bundle]:
+    """What the coordinator and each shard request, in this order, in the terms of a Ray placement group.
+
+    Parameters
+    ----------
+    shards : int
+    resources : mapping, optional
+        For ``coordinator`` and ``shard``: ``num_cpus`` (1), ``memory`` in bytes, ``resources`` by name.
+    """
+    if shards < 1:
+        raise ConfigError(f"cluster.shards is {shards}, at least 1 is needed")
+    return [_bundle((resources or {}).get(role, {}), role) for role in ["coordinator"] + ["shard"] * shards]
+
+
+def _bundle(request: Mapping[str, Any], role: str) -> Bundle:
+    unknown = request.keys() - {"num_cpus", "memory", "resources"}
+    if unknown:
+        raise ConfigError(f"cluster.resources.{role}: unknown {', '.join(sorted(unknown))}")
+    memory = {"memory": float(request["memory"])} if request.get("memory") else {}
+    return {"CPU": float(request.get("num_cpus", 1)), **memory, **(request.get("resources") or {})}
+
+
+class Cluster:
+    """A connection to Ray.
+
+    Attributes
+    ----------
+    started : bool
+        Ray was started for this process, and is ended by :meth:`close`.
+    group : PlacementGroup or None
+        Reserved resources, a bundle for the coordinator and one for each shard; None on a private Ray.
+    """
+
+    def __init__(self, *, started: bool, connected: bool = True) -> None:
+        self.started, self._connected = started, connected
+
+    def actor_environment(self) -> dict[str, Any]:
+        """Options of an actor that give it the variables it needs; a private Ray has handed them down already."""
+        return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
+
+    def reserve(self, requested: Sequence[Bundle], timeout: float = RESERVE_SECONDS) -> Any:
+        """Reserve resources on a cluster, spread over its nodes as far as possible.
+
+        Raises
+        ------
+        ConfigError
+            The cluster could not provide them in time.
+        """
+        import ray
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        group = placement_group([dict(bundle) for bundle in requested], strategy="SPREAD")
+        if group.wait(timeout):
+            return group
+        remove_placement_group(group)
+        needs: Bundle = {}
+        for bundle in requested:
+            for name, amount in bundle.items():
+                needs[name] = needs.get(name, 0) + amount
+        has: Bundle = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        free: Bundle = ray.available_resources()  # type: ignore[no-untyped-call]
+        lacking = [name for name in needs if has.get(name, 0) < needs[name]] or [
+            name for name in needs if free.get(name, 0) < needs[name]
+        ]
+        figures = "; ".join(
+            f"the job needs {needs[name]:g} {_plural(name)}, the cluster has {has.get(name, 0):g}"
+            f" ({free.get(name, 0):g} free)"
+            for name in lacking or needs
+        )
+        raise ConfigError(
+            f"{figures}. Waited {timeout:g} seconds; lower cluster.shards or cluster.resources, or add nodes"
+        )
+
+    def close(self) -> None:
+        """End what :func:`connect` began."""
+        import ray
+
+        if self._connected:
+            self._connected = False
+            ray.shutdown()
+
+
+def _plural(name: str) -> str:
+    return "CPUs" if name == "CPU" else name
+
+
+def connect(address: str | None = None, requested: Sequence[Bundle] = ()) -> Cluster:
+    """Connect to Ray.
+
+    Where this process is connected already (a test, a notebook), that connection is used and left open.
+
+    Parameters
+    ----------
+    address : str, optional
+        ``local`` for a private Ray, ``auto`` for the cluster of this machine, or ``host:port``. Without one,
+        ``RAY_ADDRESS`` (which ``ray job submit`` sets for its jobs), else ``local``.
+    requested : sequence of Bundle, optional
+        What the actors will ask for: the least a private Ray offers.
+
+    Raises
+    ------
+    ConfigError
+        No cluster answers at the address, or the address cannot be used by a job.
+    RaydtError
+        A private Ray could not be started.
+    """
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return Cluster(started=False, connected=False)
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if "://" in address:
+        raise ConfigError(
+            f"{address} is not the address of a cluster's head. Use host:port (6379 unless chosen otherwise), or "
+            "submit the job there: ray job submit --address URL -- python -m pipelines.cli ..."
+        )
+    return _start(requested) if address == "local" else _join(address)
+
+
+def _start(requested: Sequence[Bundle]) -> Cluster:
+    before_local_ray()
+    import ray
+
+    cpus = max(len(os.sched_getaffinity(0)), -(-sum(bundle.get("CPU", 0) for bundle in requested) // 1))
+    others: Bundle = {}
+    for bundle in requested:
+        for name in bundle.keys() - {"CPU", "memory"}:
+            others[name] = others.get(name, 0) + bundle[name]
+    try:
+        with _own_sigterm(), importing_from_driver(), inherited(of_actors()):
+            ray.init(
+                "local",
+                num_cpus=int(cpus),
+                resources=others or None,
+                include_dashboard=False,
+                object_store_memory=STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+    except (RuntimeError, ConnectionError, OSError, TimeoutError, ValueError) as error:
+        raise RaydtError(f"a private Ray could not be started: {error}") from error
+    return Cluster(started=True)
+
+
+def _join(address: str) -> Cluster:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    try:
+        with _own_sigterm(), importing_from_driver():
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (RuntimeError, ConnectionError, OSError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
+        raise ConfigError(f"no Ray cluster at {address}: {str(error).strip().partition(chr(10))[0]}") from error
+    return Cluster(started=False)
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep this process's SIGTERM handler, which ``ray.init`` replaces."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,105 @@
+"""The coordinator actor: runs a learner's generators against the shard actors.
+
+Invariant: a batch is applied only at the position the model is at. What the driver has sent ahead of a batch that
+was not taken in full, or that failed, comes back untouched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from actors.boundary import own
+from actors.identity import Identity, identity
+from actors.progress import Pulse
+from actors.rounds import RayDriver
+from actors.watch import Peer, Watch
+from raydt.features import Features
+from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
+from raydt.session import Arrays
+from raydt.updates import BatchResult, UpdateBatch
+
+_NOWHERE = -1
+
+
+class Coordinator:
+    """A learner's coordinator in a process of its own.
+
+    A plain class that Ray wraps; operators find it as ``ray::Coordinator`` in ``ps``.
+    """
+
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._coordinator: LearnerCoordinator
+        self._driver: RayDriver
+        self._position: int | None = None  # sequence number of the next update; None = whatever comes first
+
+    def identity(self) -> Identity:
+        """Which sources this process has loaded."""
+        return identity()
+
+    def open(
+        self,
+        epoch: int,
+        learner: Learner,
+        options: LearnerOptions,
+        features: Features,
+        plan: WorkPlan,
+        shards: Sequence[Peer],
+        patience: float,
+    ) -> None:
+        """Build the coordinator of ``shards``, which have begun ``epoch``."""
+        self._coordinator = learner.coordinator(options, features, len(shards), replace(plan, shared_store=False))
+        self._driver = RayDriver(shards, epoch, Watch(patience))
+
+    def apply(self, batch: UpdateBatch, skip_refused: bool) -> BatchResult | None:
+        """Apply one batch; None, and no effect, if it does not begin at the model's position."""
+        self._pulse.beat()
+        if self._position is not None and batch.start != self._position:
+            return None
+        self._position = _NOWHERE  # until the batch has ended well
+        began = time.perf_counter()
+        result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
+        result.seconds = time.perf_counter() - began
+        result.statistics = self.statistics()
+        self._position = batch.start + result.applied
+        return result
+
+    def finish(self) -> None:
+        """Complete what waits for more updates."""
+        self._pulse.beat()
+        self._driver.run(self._coordinator.finish())
+        self._driver.acknowledge()
+
+    def digest(self) -> str:
+        """Digest of the model."""
+        self._pulse.beat()
+        return self._coordinator.digest()
+
+    def statistics(self) -> dict[str, int]:
+        """Statistics of the coordinator and of the traffic."""
+        traffic = self._driver.traffic
+        return {**self._coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
+
+    def model(self) -> Arrays:
+        """The predict-only model."""
+        self._pulse.beat()
+        return self._coordinator.model()
+
+    def state(self) -> Arrays:
+        """Everything but the features, once every shard has acknowledged what it was told."""
+        self._pulse.beat()
+        self._driver.acknowledge()
+        return self._coordinator.state()
+
+    def restore(self, state: Arrays) -> None:
+        """Replace everything by a saved state; the next batch may begin anywhere."""
+        self._pulse.beat()
+        self._driver.acknowledge()
+        self._coordinator.restore(own(state))
+        self._position = None
+
+    def progress(self) -> float:
+        """Processor seconds of the working thread; called beside the work."""
+        return self._pulse.seconds()

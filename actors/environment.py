@@ -1,0 +1,76 @@
+"""What the processes of a job inherit: where compiled kernels are cached, how many threads they use, their token.
+
+Environment variables decide speed and access, never results. A variable the user has set is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import raydt
+
+
+def set_numba_cache_dir() -> Path:
+    """Have Numba cache compiled kernels in the user's cache folder; to be called before kernels are imported.
+
+    The folder is ``NUMBA_CACHE_DIR`` if set, else ``raydt/numba`` in ``XDG_CACHE_HOME`` or ``~/.cache``. Beside
+    the sources, Numba's own choice, it may be read-only, and every process would compile for itself.
+    """
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raydt" / "numba"
+    return Path(os.environ.setdefault("NUMBA_CACHE_DIR", str(default)))
+
+
+def of_actors() -> dict[str, str]:
+    """Variables every actor is started with: one thread per actor, and the driver's kernel cache."""
+    names = ("NUMBA_CACHE_DIR",)
+    return {"NUMBA_NUM_THREADS": "1", **{name: os.environ[name] for name in names if name in os.environ}}
+
+
+def before_local_ray() -> None:
+    """What a private Ray reads when it is imported and started: no usage statistics, token authentication.
+
+    The token lives in the environment of this process and its children only. Ray would otherwise write one to
+    ``~/.ray/auth_token``, which changes how clusters started later by ``ray start`` behave.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    has_token = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if os.environ["RAY_AUTH_MODE"] == "token" and not has_token and not (Path.home() / ".ray" / "auth_token").exists():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+@contextlib.contextmanager
+def inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Processes started inside the block get these variables; this process has its own again after it."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def importing_from_driver() -> Iterator[None]:
+    """Ray workers of a driver connected inside the block import the driver's ``raydt``.
+
+    Ray puts the directory the driver is in first on its workers' import path. There may be another copy of the
+    sources in it, such as a clone, while the driver runs an installed one.
+    """
+    root = Path(raydt.__file__).resolve().parents[1]
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+    before = Path.cwd()
+    os.chdir("/" if root in installed else root)
+    try:
+        yield
+    finally:
+        os.chdir(before)

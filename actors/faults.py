@@ -1,0 +1,43 @@
+"""Ray's errors, told apart and said in one sentence: which actor, what happened, what to do.
+
+An error that our own code raised inside an actor arrives as itself, with its message and exit code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import exceptions
+
+from raydt.errors import ProcessLostError, RaydtError
+
+_AGAIN = "Nothing was kept of the updates since the last saved state; start the run again"
+
+
+def translate(error: exceptions.RayError, name: str) -> RaydtError:
+    """The error to raise for a call to actor ``name`` that ended in ``error``."""
+    if isinstance(error, exceptions.RayTaskError):
+        cause: Any = error.cause
+        if isinstance(cause, RaydtError):
+            return cause
+        return RaydtError(
+            f"{name} failed with {type(cause).__name__}: {cause}. This is a defect of raydt; please report it"
+        )
+    # Before ActorDiedError, and no kind of it: the memory monitor ended the process.
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return ProcessLostError(
+            f"{name} was ended because its node ran out of memory. Use more shards or larger nodes, or lower "
+            f"cluster.row_cache_bytes. {_AGAIN}"
+        )
+    if isinstance(error, exceptions.ActorDiedError):
+        return ProcessLostError(f"{name} died. {_AGAIN}; Ray's log of that process says why")
+    if isinstance(error, exceptions.ActorUnavailableError):
+        return ProcessLostError(f"{name} cannot be reached: its node or the network failed. {_AGAIN}")
+    if isinstance(error, exceptions.RuntimeEnvSetupError):
+        return ProcessLostError(f"{name} could not be started: {_line(error)}")
+    return ProcessLostError(f"{name} did not answer: {type(error).__name__}: {_line(error)}. {_AGAIN}")
+
+
+def _line(error: Exception) -> str:
+    """The first line of Ray's message, which may go on for pages."""
+    return str(error).strip().partition("\n")[0].rstrip(".")

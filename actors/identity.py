@@ -1,0 +1,53 @@
+"""Which sources a process has loaded, so that the processes of one job can be shown to run the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import actors
+import raydt
+from raydt.errors import RaydtError
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Sources of one process: version, SHA-256 over the Python files, their folder; and which process it is."""
+
+    version: str
+    sources: str
+    path: str
+    pid: int
+    host: str
+
+
+@cache
+def identity() -> Identity:
+    """The identity of this process: every ``.py`` file of ``raydt`` and ``actors``, by relative path and content."""
+    sha = hashlib.sha256()
+    folders = [Path(package.__path__[0]).resolve() for package in (raydt, actors)]
+    for folder in folders:
+        for file in sorted(folder.rglob("*.py")):
+            content = file.read_bytes()
+            sha.update(f"{file.relative_to(folder.parent).as_posix()}\0{len(content)}\0".encode() + content)
+    return Identity(raydt.__version__, sha.hexdigest(), str(folders[0].parent), os.getpid(), platform.node())
+
+
+def require_same(mine: Identity, theirs: Identity, name: str) -> None:
+    """Refuse to work with a process that has loaded other sources.
+
+    Raises
+    ------
+    RaydtError
+        Naming both folders and versions.
+    """
+    if (mine.version, mine.sources) != (theirs.version, theirs.sources):
+        raise RaydtError(
+            f"{name} on {theirs.host} has loaded raydt {theirs.version} from {theirs.path} (sources "
+            f"{theirs.sources[:12]}), this process has loaded raydt {mine.version} from {mine.path} (sources "
+            f"{mine.sources[:12]}). Install one version on every node, or submit the job with its working directory"
+        )

@@ -1,0 +1,92 @@
+"""The Ray driver of the exchange: one round is one call to every shard and one reply from each.
+
+Invariant: one message is outstanding at each shard. A ``Tell`` is not waited for when it is sent, but before the
+next message is. Messages are numbered within an epoch; nothing is ever sent twice, and Ray retries nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import ray
+
+from actors.boundary import own
+from actors.watch import Peer, Watch
+from raydt.exchange import Ask, Exchange, Payload, Tell, Traffic
+
+T = TypeVar("T")
+
+#: From this size on, what several shards receive alike is put into the object store once.
+PUT_BYTES = 1_000_000
+
+
+class RayDriver:
+    """Runs a coordinator's generators against shard actors.
+
+    Parameters
+    ----------
+    shards : sequence of Peer
+        In shard order.
+    epoch : int
+        The incarnation the shards have begun.
+    watch : Watch
+    """
+
+    def __init__(self, shards: Sequence[Peer], epoch: int, watch: Watch) -> None:
+        self.shards = list(shards)
+        self.traffic = Traffic()
+        self._epoch, self._seq = epoch, 0
+        self._watch = watch
+        self._told: list[Any] = []
+
+    def run(self, exchange: Exchange[T]) -> T:
+        """Drive ``exchange`` to its end and return its result.
+
+        Raises
+        ------
+        RaydtError
+            What the exchange or a shard raised; :class:`~raydt.errors.ProcessLostError` if a shard is lost. The
+            model is then at no defined position.
+        """
+        try:
+            request = next(exchange)
+            while True:
+                self.acknowledge()
+                calls = self._send(request)
+                self.traffic.rounds += 1
+                replies: list[Any] = []
+                if isinstance(request, Tell):
+                    self._told = calls
+                else:
+                    replies = [own(reply) for reply in self._watch.collect(calls, self.shards)]
+                    self.traffic.count(replies)
+                del calls  # a reference kept over the next round keeps its payload in the object store
+                request = exchange.send(replies)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def acknowledge(self) -> None:
+        """Wait until every shard has done what it was told last."""
+        told, self._told = self._told, []
+        if told:
+            self._watch.collect(told, self.shards)
+
+    def _send(self, request: Ask) -> list[Any]:
+        self._seq += 1
+        shared: Any = request.payload
+        if len(self.shards) > 1 and _size(shared) >= PUT_BYTES:
+            shared = ray.put(dict(request.payload))
+        calls = []
+        for index, shard in enumerate(self.shards):
+            each: Payload = request.each[index] if request.each is not None else {}
+            self.traffic.count(request.payload, each)
+            calls.append(shard.handle.receive.remote(self._epoch, self._seq, request.method, shared, each))
+        return calls
+
+
+def _size(payload: Mapping[str, Any]) -> int:
+    traffic = Traffic()
+    traffic.count(payload)
+    return traffic.bytes

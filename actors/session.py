@@ -1,0 +1,254 @@
+"""A learner at work on Ray: the driver process creates the actors, owns them, and feeds the coordinator.
+
+Invariant: results come in the order of the batches, and no batch after one that was not taken in full has any
+effect, although a few are under way at any time. Actors are never restarted by Ray: a fault ends the session with
+one error, and whoever owns it starts another, with the next epoch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import ray
+from ray.util.placement_group import remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from actors.boundary import own
+from actors.cluster import RESERVE_SECONDS, Bundle, Cluster, bundles
+from actors.coordinator import Coordinator
+from actors.identity import identity, require_same
+from actors.shard import FeatureShard
+from actors.watch import CONTROL, Peer, Watch
+from raydt.errors import ExchangeError
+from raydt.features import Features
+from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.session import Arrays
+from raydt.updates import BatchResult, UpdateBatch
+
+T = TypeVar("T")
+
+#: Batches under way at the coordinator: one at work, one waiting, one being sent.
+AHEAD = 3
+
+#: Seconds without progress after which an actor is lost, and seconds an actor may take to start.
+PATIENCE, START_SECONDS = 60.0, 300.0
+
+
+class RaySession:
+    """Coordinator and shards as Ray actors; implements :class:`raydt.session.Session`.
+
+    Kernels are compiled in this process first, so that the actors load them from the cache.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        From :func:`actors.cluster.connect`.
+    learner, options, features
+        What to run.
+    shards : int
+    plan : WorkPlan, optional
+    resources : mapping, optional
+        See :func:`actors.cluster.bundles`.
+    epoch : int
+        Number of this incarnation, from 1.
+    patience : float
+        Seconds without progress after which an actor is given up.
+    reserve_seconds : float
+        How long to wait for the resources of a cluster.
+    owns_cluster : bool
+        :meth:`close` also closes ``cluster``.
+
+    Raises
+    ------
+    ConfigError
+        The cluster has too few resources.
+    RaydtError
+        The actors could not be started, or loaded other sources than this process.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        learner: Learner,
+        options: LearnerOptions,
+        features: Features,
+        *,
+        shards: int,
+        plan: WorkPlan | None = None,
+        resources: Mapping[str, Mapping[str, Any]] | None = None,
+        epoch: int = 1,
+        patience: float = PATIENCE,
+        reserve_seconds: float = RESERVE_SECONDS,
+        owns_cluster: bool = False,
+    ) -> None:
+        self._cluster = cluster if owns_cluster else None
+        self._features, self._watch = features, Watch(patience)
+        self._group: Any = None
+        self._peers: list[Peer] = []
+        self._under_way: deque[tuple[UpdateBatch, Any]] = deque()
+        requested = bundles(shards, resources)
+        learner.warmup()
+        try:
+            if not cluster.started:
+                self._group = cluster.reserve(requested, reserve_seconds)
+            self._start(cluster, requested)
+            self._open(learner, options, plan or WorkPlan(), epoch)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, cluster: Cluster, requested: list[Bundle]) -> None:
+        """Create the actors and make sure that they have loaded what this process has."""
+        for index, bundle in enumerate(requested):
+            options: dict[str, Any] = {
+                "num_cpus": bundle["CPU"],
+                "memory": bundle.get("memory"),
+                "resources": {name: bundle[name] for name in bundle.keys() - {"CPU", "memory"}},
+                "max_restarts": 0,
+                "max_task_retries": 0,
+                "concurrency_groups": {CONTROL: 1},
+                **cluster.actor_environment(),
+            }
+            if self._group is not None:
+                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                    self._group, placement_group_bundle_index=index
+                )
+            actor: type = Coordinator if index == 0 else FeatureShard
+            name = "the coordinator" if index == 0 else f"shard {index - 1}"
+            self._peers.append(Peer(name, ray.remote(**options)(actor).remote()))
+        asked = [peer.handle.identity.remote() for peer in self._peers]
+        for index, theirs in enumerate(Watch(START_SECONDS).collect(asked, self._peers)):
+            peer = self._peers[index]
+            require_same(identity(), theirs, peer.name)
+            self._peers[index] = replace(peer, name=f"{peer.name} (pid {theirs.pid} on {theirs.host})")
+
+    def _open(self, learner: Learner, options: LearnerOptions, plan: WorkPlan, epoch: int) -> None:
+        """Build the two halves of the learner in the actors."""
+        coordinator, *shards = self._peers
+        opened = [
+            shard.handle.open.remote(epoch, index, learner, options, self._features, groups)
+            for index, (shard, groups) in enumerate(zip(shards, self._features.assign(len(shards)), strict=True))
+        ]
+        self._watch.collect(opened, shards)
+        patience = self._watch.patience
+        self._call(coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience))
+
+    def process(
+        self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False
+    ) -> Iterator[tuple[UpdateBatch, BatchResult]]:
+        """Apply batches in order; a few are sent ahead of the one whose result is awaited.
+
+        Ends after a batch that was not taken in full. To stop earlier, end ``batches`` and take the remaining
+        results: until then other methods refuse, since batches are under way. An error that reading ``batches``
+        raises is raised again once the results of those before it have been taken.
+        """
+        self._require_idle()
+        source: Iterator[UpdateBatch] | None = iter(batches)
+        failure: Exception | None = None
+        apply = self._peers[0].handle.apply
+        while True:
+            while source is not None and len(self._under_way) < AHEAD:
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    source = None
+                except Exception as error:
+                    source, failure = None, error
+                else:
+                    # The stream's state is for whoever takes the result; the coordinator has no use for it.
+                    self._under_way.append((batch, apply.remote(replace(batch, state=None), skip_refused)))
+            if not self._under_way:
+                break
+            result: BatchResult | None = self._call(self._under_way[0][1])
+            batch, _ = self._under_way.popleft()
+            if result is None:
+                raise ExchangeError(f"the batch of update {batch.start} does not begin where the model is")
+            if result.applied < len(batch):
+                self._abandon()
+                source = None
+            yield batch, own(result)
+        if failure is not None:
+            raise failure
+
+    def finish(self) -> None:
+        """Complete what waits for more updates."""
+        self._ask("finish")
+
+    def digest(self) -> str:
+        """Digest of the model."""
+        digest: str = self._ask("digest")
+        return digest
+
+    def statistics(self) -> dict[str, int]:
+        """Statistics of the coordinator and of the traffic."""
+        statistics: dict[str, int] = self._ask("statistics")
+        return statistics
+
+    def model(self) -> Arrays:
+        """The predict-only model."""
+        model: Arrays = self._ask("model")
+        return model
+
+    def state(self) -> tuple[Arrays, dict[int, Arrays]]:
+        """State of the coordinator, and of every feature group by number."""
+        state: Arrays = self._ask("state")
+        groups: dict[int, Arrays] = {}
+        for shard in self._peers[1:]:
+            # One after the other: each is a large object in this process's object store.
+            groups.update(own(self._watch.collect([shard.handle.state.remote()], [shard])[0]))
+        return state, groups
+
+    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+        """Replace everything by a saved state, whatever is under way."""
+        self._abandon()
+        self._ask("restore", state)
+        shards = self._peers[1:]
+        restored = [
+            shard.handle.restore.remote({int(group): groups[int(group)] for group in owned})
+            for shard, owned in zip(shards, self._features.assign(len(shards)), strict=True)
+        ]
+        self._watch.collect(restored, shards)
+
+    def work(self) -> list[dict[str, Any]]:
+        """Work counters of each shard."""
+        self._require_idle()
+        shards = self._peers[1:]
+        return self._watch.collect([shard.handle.work.remote() for shard in shards], shards)
+
+    def close(self) -> None:
+        """End the actors, give back what was reserved, and end Ray if this session owns it."""
+        with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
+            for peer in self._peers:
+                ray.kill(peer.handle)
+            if self._group is not None:
+                remove_placement_group(self._group)
+        self._peers, self._group = [], None
+        self._under_way.clear()
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        self._require_idle()
+        return own(self._call(getattr(self._peers[0].handle, method).remote(*arguments)))
+
+    def _call(self, reply: Any) -> Any:
+        return self._watch.collect([reply], self._peers[:1])[0]
+
+    def _abandon(self) -> None:
+        """Wait for what is under way and drop its results."""
+        while self._under_way:
+            self._call(self._under_way[0][1])
+            self._under_way.popleft()
+
+    def _require_idle(self) -> None:
+        if not self._peers:
+            raise ExchangeError("the session is closed")
+        if self._under_way:
+            raise ExchangeError(
+                f"{len(self._under_way)} batches are under way: take all results of process() first, or close"
+            )

@@ -1,0 +1,68 @@
+"""The shard actor: a :class:`raydt.exchange.FeatureShard` in a process of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from actors.boundary import own
+from actors.identity import Identity, identity
+from actors.progress import Pulse
+from raydt import exchange
+from raydt.exchange import Payload
+from raydt.features import Features
+from raydt.learners.base import Learner, LearnerOptions
+
+
+class FeatureShard:
+    """One shard: owns feature groups and answers requests about them.
+
+    A plain class that Ray wraps; operators find it as ``ray::FeatureShard`` in ``ps``. It is built in two steps,
+    so that a process with other sources is found out before it is handed objects it may not understand.
+    """
+
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._shard: exchange.FeatureShard
+
+    def identity(self) -> Identity:
+        """Which sources this process has loaded."""
+        return identity()
+
+    def open(
+        self,
+        epoch: int,
+        index: int,
+        learner: Learner,
+        options: LearnerOptions,
+        features: Features,
+        groups: npt.NDArray[np.int64],
+    ) -> None:
+        """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1)."""
+        self._shard = exchange.FeatureShard(learner.shard(options, features, own(groups)), index)
+        self._shard.begin_epoch(epoch)
+
+    def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> Any:
+        """Deliver message ``seq``; its payload is what all shards got and what this one got."""
+        self._pulse.beat()
+        return self._shard.receive(epoch, seq, method, own({**shared, **each}))
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        """Arrays of each owned feature group."""
+        self._pulse.beat()
+        return self._shard.worker.state()
+
+    def restore(self, groups: dict[int, dict[str, Any]]) -> None:
+        """Replace everything by the arrays of the owned groups."""
+        self._pulse.beat()
+        self._shard.worker.restore(own(groups))
+
+    def work(self) -> dict[str, Any]:
+        """What this shard owns and has done."""
+        return self._shard.work()
+
+    def progress(self) -> float:
+        """Processor seconds of the working thread; called beside the work."""
+        return self._pulse.seconds()

@@ -1,0 +1,111 @@
+"""Waiting for actors: for as long as they work, and no longer.
+
+Invariant: a wait ends. It ends with the replies, with the error of the first actor that failed, or, once an actor
+has shown no progress for ``patience`` seconds, with an error that names it. The length of a call decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+
+from actors.faults import translate
+from raydt.errors import ProcessLostError
+
+#: The concurrency group whose thread answers while the actor works.
+CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another process of the job: its handle, and how to name it."""
+
+    name: str
+    handle: Any
+
+    def progress(self) -> Any:
+        """Reference to the processor time of its working thread."""
+        return self.handle.progress.options(concurrency_group=CONTROL).remote()
+
+
+@dataclass(slots=True)
+class _Sign:
+    """The last sign of life of one peer."""
+
+    question: Any
+    when: float
+    seconds: float = -1.0
+
+
+class Watch:
+    """Collects replies, judging by progress.
+
+    Parameters
+    ----------
+    patience : float
+        Seconds without progress after which an actor is lost.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self._interval = min(1.0, patience / 4)
+
+    def collect(self, replies: Sequence[Any], peers: Sequence[Peer]) -> list[Any]:
+        """The values of one reply of each peer, in order.
+
+        Raises
+        ------
+        RaydtError
+            What a peer raised; :class:`~raydt.errors.ProcessLostError` if one is gone or shows no progress.
+        """
+        signs: dict[str, _Sign] = {}
+        while True:
+            try:
+                values: list[Any] = ray.get(list(replies), timeout=self._interval)
+                return values
+            except GetTimeoutError:
+                waiting = ray.wait(list(replies), num_returns=len(replies), timeout=0)[1]
+                for reply, peer in zip(replies, peers, strict=True):
+                    if reply in waiting:
+                        self._look(peer, signs)
+            except RayError as error:
+                name, first = self._failed(replies, peers, error)
+                raise translate(first, name) from first
+
+    def _look(self, peer: Peer, signs: dict[str, _Sign]) -> None:
+        """Take note of the peer's progress and ask for it again."""
+        now = time.monotonic()
+        sign = signs.get(peer.name)
+        if sign is None:
+            signs[peer.name] = _Sign(peer.progress(), now)
+            return
+        if ray.wait([sign.question], timeout=0)[0]:
+            try:
+                seconds = ray.get(sign.question)
+            except RayError:
+                return  # the reply itself will say so
+            if seconds != sign.seconds:
+                sign.seconds, sign.when = seconds, now
+            sign.question = peer.progress()
+        if now - sign.when > self.patience:
+            raise ProcessLostError(
+                f"{peer.name} has shown no progress for {self.patience:g} seconds: it is stopped, stuck or cut off. "
+                "Start the run again"
+            )
+
+    @staticmethod
+    def _failed(replies: Sequence[Any], peers: Sequence[Peer], error: RayError) -> tuple[str, RayError]:
+        """Name and error of the first peer, in order, whose reply is there and is an error."""
+        there = ray.wait(list(replies), num_returns=len(replies), timeout=0)[0]
+        for reply, peer in zip(replies, peers, strict=True):
+            if reply in there:
+                try:
+                    ray.get(reply)
+                except RayError as own:
+                    return peer.name, own
+        return peers[0].name, error

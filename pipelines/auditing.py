@@ -1,0 +1,60 @@
+"""The audit of a run: its last state against the raw examples, read again from the source.
+
+Invariant: nothing the run has computed is trusted. Examples, labels and lifetimes come from the source through the
+stream model; only the state under test comes from the run folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.config import load_config
+from pipelines.job import features_of
+from pipelines.report import write_report
+from pipelines.run_folder import RunFolder
+from pipelines.saving import load_state, open_stream
+from pipelines.summary import read_summary, write_summary
+from raydt.audit import AuditReport
+from raydt.errors import InputError
+from raydt.learners import learners
+from raydt.streams.history import history_of
+
+
+def audit_run(run: str | Path) -> AuditReport:
+    """Audit the last state of a run, and record the verdicts in its summary and report.
+
+    Parameters
+    ----------
+    run : path or URI
+        A run folder.
+
+    Returns
+    -------
+    AuditReport
+
+    Raises
+    ------
+    InputError
+        The folder holds no finished run or no state, or the source is no longer what the run has read.
+    """
+    folder = RunFolder.existing(run)
+    summary = read_summary(folder)
+    config = load_config_of(folder)
+    meta, components = load_state(config, folder)
+    source, stream = open_stream(config)
+    if source.fingerprint() != meta["source_fingerprint"]:
+        raise InputError(
+            "the source is not the one this run has read: its fingerprint differs",
+            file=folder.location,
+            remedy="Restore the data, or audit where they are unchanged",
+        )
+    history = history_of(stream, stop=int(meta["offset"]))
+    learner = learners()[config.learner.kind]
+    report = learner.audit(config.learner, features_of(source, config), components["coordinator"], history)
+    summary["audit"] = report.as_dict()
+    write_summary(folder, summary)
+    if config.output.report:
+        publish_report(folder)
+    return report

@@ -1,0 +1,213 @@
+"""The whole configuration of a job, and how it is read.
+
+Order: defaults, then the file, then ``--set``. ``source``, ``stream`` and ``learner`` are the *model config*: they
+decide the model and are hashed. ``cluster``, ``checkpoint`` and ``output`` are operation: they never change the
+model. The options of sources, streams and learners are defined beside them and found by ``kind`` or ``model``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr, ValidationError, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from pipelines.problems import describe
+from pipelines.yaml12 import dump_yaml, load_yaml
+from raydt.errors import ConfigError
+from raydt.learners import learners
+from raydt.learners.base import LearnerOptions
+from raydt.sources.options import SourceOptions
+from raydt.streams.options import Incremental, StreamOptions
+
+#: Keys that hold file paths; relative ones are relative to the config file.
+PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ActorResources(_Section):
+    """What one actor asks of the cluster."""
+
+    num_cpus: float = Field(1, ge=0, description="logical CPUs")
+
+
+class Resources(_Section):
+    """Resources by kind of actor."""
+
+    coordinator: ActorResources = ActorResources()
+    shard: ActorResources = ActorResources()
+
+
+class Cluster(_Section):
+    """Where the work is done; never changes the model."""
+
+    backend: Literal["ray", "in_process"] = "ray"
+    address: str | None = Field(None, description="Ray cluster; null: RAY_ADDRESS, else a private local Ray")
+    shards: int = Field(2, ge=1, description="feature shards")
+    batch_size: int = Field(4096, ge=1, description="updates per message")
+    local_work_limit: int = Field(4_000_000, ge=0, description="rebuilds of fewer cells stay with the coordinator")
+    row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Cluster:
+        if self.backend == "in_process" and self.address is not None:
+            raise ValueError("address is not used in process. Remove cluster.address, or set cluster.backend to ray")
+        return self
+
+
+class Checkpoint(_Section):
+    """Where the state goes. This version writes one checkpoint, at the end of a run."""
+
+    every_seconds: float | None = Field(60, gt=0, description="reserved for periodic checkpoints; no effect yet")
+    every_updates: int | None = Field(None, ge=1, description="reserved for periodic checkpoints; no effect yet")
+    keep: int = Field(3, ge=1, description="reserved for periodic checkpoints; no effect yet")
+    path: str | None = Field(None, description="folder or URI for states; null: checkpoints/ in the run folder")
+
+
+class Output(_Section):
+    """What a run writes beside model, state and summary."""
+
+    predictions: bool = Field(False, description="write every prediction")
+    metrics_every: int = Field(1000, ge=1, description="updates between two rows of metrics")
+    report: bool = Field(True, description="write report.html")
+
+
+class _ByKind:
+    """Schema of the learner section: the options of whichever learner ``kind`` names."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices = {kind: handler.generate_schema(learner.Options) for kind, learner in learners().items()}
+        return core_schema.tagged_union_schema(choices, discriminator="kind")
+
+
+class Config(BaseModel):
+    """One job, validated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    source: SourceOptions
+    stream: StreamOptions = Incremental()
+    learner: Annotated[LearnerOptions, _ByKind]
+    cluster: Cluster = Cluster()
+    checkpoint: Checkpoint = Checkpoint()
+    output: Output = Output()
+
+    _name: str = PrivateAttr("run")
+
+    @property
+    def name(self) -> str:
+        """Name of the config file without its suffix; ``run`` for a config that came from no file."""
+        return self._name
+
+    def resolved(self) -> dict[str, Any]:
+        """Plain values with all defaults filled in and absolute paths: reads back to the same config."""
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """:meth:`resolved` as YAML."""
+        return dump_yaml(self.resolved())
+
+    def model_hash(self) -> str:
+        """``sha256:`` of the model config in canonical JSON.
+
+        Of paths only the last component counts, so that the hash is the same on every machine; what the data are
+        is said by the fingerprint of the source.
+        """
+        plain = self.resolved()
+        model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
+        _map_paths(model, lambda path: path.rstrip("/").rsplit("/", 1)[-1])
+        text = json.dumps(model, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_config(config: Config | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read and validate a config.
+
+    Parameters
+    ----------
+    config : Config, mapping or path
+        A YAML file, or the values themselves; paths in a mapping are relative to the working directory.
+    overrides : sequence of str
+        ``dotted.key=value``, the value in YAML; applied in order after the file.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file, the dotted key, the value and what would be valid.
+    """
+    if isinstance(config, Config):
+        if not overrides:
+            return config
+        data, base, name, place = config.resolved(), Path.cwd(), config.name, "config"
+    elif isinstance(config, Mapping):
+        data, base, name, place = json.loads(json.dumps(config)), Path.cwd(), "run", "config"
+    else:
+        path = Path(config)
+        base, name, place = path.resolve().parent, path.stem, str(path)
+        try:
+            data = load_yaml(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError(f"{path}: cannot read the config: {reason}") from error
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{place}: a config is a mapping of sections, this is {type(data).__name__}")
+    for override in overrides:
+        _override(data, override)
+    _map_paths(data, lambda value: _absolute(value, base))
+    try:
+        result = Config.model_validate(data)
+    except ValidationError as error:
+        lines = describe(error, Config.model_json_schema())
+        raise ConfigError("\n".join(f"{place}: {line}" for line in lines)) from error
+    result._name = name
+    return result
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the whole config, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"--set {override}: not of the form a.b=value. Write for example --set cluster.shards=4")
+    try:
+        value = load_yaml(text)
+    except ConfigError as error:
+        raise ConfigError(f"--set {override}: {error}") from error
+    section = data
+    for part in parts[:-1]:
+        if section.get(part) is None:
+            section[part] = {}
+        section = section[part]
+        if not isinstance(section, dict):
+            raise ConfigError(f"--set {override}: {part!r} is a value, not a section. Set it as a whole")
+    section[parts[-1]] = value
+
+
+def _map_paths(data: dict[str, Any], change: Any) -> None:
+    """Replace every path of ``data``, in place; what is not text is left to validation."""
+    for section, key in PATH_KEYS:
+        holder = data.get(section)
+        value = holder.get(key) if isinstance(holder, dict) else None
+        if isinstance(value, str):
+            holder[key] = change(value)
+        elif isinstance(value, list):
+            holder[key] = [change(part) if isinstance(part, str) else part for part in value]
+
+
+def _absolute(path: str, base: Path) -> str:
+    return path if "://" in path else str(base / Path(path).expanduser())

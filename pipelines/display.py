@@ -1,0 +1,57 @@
+"""Results as a person reads them: a few aligned lines for stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    """Names and values in two aligned columns."""
+    width = max(len(name) for name, _ in rows) + 2
+    return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in rows)
+
+
+def share(value: float | None) -> str:
+    """A fraction with three decimals; a dash where it is undefined."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def run_lines(summary: dict[str, Any], path: str) -> str:
+    """The outcome of a run."""
+    metrics, baselines = summary["metrics"], summary["baselines"]
+    quality = "  ".join(f"{name} {share(metrics[name])}" for name in ("f1", "macro_f1", "kappa"))
+    rows = [
+        ("run", path),
+        ("status", f"{summary['status']} ({summary['exit_reason']})"),
+        ("updates", f"{summary['updates']:,}: {summary['inserts']:,} inserted, {summary['deletes']:,} deleted"),
+        ("live", f"{summary['active']:,} examples"),
+        (
+            "accuracy",
+            f"{share(metrics['accuracy'])}  (no change {share(baselines['no_change'])}, "
+            f"majority {share(baselines['majority'])})  {quality}",
+        ),
+        ("tree", f"{summary['nodes']:,} nodes, {summary['leaves']:,} leaves, depth {summary['depth']}"),
+        ("rebuilds", f"{summary['rebuilds']:,} of {summary['rebuilt_rows']:,} rows in all"),
+        ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
+        ("where", f"{summary['backend']}, {summary['shards']} shards, {summary['rounds']:,} rounds with them"),
+    ]
+    passed_over = summary["refused"] + summary["skipped"]
+    if passed_over:
+        rows.append(("passed over", f"{passed_over:,} bad rows, see quarantine/"))
+    rows.append(("digest", summary["model_digest"] or "none"))
+    if summary["report_seconds"] is not None:
+        rows.append(("report", f"{path}/report.html"))
+    return table(rows)
+
+
+def audit_lines(audit: dict[str, Any]) -> str:
+    """The two verdicts and what they rest on."""
+    rows = [
+        ("conformance", audit["conformance"]),
+        ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),
+    ]
+    rows += [(name.replace("_", " "), f"{value:,} checked") for name, value in audit["checked"].items()]
+    rows += [(f"worst {name.replace('_', ' ')}", f"{value:.6g}") for name, value in audit["worst"].items()]
+    rows += [("failure", failure) for failure in audit["failures"]]
+    return table(rows)

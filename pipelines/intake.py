@@ -1,0 +1,108 @@
+"""Batches on their way from a stream to a session: cut, read ahead, stopped cleanly.
+
+Invariant: everything the intake has taken from the stream is handed on before it ends, so that after the end the
+position of the stream is that of the model. It ends without raising; :attr:`Intake.error` says why it ended early.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from raydt.streams.base import Skipped, Stream
+from raydt.updates import CARRIES_ROW, UpdateBatch
+
+
+class Intake:
+    """The updates of a stream as messages of at most ``size``, none of which crosses a multiple of ``every``.
+
+    Because of the cut, what is recorded at multiples of ``every`` does not depend on ``size``.
+
+    Parameters
+    ----------
+    stream : Stream
+    size : int
+        Updates per message.
+    every : int
+        Where messages end in any case.
+    ahead : int
+        Messages read ahead in a background thread; 0 reads in the caller's.
+
+    Attributes
+    ----------
+    error : Exception or None
+        What ended the stream early.
+    """
+
+    def __init__(self, stream: Stream, size: int, every: int, ahead: int = 0) -> None:
+        self._stream, self._size, self._every, self._ahead = stream, min(size, every), every, ahead
+        self._stop = threading.Event()
+        self._skipped: deque[Skipped] = deque()
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[UpdateBatch]:
+        return self._read_ahead() if self._ahead else self._read()
+
+    def stop(self) -> None:
+        """Take nothing more from the stream. Safe in a signal handler and from any thread."""
+        self._stop.set()
+
+    def take_skipped(self) -> list[Skipped]:
+        """Rows the stream passed over since the last call."""
+        return [self._skipped.popleft() for _ in range(len(self._skipped))]
+
+    def _read(self) -> Iterator[UpdateBatch]:
+        batches = self._stream.batches(self._size)
+        try:
+            while not self._stop.is_set():
+                batch = next(batches, None)
+                self._skipped.extend(self._stream.take_skipped())
+                if batch is None:
+                    return
+                yield from split_at_multiples(batch, self._every)
+        except Exception as error:
+            self._skipped.extend(self._stream.take_skipped())
+            self.error = error
+
+    def _read_ahead(self) -> Iterator[UpdateBatch]:
+        pieces = self._read()
+
+        def read() -> UpdateBatch | None:
+            return next(pieces, None)
+
+        # One worker: the pieces arrive in order, and the generator never runs in two threads at once.
+        with ThreadPoolExecutor(1, thread_name_prefix="raydt-intake") as reader:
+            waiting: deque[Future[UpdateBatch | None]] = deque(reader.submit(read) for _ in range(self._ahead))
+            while (batch := waiting.popleft().result()) is not None:
+                waiting.append(reader.submit(read))
+                yield batch
+
+
+def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
+    """``batch`` in pieces that end at multiples of ``every``; whole if it crosses none.
+
+    The pieces share the arrays of ``batch``. The state of the stream, if there is one, stays with the last piece.
+    """
+    first = batch.start + every - batch.start % every
+    if first >= batch.stop:
+        yield batch
+        return
+    rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
+    edges = [0, *range(first - batch.start, len(batch), every), len(batch)]
+    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        rows = slice(rows_before[begin], rows_before[end])
+        yield dataclasses.replace(
+            batch,
+            start=batch.start + begin,
+            op=batch.op[begin:end],
+            id=batch.id[begin:end],
+            X=batch.X[rows],
+            y=batch.y[rows],
+            row=batch.row[begin:end],
+            state=batch.state if end == len(batch) else None,
+        )

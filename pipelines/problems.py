@@ -1,0 +1,133 @@
+"""What pydantic found wrong with a config, said so that the reader can repair it.
+
+One line for each problem: the dotted key, the value, what is wrong, and the nearest valid name where a key or a
+choice is unknown. What is valid is read from the JSON Schema, so that nothing here knows a source, a stream or a
+learner.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+Schema = Mapping[str, Any]
+
+
+def describe(error: ValidationError, schema: Schema) -> list[str]:
+    """One line for each problem.
+
+    Parameters
+    ----------
+    error : ValidationError
+        From validating a config.
+    schema : mapping
+        JSON Schema of the model that refused it.
+    """
+    found: dict[str, list[str]] = {}
+    for problem in error.errors(include_url=False):
+        place = _walk(schema, problem["loc"])
+        key, value = ".".join(place.path), problem["input"]
+        kind, context = problem["type"], problem.get("ctx", {})
+        if kind == "extra_forbidden":
+            key, what = f"{key} = {_short(value)}", f"unknown key. {place.known_keys()}"
+        elif kind == "missing":
+            what = "missing. Add this key"
+        elif kind == "union_tag_not_found":
+            name, choices = place.choices()
+            key, what = f"{key}.{name}", f"missing. Choose one of {', '.join(choices)}"
+        elif kind == "union_tag_invalid":
+            name, choices = place.choices()
+            tag = str(context["tag"])
+            key, what = f"{key}.{name} = {tag!r}", _one_of(tag, choices)
+        elif kind == "literal_error":
+            names = str(context["expected"]).replace(" or ", ", ").split(", ")
+            key, what = f"{key} = {_short(value)}", _one_of(str(value), [name.strip("'") for name in names])
+        else:
+            what = problem["msg"].removeprefix("Value error, ")
+            key = key if isinstance(value, Mapping) else f"{key} = {_short(value)}"
+        found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
+    return [f"{key}: {'; or: '.join(dict.fromkeys(whats))}" for key, whats in found.items()]
+
+
+@dataclass
+class _Place:
+    """Where a problem lies: its key, the schema there, the object that holds the key, and the unions on the way."""
+
+    schema: Schema
+    node: Schema
+    path: list[str] = field(default_factory=list)
+    holder: Schema = field(default_factory=dict)
+    unions: list[Schema] = field(default_factory=list)
+
+    def choices(self) -> tuple[str, list[str]]:
+        """Name and values of the key that decides the union here."""
+        union = self.node["discriminator"]
+        return union["propertyName"], sorted(union["mapping"])
+
+    def known_keys(self) -> str:
+        """What to write instead of the last key."""
+        name = self.path[-1]
+        users = sorted({user for union in self.unions[:1] for user in _users(self.schema, union, name)})
+        if users:
+            return f"It is used only with {', '.join(users)}"
+        valid = list(self.holder.get("properties", {}))
+        close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
+        return f"Did you mean {close[0]!r}?" if close else f"Valid keys are {', '.join(valid)}"
+
+
+def _walk(schema: Schema, loc: Sequence[int | str]) -> _Place:
+    """Follow a location of pydantic's, in which the tags of unions and the names of branches stand between the keys."""
+    place = _Place(schema, schema)
+    for part in loc:
+        node = _resolve(schema, place.node)
+        if "discriminator" in node:
+            if part in node["discriminator"]["mapping"]:
+                place.unions.append(node)
+                place.node = _resolve(schema, node["discriminator"]["mapping"][part])
+        elif isinstance(part, int):
+            place.path.append(str(part))
+            place.node = node.get("items", {})
+        elif "properties" in node:
+            if part in node["properties"]:
+                place.unions = []
+            place.path.append(part)
+            place.holder, place.node = node, node["properties"].get(part, {})
+    place.node = _resolve(schema, place.node)
+    return place
+
+
+def _resolve(schema: Schema, node: Any) -> Schema:
+    """Follow a reference to its definition, also out of an ``anyOf`` with null."""
+    if isinstance(node, str):
+        node = {"$ref": node}
+    if "anyOf" in node:
+        node = next((part for part in node["anyOf"] if "$ref" in part), node)
+    while "$ref" in node:
+        node = schema["$defs"][str(node["$ref"]).rsplit("/", 1)[-1]]
+    resolved: Schema = node
+    return resolved
+
+
+def _users(schema: Schema, union: Schema, name: str) -> Iterator[str]:
+    """The choices of a union, and of unions in it, that have a key ``name``."""
+    for tag, choice in union["discriminator"]["mapping"].items():
+        node = _resolve(schema, choice)
+        if "discriminator" in node:
+            yield from _users(schema, node, name)
+        elif name in node.get("properties", {}):
+            yield f"{union['discriminator']['propertyName']}: {tag}"
+
+
+def _one_of(name: str, valid: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    return f"not one of {', '.join(valid)}{hint}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,102 @@
+"""How far a job is: one bar on a terminal, one line per interval elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class Reporter(Protocol):
+    """Receives the progress of one job."""
+
+    def start(self, total: int | None) -> None:
+        """The job begins; ``total`` updates if known."""
+
+    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+        """``done`` updates have been applied."""
+
+    def stop(self) -> None:
+        """The job has ended."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, total: int | None) -> None:
+        """Nothing."""
+
+    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+class Bar:
+    """A bar that is redrawn a few times a second."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.completed:,} updates"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]:,.0f}/s  {task.fields[active]:,} live  {task.fields[leaves]:,} leaves"),
+            TextColumn("accuracy {task.fields[accuracy]:.3f}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            refresh_per_second=5,
+            transient=True,
+        )
+        self._task = self._bar.add_task("replay", total=None, rate=0.0, active=0, leaves=0, accuracy=float("nan"))
+
+    def start(self, total: int | None) -> None:
+        """Draw the empty bar."""
+        self._began = time.monotonic()
+        self._bar.update(self._task, total=total)
+        self._bar.start()
+
+    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+        """Move the bar."""
+        rate = done / max(time.monotonic() - self._began, 1e-9)
+        self._bar.update(self._task, completed=done, rate=rate, active=active, leaves=leaves, accuracy=accuracy)
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+
+class Lines:
+    """A line now and then: after 1, 2, 4, ... seconds, and from then on every ``interval`` seconds."""
+
+    def __init__(self, interval: float = 30.0) -> None:
+        self._interval, self._wait = interval, 1.0
+
+    def start(self, total: int | None) -> None:
+        """Remember when the job began."""
+        self._total = total
+        self._began = self._last = time.monotonic()
+
+    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+        """Write a line if it is time for one."""
+        now = time.monotonic()
+        if now - self._last < self._wait:
+            return
+        self._last, self._wait = now, min(2 * self._wait, self._interval)
+        share = f" of {self._total:,} ({done / self._total:.0%})" if self._total else ""
+        rate = done / (now - self._began)
+        sys.stderr.write(
+            f"{done:,}{share} updates, {rate:,.0f}/s, {active:,} live, {leaves:,} leaves, accuracy {accuracy:.3f}\n"
+        )
+        sys.stderr.flush()
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+def reporter() -> Reporter:
+    """The bar if stderr is a terminal, lines otherwise."""
+    return Bar() if sys.stderr.isatty() else Lines()

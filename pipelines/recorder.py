@@ -1,0 +1,206 @@
+"""What a run writes while it runs: metrics, events, predictions and rows passed over.
+
+Invariant: everything written at an update number depends on the stream and the model only, except the columns
+that count time and traffic (``seconds``, ``rounds``, ``bytes_exchanged``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.config import Output
+from pipelines.run_folder import RunFolder
+from pipelines.tables import METRICS, PREDICTIONS, QUARANTINE, TableWriter
+from raydt.errors import UpdateError
+from raydt.metrics import Hits, Prequential
+from raydt.sources.base import Source
+from raydt.streams.base import Skipped
+from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, REFUSALS, UPDATE, BatchResult, Refusal, UpdateBatch
+
+_INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
+_INSERTS[[INSERT, UPDATE]] = True
+_DELETES = np.zeros(len(CARRIES_ROW), dtype=bool)
+_DELETES[[DELETE, DELETE_VALUE, UPDATE]] = True
+
+_METRIC_ROWS = 256
+
+
+class Recorder:
+    """Counts, scores and tables of one run.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    output : Output
+    source : Source
+        For the names of classes and the places of rows.
+    positive : bool
+        Whether class 1 is the positive class by configuration.
+    """
+
+    def __init__(self, folder: RunFolder, output: Output, source: Source, positive: bool) -> None:
+        self._every, self._source = output.metrics_every, source
+        self.prequential = Prequential(positive)
+        self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
+        self.statistics: dict[str, int] = {}
+        self.seconds = 0.0
+        self._metrics = TableWriter(folder, "metrics", METRICS)
+        self._events = TableWriter(folder, "events")
+        self._predictions = TableWriter(folder, "predictions", PREDICTIONS) if output.predictions else None
+        self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
+        self._rows: list[dict[str, float]] = []
+        self._row_at = -1
+        self._window_start = Hits()
+        self._labels = pa.array([], pa.string())
+
+    @property
+    def active(self) -> int:
+        """Live examples: inserted and not deleted."""
+        return self.inserts - self.deletes
+
+    def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
+        """Take one answered batch into account.
+
+        Parameters
+        ----------
+        batch : UpdateBatch
+        result : BatchResult
+            May answer a part from the front of the batch only.
+        seconds : float
+            Processing time of the run so far.
+        """
+        n = result.applied
+        op, prediction = batch.op[:n], result.predictions[:n]
+        carries = CARRIES_ROW[op]
+        truth = np.full(n, -1, dtype=np.int32)
+        truth[carries] = batch.y[: np.count_nonzero(carries)]
+        inserted, deleted = _INSERTS[op], _DELETES[op]
+        if result.refused:
+            passed_over = [refusal for refusal in result.refused if refusal.position < n]
+            positions = [refusal.position for refusal in passed_over]
+            inserted[positions] = deleted[positions] = False
+            self.refused += len(positions)
+            self._quarantine_refused(batch, passed_over)
+        self.prequential.update(truth[inserted], prediction[inserted])
+        self.updates = batch.start + n
+        self.inserts += int(np.count_nonzero(inserted))
+        self.deletes += int(np.count_nonzero(deleted))
+        predicted = prediction >= 0
+        self.predictions += int(np.count_nonzero(predicted))
+        self.statistics, self.seconds = result.statistics, seconds
+        if any(len(column) for column in result.log.values()):
+            self._events.append(result.log)
+        if self._predictions is not None:
+            self._predictions.append(
+                {
+                    "seq": np.arange(batch.start, batch.start + n)[predicted],
+                    "id": batch.id[:n][predicted],
+                    "prediction": self._names(prediction[predicted]),
+                    "truth": self._names(truth[predicted]),
+                }
+            )
+        if self.updates % self._every == 0:
+            self._metrics_row()
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows that never became updates."""
+        self.skipped += len(skipped)
+        if skipped:
+            self._quarantine.append(
+                {
+                    "seq": [-1] * len(skipped),
+                    "source_row": [entry.row for entry in skipped],
+                    "file": [entry.file for entry in skipped],
+                    "reason": [entry.reason for entry in skipped],
+                }
+            )
+
+    def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
+        """The error of a refused update: its place, its id and the remedy."""
+        problem, remedy = REFUSALS[refusal.reason]
+        row = int(batch.row[refusal.position])
+        file, line = self._source.where(row) if row >= 0 else (None, None)
+        seq = batch.start + refusal.position
+        return UpdateError(
+            f"update {seq}: {problem} (id {int(batch.id[refusal.position])})", file=file, row=line, remedy=remedy
+        )
+
+    def close(self) -> None:
+        """Complete the tables: everything recorded is in them."""
+        if self._row_at != self.updates:
+            self._metrics_row()
+        self._flush_metrics()
+        for table in (self._metrics, self._events, self._predictions, self._quarantine):
+            if table is not None:
+                table.close()
+
+    def metrics(self, classes: int) -> dict[str, Any]:
+        """The ``metrics`` mapping of the summary; shares as fractions, null where undefined."""
+        confusion = self.prequential.confusion
+        missing = max(0, classes - len(confusion))
+        scores = {name: _number(value) for name, value in self.prequential.scores().items()}
+        return {**scores, "confusion": np.pad(confusion, (0, missing)).tolist()}
+
+    def baselines(self) -> dict[str, float | None]:
+        """Accuracy of the trivial predictors on the same predictions."""
+        _, no_change, majority = self.prequential.snapshot().shares()
+        return {"no_change": _number(no_change), "majority": _number(majority)}
+
+    def _metrics_row(self) -> None:
+        hits = self.prequential.snapshot()
+        window, window_no_change, window_majority = hits.since(self._window_start).shares()
+        _, no_change, majority = hits.shares()
+        structure = {name: self.statistics.get(name, 0) for name in ("nodes", "leaves", "depth", "rebuilds")}
+        traffic = {name: self.statistics.get(name, 0) for name in ("rebuilt_rows", "rounds", "bytes_exchanged")}
+        self._rows.append(
+            {
+                "seq": self.updates,
+                "inserts": self.inserts,
+                "deletes": self.deletes,
+                "predictions": self.predictions,
+                "active": self.active,
+                **structure,
+                **traffic,
+                "seconds": self.seconds,
+                **self.prequential.scores(),
+                "window_accuracy": window,
+                "no_change": no_change,
+                "majority": majority,
+                "window_no_change": window_no_change,
+                "window_majority": window_majority,
+            }
+        )
+        self._window_start, self._row_at = hits, self.updates
+        if len(self._rows) >= _METRIC_ROWS:
+            self._flush_metrics()
+
+    def _flush_metrics(self) -> None:
+        if self._rows:
+            self._metrics.append({name: [row[name] for row in self._rows] for name in METRICS.names})
+            self._rows = []
+
+    def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:
+        errors = [self.update_error(batch, refusal) for refusal in refused]
+        self._quarantine.append(
+            {
+                "seq": [batch.start + refusal.position for refusal in refused],
+                "source_row": [int(batch.row[refusal.position]) for refusal in refused],
+                "file": [error.file for error in errors],
+                "reason": [error.problem for error in errors],
+            }
+        )
+
+    def _names(self, codes: npt.NDArray[np.int32]) -> pa.Array:
+        """Labels of class codes; null for -1."""
+        if len(self._source.classes) != len(self._labels):
+            self._labels = pa.array([str(label) for label in self._source.classes], pa.string())
+        return self._labels.take(pa.array(codes, mask=codes < 0))
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,178 @@
+"""Reads what a run folder holds, and says what it does not hold.
+
+Whatever is missing or damaged becomes a note and an empty value: a run that failed early still gets its report.
+The only error is a folder that is no run folder at all. Nothing here computes or formats.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.yaml12 import load_yaml
+from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.persistence import MANIFEST, load_folder
+
+Columns = dict[str, npt.NDArray[Any]]
+
+QUARANTINE_SHOWN = 20
+_MODEL_ARRAYS = ("feature", "threshold", "left", "right", "counts")
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """The content of one run folder.
+
+    Attributes
+    ----------
+    path : Path
+    summary : dict
+        ``summary.json``; empty if the run has not written one.
+    config_text : str
+        ``config.yaml`` as it stands.
+    config : dict
+        The same, parsed.
+    metrics, events : dict of ndarray
+        Columns of the table, all of one length; empty if there is no table.
+    quarantine : list of dict
+        The first rows that were skipped.
+    quarantined : int
+        Number of all rows that were skipped.
+    model : dict of ndarray
+        Arrays of the tree in preorder; empty if the run left none.
+    categories : dict of list
+        The values that the codes of each categorical feature stand for.
+    notes : list of str
+        What is missing or damaged, one sentence each.
+    """
+
+    path: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+    config_text: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    metrics: Columns = field(default_factory=dict)
+    events: Columns = field(default_factory=dict)
+    quarantine: list[dict[str, Any]] = field(default_factory=list)
+    quarantined: int = 0
+    model: Columns = field(default_factory=dict)
+    categories: dict[str, list[Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_run(path: Path) -> RunFolder:
+    """Read the run folder at ``path``.
+
+    Raises
+    ------
+    InputError
+        If there is neither a ``summary.json`` nor a ``config.yaml``.
+    """
+    if not (path / "summary.json").is_file() and not (path / "config.yaml").is_file():
+        raise InputError(
+            "not a run folder: it holds neither summary.json nor config.yaml",
+            file=str(path),
+            remedy="Give the folder that raydt replay wrote (its --out)",
+        )
+    run = RunFolder(path)
+    _read_summary(run)
+    _read_config(run)
+    run.metrics = _columns(_table(run, "metrics"))
+    run.events = _columns(_table(run, "events"))
+    skipped = _table(run, "quarantine")
+    if skipped is not None:
+        run.quarantined = skipped.num_rows
+        run.quarantine = skipped.slice(0, QUARANTINE_SHOWN).to_pylist()
+    _read_model(run)
+    if not len(run.metrics.get("seq", ())):
+        run.notes.append("The run has written no metrics, so there are no curves over the stream.")
+    return run
+
+
+def _read_summary(run: RunFolder) -> None:
+    file = run.path / "summary.json"
+    if not file.is_file():
+        run.notes.append("There is no summary.json: the run has not finished, or was killed.")
+        return
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        run.notes.append(f"summary.json cannot be read: {error}.")
+        return
+    if isinstance(content, dict):
+        run.summary = content
+    else:
+        run.notes.append("summary.json cannot be read: it is not a JSON object.")
+
+
+def _read_config(run: RunFolder) -> None:
+    file = run.path / "config.yaml"
+    if not file.is_file():
+        run.notes.append("There is no config.yaml.")
+        return
+    try:
+        run.config_text = file.read_text(encoding="utf-8")
+        content = load_yaml(run.config_text)
+    except (ValueError, ConfigError) as error:
+        run.notes.append(f"config.yaml cannot be parsed: {error}.")
+        return
+    run.config = content if isinstance(content, dict) else {}
+
+
+def _table(run: RunFolder, name: str) -> pa.Table | None:
+    """All readable parts of a table, in order; None if there are none."""
+    parts: list[pa.Table] = []
+    for file in sorted((run.path / name).glob("part-*.parquet")):
+        try:
+            part = pq.read_table(file)
+            pa.concat_tables([*parts[:1], part])  # a part with another schema is refused here, by name
+        except (pa.ArrowException, OSError) as error:
+            run.notes.append(f"{name}/{file.name} cannot be read and is left out: {str(error).splitlines()[0]}")
+        else:
+            parts.append(part)
+    return pa.concat_tables(parts) if parts else None
+
+
+def _columns(table: pa.Table | None) -> Columns:
+    """Columns as arrays; nulls of a float column become NaN."""
+    if table is None:
+        return {}
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def _read_model(run: RunFolder) -> None:
+    folder = run.path / "model"
+    if not (folder / MANIFEST).is_file():
+        run.notes.append("The run has left no model, so there is no tree to show.")
+        return
+    try:
+        _, components = load_folder(folder, "model")
+    except ModelFileError as error:
+        run.notes.append(f"The model cannot be read: {error}.")
+        return
+    arrays = components.get("arrays", {})
+    if not all(name in arrays for name in _MODEL_ARRAYS):
+        return  # a model that is not one tree: nothing is wrong, and nothing to draw
+    if _is_preorder(arrays):
+        run.model = arrays
+        run.categories = components.get("categories", {})
+    else:
+        run.notes.append("The model is damaged: its arrays do not describe one tree in preorder.")
+
+
+def _is_preorder(arrays: Columns) -> bool:
+    """Whether every inner node has two children that come later, and every node but the root one parent."""
+    feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
+    n = len(feature)
+    if n == 0 or counts.ndim != 2 or any(len(arrays[name]) != n for name in _MODEL_ARRAYS):
+        return False
+    inner = np.flatnonzero(feature >= 0)
+    children = np.concatenate([left[inner], right[inner]])
+    later = (children > np.tile(inner, 2)).all() and (children < n).all()
+    return bool(later and len(children) == n - 1 and len(np.unique(children)) == n - 1)

@@ -1,0 +1,80 @@
+"""Numbers as people read them. Absent values are a dash; nothing is rounded to a false zero."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from numbers import Real
+from typing import Any
+
+ABSENT = "\N{EN DASH}"
+
+
+def _known(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def count(value: Any) -> str:
+    """An integer with thousands separators."""
+    return f"{round(value):,}" if _known(value) else ABSENT
+
+
+def share(value: Any, digits: int = 2) -> str:
+    """A fraction as a percentage."""
+    return f"{100 * value:.{digits}f}%" if _known(value) else ABSENT
+
+
+def figure(value: Any) -> str:
+    """Three significant digits, without an exponent between 0.001 and 10 million."""
+    if not _known(value):
+        return ABSENT
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e7:
+        return f"{value:.3g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{round(value, 2 - math.floor(math.log10(abs(value)))):,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(seconds: Any) -> str:
+    """Seconds in the unit that suits them."""
+    if not _known(seconds):
+        return ABSENT
+    if seconds < 1e-3:
+        return f"{figure(1e6 * seconds)} µs" if seconds else "0 s"
+    if seconds < 1:
+        return f"{figure(1e3 * seconds)} ms"
+    if seconds < 99.95:
+        return f"{figure(seconds)} s"
+    minutes = round(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min {round(seconds) % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(value: Any) -> str:
+    """Bytes in powers of ten."""
+    if not _known(value):
+        return ABSENT
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= scale:
+            return f"{figure(value / scale)} {unit}"
+    return f"{value:.0f} B"
+
+
+def moment(value: Any) -> str:
+    """An ISO time stamp to the second, with its offset from UTC."""
+    try:
+        when = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except ValueError:
+        return ABSENT if value is None else str(value)
+    zone = "" if when.tzinfo is None else " UTC" if not when.utcoffset() else when.strftime(" %z")
+    return when.strftime("%Y-%m-%d %H:%M:%S") + zone
+
+
+def names(values: list[str], shown: int = 8) -> str:
+    """The first names of a list, and how many more there are."""
+    if len(values) <= shown + 1:
+        return ", ".join(values)
+    return ", ".join(values[:shown]) + f" and {len(values) - shown:,} more"

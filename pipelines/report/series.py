@@ -1,0 +1,76 @@
+"""Turns the tables of a run into series short enough to draw.
+
+Invariant: merging rows of the metrics table gives what the run would have written with a larger ``metrics_every``:
+cumulative columns keep the last value, windowed ones are weighted by their predictions. Nothing is sampled away.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.report.folder import Columns
+
+Floats = npt.NDArray[np.float64]
+
+WINDOWED = ("window_accuracy", "window_no_change", "window_majority")
+
+
+def merged(metrics: Columns, limit: int) -> Columns:
+    """At most ``limit`` rows of the metrics table, each covering about equally many of the rows given.
+
+    Parameters
+    ----------
+    metrics : dict of ndarray, shape (n,)
+    limit : int
+
+    Returns
+    -------
+    dict of ndarray, shape (min(n, limit),)
+        Complexity O(n) per column.
+    """
+    n = len(metrics["seq"])
+    if n <= limit:
+        return metrics
+    last = np.arange(1, limit + 1) * n // limit - 1
+    first = np.concatenate([[0], last[:-1] + 1])
+    predictions = increments(metrics["predictions"])
+    weight = np.add.reduceat(predictions, first)
+    result: Columns = {}
+    for name, column in metrics.items():
+        if name in WINDOWED:
+            hits = np.add.reduceat(np.where(predictions > 0, np.nan_to_num(column) * predictions, 0.0), first)
+            result[name] = np.divide(hits, weight, out=np.full(limit, np.nan), where=weight > 0)
+        else:
+            result[name] = column[last]
+    return result
+
+
+def increments(column: npt.NDArray[Any]) -> Floats:
+    """What each row added to a cumulative column; the first row starts from 0."""
+    added: Floats = np.diff(column.astype(np.float64), prepend=0.0)
+    return added
+
+
+def per_unit(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Floats:
+    """Increments of one cumulative column divided by those of another; NaN where the latter stands still."""
+    up, down = increments(numerator), increments(denominator)
+    rate: Floats = np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
+    return rate
+
+
+def largest(values: npt.NDArray[Any], limit: int) -> npt.NDArray[np.int64]:
+    """Ascending indices of at most ``limit`` values: the greatest of each of equally long stretches."""
+    n = len(values)
+    if n <= limit:
+        return np.arange(n)
+    bounds = np.arange(limit + 1) * n // limit
+    return np.array([start + int(np.argmax(values[start:stop])) for start, stop in pairwise(bounds)])
+
+
+def size_classes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """floor(log2(rows)) of each size, and -1 for empty ones, exactly."""
+    return np.frexp(rows.astype(np.float64))[1].astype(np.int64) - 1

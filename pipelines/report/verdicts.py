@@ -1,0 +1,116 @@
+"""What the report says in plain sentences: whether the learner beats the trivial baselines, and what the audit found.
+
+A learner that loses to a baseline is said to lose, in words, at the top of the page.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pipelines.report.folder import Columns
+from pipelines.report.formatting import count, share
+
+BASELINES = {"no_change": "no-change", "majority": "majority"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One sentence and its colour."""
+
+    tone: Literal["good", "bad", "plain"]
+    text: str
+
+
+def against_baselines(summary: dict[str, Any], metrics: Columns) -> Verdict:
+    """Whether the learner's accuracy is above that of the trivial baselines, and how often window by window."""
+    accuracy = number(summary.get("metrics"), "accuracy")
+    scores = {key: number(summary.get("baselines"), key) for key in BASELINES}
+    known = {key: value for key, value in scores.items() if value is not None}
+    if accuracy is None:
+        return Verdict("plain", "No accuracy was recorded, so there is nothing to compare with the trivial baselines.")
+    if not known:
+        return Verdict("plain", f"The accuracy is {share(accuracy)}. No trivial baseline was recorded beside it.")
+    lost = [key for key, value in known.items() if accuracy < value]
+    tied = [key for key, value in known.items() if accuracy == value]
+    won = [key for key, value in known.items() if accuracy > value]
+    if lost:
+        text = f"The learner loses to {_against(lost, known)}: its accuracy is {share(accuracy)}."
+        if won or tied:
+            text += f" It {'beats' if won else 'equals'} {_against(won or tied, known)}."
+    elif tied:
+        text = f"The learner is no better than {_against(tied, known)}: its accuracy is {share(accuracy)}."
+    else:
+        text = f"The learner beats {_against(won, known)} with an accuracy of {share(accuracy)}."
+    return Verdict("bad" if lost or tied else "good", text + _windows_lost(metrics))
+
+
+def _against(keys: list[str], scores: dict[str, float]) -> str:
+    return " and ".join(f"{BASELINES[key]} ({share(scores[key])})" for key in keys)
+
+
+def _windows_lost(metrics: Columns) -> str:
+    """How many windows of the metrics table the learner lost to the better baseline; empty if none was scored."""
+    columns = [metrics.get(name) for name in ("window_accuracy", "window_no_change", "window_majority")]
+    learner, no_change, majority = (np.array([]) if column is None else column for column in columns)
+    scored = int(np.isfinite(learner).sum())
+    if not scored or len(no_change) != len(learner) or len(majority) != len(learner):
+        return ""
+    lost = int((learner < np.fmax(no_change, majority)).sum())
+    if not lost:
+        return f" Window by window, it was behind neither in any of {count(scored)}."
+    return f" Window by window, it was behind one of them in {count(lost)} of {count(scored)}."
+
+
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    """The audit as the page shows it: two verdicts, and a command if it was not run."""
+
+    conformance: Verdict
+    feasibility: Verdict
+    reason: str
+    checked: dict[str, Any]
+    worst: dict[str, Any]
+    failures: list[str]
+    command: str
+
+
+_FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
+    "proven": ("good", "proven"),
+    "violated": ("bad", "violated"),
+    "not_promised": ("plain", "not promised by these options"),
+}
+
+
+def audit_view(audit: dict[str, Any] | None, path: Path) -> AuditView:
+    """The audit of a summary, or how to run one."""
+    command = f"raydt audit {shlex.quote(str(path))}"
+    if not audit:
+        plain = Verdict("plain", "not run")
+        return AuditView(plain, plain, "", {}, {}, [], command)
+    conformance = str(audit.get("conformance"))
+    feasibility = str(audit.get("feasibility"))
+    tone, text = _FEASIBILITY.get(feasibility, ("plain", feasibility))
+    return AuditView(
+        Verdict("good" if conformance == "holds" else "bad", conformance),
+        Verdict(tone, text),
+        str(audit.get("reason") or ""),
+        audit.get("checked") or {},
+        audit.get("worst") or {},
+        [str(failure) for failure in audit.get("failures") or []],
+        command,
+    )
+
+
+def number(mapping: Any, key: str) -> float | None:
+    """A finite number of a mapping that may be absent."""
+    value = mapping.get(key) if isinstance(mapping, dict) else None
+    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None

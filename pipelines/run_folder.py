@@ -1,0 +1,135 @@
+"""The folder of one run, on any filesystem that ``pyarrow.fs`` knows.
+
+Invariant: a file is either absent or complete. Text is written beside its place and moved there, parts of tables
+are moved there when they are closed, and the folders of model and state get their manifest last
+(``raydt.persistence``). Only the log grows in place.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from raydt.errors import ConfigError, InputError
+
+
+class RunFolder:
+    """A run folder that exists.
+
+    Parameters
+    ----------
+    location : str or Path
+        Local path or URI (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
+
+    Attributes
+    ----------
+    location : str
+        Absolute path, or the URI.
+    """
+
+    def __init__(self, location: str | Path) -> None:
+        text = str(location)
+        try:
+            if "://" in text:
+                self.filesystem, self.root = pafs.FileSystem.from_uri(text)
+            else:
+                self.filesystem, self.root = pafs.LocalFileSystem(), os.path.abspath(text)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ConfigError(f"{text}: not a path or URI that can be opened: {error}") from error
+        self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
+        self.location = self.root if self.is_local else text.rstrip("/")
+
+    @classmethod
+    def create(cls, location: str | Path) -> RunFolder:
+        """Make a new run folder.
+
+        Raises
+        ------
+        ConfigError
+            The folder holds something already, is a file, or cannot be written.
+        """
+        folder = cls(location)
+        info = folder.filesystem.get_file_info(folder.root)
+        if info.type == pafs.FileType.File:
+            raise ConfigError(f"--out {folder.location}: is a file. Choose a new or empty folder")
+        if info.type == pafs.FileType.Directory and folder.filesystem.get_file_info(pafs.FileSelector(folder.root)):
+            raise ConfigError(f"--out {folder.location}: the folder is not empty. Choose a new or empty folder")
+        try:
+            folder.filesystem.create_dir(folder.root, recursive=True)
+        except OSError as error:
+            raise ConfigError(f"--out {folder.location}: cannot be created: {error}") from error
+        return folder
+
+    @classmethod
+    def existing(cls, location: str | Path) -> RunFolder:
+        """Open the folder of a run that has written its summary.
+
+        Raises
+        ------
+        InputError
+            There is no summary.
+        """
+        folder = cls(location)
+        if not folder.has("summary.json"):
+            raise InputError(
+                "no finished run is here",
+                file=f"{folder.location}/summary.json",
+                remedy="Give the folder that replay wrote",
+            )
+        return folder
+
+    def path(self, name: str) -> str:
+        """Path of an entry, for :attr:`filesystem`."""
+        return f"{self.root}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether an entry exists."""
+        return bool(self.filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write or replace a text file at once."""
+        staged = self.path(f".{name}.new")
+        with self.filesystem.open_output_stream(staged) as stream:
+            stream.write(text.encode())
+        self.filesystem.move(staged, self.path(name))
+
+    def read_text(self, name: str) -> str:
+        """A text file's content."""
+        with self.filesystem.open_input_stream(self.path(name)) as stream:
+            return bytes(stream.read()).decode()
+
+    def open_text(self, name: str) -> io.TextIOWrapper:
+        """A text file to append lines to."""
+        return io.TextIOWrapper(self.filesystem.open_output_stream(self.path(name)), encoding="utf-8")
+
+    def receive(self, file: Path, name: str) -> None:
+        """Copy a local file to the entry ``name``."""
+        pafs.copy_files(str(file), self.path(name), destination_filesystem=self.filesystem)
+
+    @contextmanager
+    def local(self) -> Iterator[Path]:
+        """The folder as a local path: itself, or a temporary copy of a remote one."""
+        if self.is_local:
+            yield Path(self.root)
+            return
+        copy = Path(tempfile.mkdtemp(prefix="raydt-"))
+        try:
+            pafs.copy_files(self.root, str(copy), source_filesystem=self.filesystem)
+            yield copy
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def default_location(name: str) -> Path:
+    """``runs/<UTC>-<name>`` under the working directory."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return Path("runs") / f"{stamp}-{name}"

@@ -1,0 +1,127 @@
+"""``summary.json``: what a run was and what came out of it, in one flat, stable mapping."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import resource
+import sys
+from datetime import datetime, timezone
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.recorder import Recorder
+from pipelines.run_folder import RunFolder
+from raydt.sources.base import Source
+
+SCHEMA_VERSION = 1
+
+#: Statistics of the coordinator that the summary repeats.
+_STATISTICS = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "rounds", "bytes_exchanged")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the results could depend on."""
+    packages = ("numpy", "numba", "pyarrow", "ray")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def peak_rss_bytes() -> int:
+    """Largest resident size of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def run_summary(
+    *,
+    config: Config,
+    source: Source,
+    recorder: Recorder,
+    status: str,
+    exit_reason: str,
+    exit_code: int,
+    error: str | None,
+    digest: str | None,
+    statistics: dict[str, int],
+    work: list[dict[str, Any]],
+    started: datetime,
+    startup_seconds: float,
+) -> dict[str, Any]:
+    """The summary of a run that has ended, however it ended.
+
+    Parameters
+    ----------
+    config : Config
+    source : Source
+    recorder : Recorder
+    status : {"completed", "interrupted", "failed"}
+    exit_reason : str
+        ``end_of_stream``, the name of a signal, or the class of the error.
+    exit_code : int
+        What the command line returns.
+    error : str or None
+    digest : str or None
+        None if the model was lost with its processes.
+    statistics : dict
+        As in ``BatchResult.statistics``, at the end.
+    work : list of dict
+        Work of each shard.
+    started : datetime
+    startup_seconds : float
+        Connecting, compiling and opening, before the first update.
+    """
+    seconds, classes = recorder.seconds, source.classes
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": config.name,
+        "status": status,
+        "exit_reason": exit_reason,
+        "exit_code": exit_code,
+        "error": error,
+        "learner": config.learner.kind,
+        "updates": recorder.updates,
+        "inserts": recorder.inserts,
+        "deletes": recorder.deletes,
+        "predictions": recorder.predictions,
+        "refused": recorder.refused,
+        "skipped": recorder.skipped,
+        "active": recorder.active,
+        "seconds": seconds,
+        "updates_per_second": recorder.updates / seconds if seconds else 0.0,
+        "metrics": recorder.metrics(len(classes)),
+        "baselines": recorder.baselines(),
+        **{name: statistics.get(name, 0) for name in _STATISTICS},
+        "peak_rss_bytes": peak_rss_bytes(),
+        "shards": config.cluster.shards,
+        "backend": config.cluster.backend,
+        "restarts": 0,
+        "model_digest": digest,
+        "started": started.astimezone(timezone.utc).isoformat(timespec="seconds"),
+        "raydt_version": importlib.metadata.version("raydt"),
+        "versions": versions(),
+        "config_hash": config.model_hash(),
+        "source_fingerprint": source.fingerprint(),
+        "label": getattr(config.source, "label", None),
+        "classes": [str(label) for label in classes],
+        "positive": getattr(config.source, "positive", None),
+        "features": [
+            {"name": name, "kind": "categorical" if categorical else "numeric"}
+            for name, categorical in zip(source.features.names, source.features.categorical, strict=True)
+        ],
+        "startup_seconds": startup_seconds,
+        "report_seconds": None,
+        "work": work,
+        "audit": None,
+    }
+
+
+def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Write or replace ``summary.json`` at once."""
+    folder.write_text("summary.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any]:
+    """The summary of a run."""
+    summary: dict[str, Any] = json.loads(folder.read_text("summary.json"))
+    return summary

@@ -1,0 +1,62 @@
+"""What an audit reports, and the raw history it works from.
+
+An audit recomputes from the raw examples with code that shares nothing with the fast path.
+*Conformance*: the model is what its algorithm says. *Feasibility*: the paper's guarantee holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Every example ever inserted, with the interval of updates during which it was live.
+
+    Attributes
+    ----------
+    id : ndarray of int64, shape (n,)
+    X : ndarray of float64, shape (n, d)
+    y : ndarray of int32, shape (n,)
+    inserted : ndarray of int64, shape (n,)
+        Sequence number of the insertion.
+    deleted : ndarray of int64, shape (n,)
+        Sequence number of the deletion, or the largest int64 while live.
+    warmup : int
+        Leading inserts that built the model at once.
+    complete : bool
+        False if only the live examples are known (an estimator's store): what needs the past is not checked.
+    """
+
+    id: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64]
+    y: npt.NDArray[np.int32]
+    inserted: npt.NDArray[np.int64]
+    deleted: npt.NDArray[np.int64]
+    warmup: int = 0
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """Two verdicts and the measurements behind them."""
+
+    conformance: Literal["holds", "violated"]
+    feasibility: Literal["proven", "violated", "not_promised"]
+    reason: str
+    checked: dict[str, int] = field(default_factory=dict)
+    worst: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether conformance holds and feasibility is not violated."""
+        return self.conformance == "holds" and self.feasibility != "violated"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain types, for JSON."""
+        return {"ok": self.ok, **asdict(self)}

@@ -1,0 +1,208 @@
+"""From Arrow columns to numbers: which types are taken, numeric values, and dictionaries of categories.
+
+Invariant: a value's code is its place in the order of first appearance in the stream. The codes that dictionary
+columns carry inside a file are never used, since files differ in them, and neither chunk borders nor reading ahead
+change a code: a dictionary remembers the row at which each value first appeared and can be cut at any row.
+
+Putting columns together into rows, and what makes a row bad, is in ``raydt.sources.encoder``.
+"""
+
+from __future__ import annotations
+
+from array import array as typed_array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydt.errors import InputError
+
+ColumnKind = Literal["number", "text"]
+
+#: Integers beyond this size have no exact float64.
+LARGEST_INTEGER = 2**53
+
+_ALLOWED = "integers, floating-point numbers, booleans, strings and dictionaries of these"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds strings, not counting dictionaries."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
+    """Whether a column holds numbers, or text and dictionary values that need codes.
+
+    An allow-list: whatever is not named here (nested, temporal, decimal, binary and extension types) is refused.
+
+    Raises
+    ------
+    InputError
+        Naming the column, its type and the remedy.
+    """
+    kind = field.type
+    extension = (field.metadata or {}).get(b"ARROW:extension:name")
+    if not extension and not isinstance(kind, pa.BaseExtensionType):
+        if _is_number(kind):
+            return "number"
+        if is_text(kind):
+            return "text"
+        if pa.types.is_dictionary(kind) and (_is_number(kind.value_type) or is_text(kind.value_type)):
+            return "text"
+    raise InputError(
+        f"columns of type {extension.decode(errors='replace') if extension else kind} cannot be used",
+        file=file,
+        column=field.name,
+        remedy=f"Convert it (allowed are {_ALLOWED}) or leave it out of source.features",
+    )
+
+
+def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Values of a numeric or boolean column (or a dictionary of such) as float64, null as NaN; may be read-only."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count or pa.types.is_boolean(column.type):
+        column = pc.cast(column, pa.float64(), safe=False)
+    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return values
+
+
+def inexact(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Mask of the integers beyond 2**53, which float64 cannot hold exactly; None if there are none."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not pa.types.is_integer(column.type) or column.type.bit_width < 64:
+        return None
+    extremes = pc.min_max(column).as_py()
+    if extremes["max"] is None or (extremes["max"] <= LARGEST_INTEGER and extremes["min"] >= -LARGEST_INTEGER):
+        return None
+    outside = pc.or_(pc.greater(column, LARGEST_INTEGER), pc.less(column, -LARGEST_INTEGER))
+    return np.array(pc.fill_null(outside, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def missing(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Mask of null (and, among floats, NaN and infinite) values of a column that is to be coded; None if none."""
+    if pa.types.is_dictionary(column.type):
+        lost = missing(column.dictionary)
+        if column.null_count == 0 and lost is None:
+            return None
+        absent = np.array(column.indices.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+        if lost is not None and len(lost):
+            index = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+            absent |= lost[index]
+        return absent if absent.any() else None
+    if pa.types.is_floating(column.type):
+        absent = ~np.isfinite(numbers(column))
+        return absent if absent.any() else None
+    if column.null_count == 0:
+        return None
+    return np.array(column.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """Text read as ``kind``, for formats that hold text only.
+
+    Returns
+    -------
+    values : pa.Array of type ``kind``
+        Null where the text is null or cannot be read.
+    wrong : ndarray of bool, shape (n,), or None
+        Which texts cannot be read.
+    """
+    if is_text(kind):
+        return column, None
+    column = pc.utf8_trim_whitespace(column)
+    try:
+        return pc.cast(column, kind), None
+    except pa.ArrowInvalid:
+        pass  # one value at least: look at them one by one, at the distinct ones only
+    coded = column.dictionary_encode()
+    values = []
+    for text in coded.dictionary.to_pylist():
+        try:
+            values.append(pc.cast(pa.scalar(text), kind).as_py())
+        except pa.ArrowInvalid:
+            values.append(None)
+    read = pa.array(values, kind).take(coded.indices)
+    wrong = np.asarray(read.is_null()) & np.asarray(column.is_valid())
+    return read, wrong
+
+
+class Dictionary:
+    """Values and their codes, in order of first appearance.
+
+    Equal numbers are one value whatever their type (1, 1.0), as in Python.
+
+    Parameters
+    ----------
+    values : sequence, optional
+        Known from the start, coded 0, 1, ...
+    """
+
+    def __init__(self, values: Sequence[Any] = ()) -> None:
+        self.values: list[Any] = list(values)
+        self._codes = {value: code for code, value in enumerate(self.values)}
+        self._first_row = typed_array("q", [-1]) * len(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def known(self, row: int | None = None) -> int:
+        """How many values appeared before ``row`` (all, if None). O(log n)."""
+        return len(self.values) if row is None else bisect_left(self._first_row, row)
+
+    def code(self, value: Any, row: int | None = None) -> int:
+        """Code of ``value``, or -1 if it did not appear before ``row``."""
+        code = self._codes.get(value, -1)
+        return code if row is None or code < self.known(row) else -1
+
+    def encode(self, column: pa.Array, row: int, keep: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
+        """Codes of a column's values; new values get the next codes.
+
+        Parameters
+        ----------
+        column : pa.Array, n values
+            Numbers, text or a dictionary.
+        row : int
+            Row number of the first value.
+        keep : ndarray of bool, shape (n,), optional
+            Values elsewhere are passed over.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            -1 where the value is null or passed over.
+
+        Notes
+        -----
+        O(n) vectorised, and Python work for each *distinct* value of the column.
+        """
+        table = None
+        if pa.types.is_dictionary(column.type):
+            table, column = column.dictionary, column.indices
+        if keep is not None:
+            column = pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
+        coded = column.dictionary_encode()  # distinct values in order of appearance
+        distinct = (coded.dictionary if table is None else table.take(coded.dictionary)).to_pylist()
+        local = np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
+        if len(self.values) == 0 or any(value not in self._codes for value in distinct):
+            self._add(distinct, local, row)
+        codes = np.array([-1 if value is None else self._codes[value] for value in distinct] + [-1], dtype=np.int64)
+        return codes[local]
+
+    def _add(self, distinct: list[Any], local: npt.NDArray[np.int64], row: int) -> None:
+        first = np.zeros(len(distinct) + 1, dtype=np.int64)
+        first[local[::-1]] = np.arange(len(local) - 1, -1, -1)  # of repeated places the last assignment stays
+        for value, place in zip(distinct, first.tolist(), strict=False):
+            if value is not None and value not in self._codes:
+                self._codes[value] = len(self.values)
+                self.values.append(value)
+                self._first_row.append(row + place)

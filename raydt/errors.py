@@ -1,0 +1,87 @@
+"""Every error a user of raydt can meet, with the process exit code it stands for.
+
+An input error names the file, the row, the column and the remedy; nothing is half-applied when one is raised.
+"""
+
+from __future__ import annotations
+
+
+class RaydtError(Exception):
+    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns."""
+
+    exit_code = 1
+
+
+class ConfigError(RaydtError, ValueError):
+    """A configuration that cannot be run: unknown key, wrong type, keys that contradict each other."""
+
+    exit_code = 2
+
+
+class InputError(RaydtError, ValueError):
+    """A bad file, column or row of input.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, in one sentence without a trailing full stop.
+    file, column : str, optional
+        Where it was found.
+    row : int, optional
+        Zero-based row of ``file``.
+    remedy : str, optional
+        What the user can do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | None = None,
+        column: str | None = None,
+        row: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem, self.file, self.column, self.row, self.remedy = problem, file, column, row, remedy
+        place = ", ".join(
+            part
+            for part in (
+                file or "",
+                f"row {row}" if row is not None else "",
+                f"column {column!r}" if column is not None else "",
+            )
+            if part
+        )
+        super().__init__((f"{place}: " if place else "") + problem + (f". {remedy}" if remedy else ""))
+
+
+class UpdateError(InputError):
+    """An update the model cannot take: unknown id on delete, insert of a live id, value nobody holds."""
+
+
+class ModelFileError(InputError):
+    """A model or state folder that is damaged, of another format, or of another run."""
+
+
+class ExchangeError(RaydtError):
+    """A message out of order between coordinator and shard."""
+
+
+class StaleEpochError(ExchangeError):
+    """A message of an incarnation that has been replaced."""
+
+
+class SequenceGapError(ExchangeError):
+    """A message whose number is neither the next one nor the one answered last."""
+
+
+class ProcessLostError(RaydtError):
+    """A process of the job died, ran out of memory, or has stopped answering."""
+
+
+class GuaranteeError(RaydtError):
+    """An audit found the promised guarantee or the conformance violated."""
+
+    exit_code = 3

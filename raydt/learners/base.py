@@ -1,0 +1,95 @@
+"""What every learner offers to drivers, pipelines and estimators; nothing here knows a particular method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydt.audit import AuditReport, History
+from raydt.exchange import Exchange, ShardWorker
+from raydt.features import Features
+from raydt.updates import BatchResult, UpdateBatch
+
+
+class LearnerOptions(BaseModel):
+    """Options all learners share; each learner's own options extend this model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    feature_groups: int = Field(16, ge=1, description="G: fixed groups the features are dealt into")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlan:
+    """Operation settings of a coordinator: they decide where work is done, never what comes out.
+
+    Attributes
+    ----------
+    local_work_limit : int
+        BUILDs of fewer cells (rows x features) are done by the coordinator.
+    row_cache_bytes : int or None
+        Budget of the coordinator's feature cache; 0 keeps none, None has no limit.
+    shared_store : bool
+        Coordinator and shards live in one process and use the coordinator's store.
+    """
+
+    local_work_limit: int = 4_000_000
+    row_cache_bytes: int | None = None
+    shared_store: bool = True
+
+
+class LearnerCoordinator(Protocol):
+    """The coordinating half of a learner: plain object, no I/O."""
+
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
+        """Apply one batch. Stops before the first bad update, or passes it over if ``skip_refused``."""
+
+    def finish(self) -> Exchange[None]:
+        """Complete what waits for more updates (an unfinished warm-up)."""
+
+    def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Class codes, shape (n,)."""
+
+    def digest(self) -> str:
+        """``sha256:`` of the canonical bytes of the model."""
+
+    def statistics(self) -> dict[str, int]:
+        """``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``, ``rebuilt_rows`` now."""
+
+    def model(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays of the predict-only model: no training rows."""
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything but the features, as arrays in a canonical order."""
+
+    def restore(self, state: dict[str, npt.NDArray[Any]]) -> None:
+        """Replace everything by a saved state."""
+
+
+class Learner(Protocol):
+    """One method: its options and the construction of its two halves."""
+
+    kind: str
+    Options: type[LearnerOptions]
+
+    def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:
+        """The coordinator for ``shards`` shards."""
+
+    def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
+        """The worker that owns ``groups``; ``store`` is the coordinator's, if they share one."""
+
+    def predictor(self, options: Any, features: Features, model: dict[str, npt.NDArray[Any]]) -> Any:
+        """An object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from :meth:`LearnerCoordinator.model`."""
+
+    def audit(
+        self, options: Any, features: Features, state: dict[str, npt.NDArray[Any]], history: History
+    ) -> AuditReport:
+        """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`."""
+
+    def warmup(self) -> None:
+        """Compile every kernel once, so that processes started later load them from the cache."""

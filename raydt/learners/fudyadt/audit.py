@@ -1,0 +1,263 @@
+"""The two verdicts on a FuDyADT tree, from a state and the raw examples.
+
+*Conformance*: every live example lies in the leaf it routes to, all counts and counters equal their
+recomputation, and every node is what BUILD makes of the examples it was built from. *Feasibility*: Definition 3.1
+of the paper, as ``docs/guarantees.md`` amends it, at every node on the live examples.
+
+Nothing of the fast path is imported (``recompute``). Not here: a replay of the updates one by one; that a rebuild
+happened no earlier, and no higher up, than Algorithm 1 asks for is checked by the tests' twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.features import Features
+from raydt.learners.fudyadt.guarantee import epsilon_bound
+from raydt.learners.fudyadt.recompute import (
+    FOREVER,
+    Bools,
+    Floats,
+    Ints,
+    MalformedTreeError,
+    Recomputed,
+    RecordedTree,
+    Rules,
+    impurity_exceeds,
+)
+
+if TYPE_CHECKING:
+    from raydt.learners.fudyadt.options import FuDyADTOptions
+
+#: Cells (rows x features) of build-time sets that are searched for their best split; beyond it nodes are sampled.
+REPLAY_CELLS = 100_000_000
+#: Gains come from exact integers with errors far below this; the theorem leaves gaps of at most beta / 3.
+ROUNDING = 1e-12
+
+
+def audit(
+    options: FuDyADTOptions, features: Features, state: Mapping[str, npt.NDArray[Any]], history: History
+) -> AuditReport:
+    """Prove or refute what FuDyADT promises of a state.
+
+    Parameters
+    ----------
+    options : FuDyADTOptions
+    features : Features
+    state : mapping of str to ndarray
+        As the coordinator exports it: node arrays in preorder, rows, scalars.
+    history : History
+        The raw examples, read from their source. If it is not complete, what needs the past (counters, build-time
+        splits) is not checked, and ``checked["counters"]`` is 0.
+
+    Returns
+    -------
+    AuditReport
+        ``checked``: examples of the history, live ones, nodes, counters recomputed, splits and how many of them
+        were searched again at build time. ``worst``: ``gap``, the most that a node's split lacks to the best
+        one; ``leaf_gini`` and ``leaf_gain`` among leaves with g >= alpha that neither size nor depth excuses;
+        ``change``, the largest c / s.
+
+    Notes
+    -----
+    O(depth * rows * features * log(rows)) time.
+    """
+    try:
+        tree = RecordedTree.read(state, len(features))
+    except MalformedTreeError as error:
+        return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
+    rules = Rules(
+        Fraction(options.alpha),
+        options.min_samples_split,
+        FOREVER if options.max_depth is None else options.max_depth,
+    )
+    classes = max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)
+    truth = Recomputed(tree, features, rules, history, classes, REPLAY_CELLS)
+    epsilon = Fraction(options.resolved_epsilon())
+    warming = bool(np.any(state["warmup_left"] > 0))
+
+    broken = _rows(state, truth, history) + _counts(state, truth)
+    if history.complete:
+        broken += _counters(truth, epsilon, history.warmup, warming) + _built(truth)
+    worst, infeasible = _feasibility(truth, options.beta)
+
+    excuse = _not_promised(options, epsilon, warming)
+    feasibility: Literal["proven", "violated", "not_promised"]
+    if excuse:
+        feasibility, infeasible = "not_promised", []
+        reason = f"{excuse}; measured: a split lacks up to {worst['gap']:.4g} to the best gain"
+    elif infeasible:
+        feasibility, reason = "violated", infeasible[0]
+    else:
+        feasibility = "proven"
+        reason = f"epsilon is below the bound, and all {len(tree)} nodes are feasible on the live examples"
+    if not history.complete:
+        reason += "; counters and build-time splits were not checked, as only the live examples are known"
+    inner = tree.feature >= 0
+    return AuditReport(
+        conformance="violated" if broken else "holds",
+        feasibility=feasibility,
+        reason=reason,
+        checked={
+            "examples": len(history.y),
+            "live": int(truth.alive.sum()),
+            "nodes": len(tree),
+            "counters": len(tree) if history.complete else 0,
+            "splits": int(inner.sum()),
+            "splits_replayed": int((inner & truth.replayed).sum()),
+        },
+        worst=worst,
+        failures=broken + infeasible,
+    )
+
+
+def _not_promised(options: FuDyADTOptions, epsilon: Fraction, warming: bool) -> str:
+    """Why nothing is promised; empty if something is."""
+    bound = epsilon_bound(options.alpha, options.beta, options.min_samples_split)
+    if warming:
+        return "the warm-up has not built a tree yet"
+    if bound == 0:
+        return f"{'alpha' if options.alpha == 0 else 'beta'} is 0, for which no epsilon carries a guarantee"
+    if epsilon >= bound:
+        return f"epsilon {float(epsilon):.6g} is not below {float(bound):.6g}, up to which the guarantee is proven"
+    return ""
+
+
+def _found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]) -> list[str]:
+    """One failure that counts the nodes that are ``wrong`` and describes the first of them, or none."""
+    if not wrong.any():
+        return []
+    v = int(np.flatnonzero(wrong)[0])
+    place = {name: array[v] for name, array in values.items()}
+    return [f"{what} at {int(wrong.sum())} nodes, first at node {v}" + (": " + detail.format(**place)) * bool(detail)]
+
+
+def _rows(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: History) -> list[str]:
+    """Live examples against the history, and each in the leaf it routes to."""
+    live = np.flatnonzero(truth.alive)
+    live = live[np.argsort(history.id[live], kind="stable")]
+    order = np.argsort(state["id"], kind="stable")
+    if not np.array_equal(state["id"][order], history.id[live]):
+        lost = np.setdiff1d(history.id[live], state["id"])
+        extra = np.setdiff1d(state["id"], history.id[live])
+        return [
+            f"the model holds {len(order)} examples, the history {len(live)}: "
+            f"{len(lost)} are missing (first ids {lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
+        ]
+    known = {"y": ("label", truth.y), "leaf": ("leaf", truth.leaf)}
+    if truth.complete:
+        known["born"] = ("time of insertion", history.inserted)
+    failures = []
+    for name, (what, expected) in known.items():
+        wrong = np.flatnonzero(state[name][order] != expected[live])
+        if len(wrong):
+            i = wrong[0]
+            failures.append(
+                f"{what} of {len(wrong)} examples is wrong, first of id {history.id[live[i]]}: "
+                f"{state[name][order][i]} instead of {expected[live[i]]}"
+            )
+    return failures
+
+
+def _counts(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed) -> list[str]:
+    """Class counts of all nodes, from which labels follow, against the live examples."""
+    recorded = np.zeros_like(truth.live_counts)
+    recorded[:, : state["counts"].shape[1]] = state["counts"]
+    return _found(
+        (recorded != truth.live_counts).any(axis=1),
+        "class counts differ from the live examples",
+        "{recorded} instead of {counted}",
+        recorded=recorded,
+        counted=truth.live_counts,
+    )
+
+
+def _exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
+    """Whether value > rate * size, exactly."""
+    p, q = rate.numerator, rate.denominator
+    return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
+
+
+def _counters(truth: Recomputed, epsilon: Fraction, warmup: int, warming: bool) -> list[str]:
+    """s, c and built of every node against the history, Lemma 3.4, and no rebuild that is due."""
+    tree = truth.tree
+    s, c = truth.built_counts.sum(axis=1), np.zeros_like(truth.c) if warming else truth.c
+    now = truth.live_counts.sum(axis=1)
+    top = (tree.parent < 0) | (tree.built[tree.parent] != tree.built)
+    by_update = top & (tree.built >= 0)
+    if tree.built[0] < 2 * warmup:
+        by_update[0] = False  # the warm-up built the root, whichever update ended it
+    failures = _found(s != tree.s, "s differs from the examples at BUILD", "{r} instead of {s}", r=tree.s, s=s)
+    failures += _found(c != tree.c, "c differs from the updates since BUILD", "{r} instead of {c}", r=tree.c, c=c)
+    failures += _found((tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "a node is older than its parent")
+    failures += _found(by_update & ~truth.passed, "built names an update that did not pass", "{at}", at=tree.built)
+    if not warming:
+        failures += _found(
+            _exceeds(tree.c, epsilon, tree.s), "a rebuild is due: c > epsilon s", "c = {c}, s = {s}", c=tree.c, s=tree.s
+        )
+        failures += _found(_exceeds(np.abs(now - tree.s), epsilon, tree.s), "Lemma 3.4 does not hold")
+    return failures
+
+
+def _built(truth: Recomputed) -> list[str]:
+    """Every node against BUILD of its S0: leaf or split, and which split."""
+    tree, rules = truth.tree, truth.rules
+    inner = tree.feature >= 0
+    must = rules.may_split(truth.built_counts, tree.depth) & impurity_exceeds(truth.built_counts, rules.alpha / 2)
+    failures = _found(inner & ~must, "a split where BUILD makes a leaf")
+    failures += _found(~inner & truth.replayed & (truth.built_score >= 0), "a leaf where BUILD makes a split")
+    other = (tree.feature != truth.built_feature) | (tree.threshold != truth.built_threshold)
+    return failures + _found(
+        inner & truth.replayed & other,
+        "the split was not the best one at BUILD",
+        "feature {f} at {t!r} instead of feature {bf} at {bt!r}",
+        f=tree.feature,
+        t=tree.threshold,
+        bf=truth.built_feature,
+        bt=truth.built_threshold,
+    )
+
+
+def _gini(counts: Ints) -> Floats:
+    """Gini index of each row of class counts, 0 where there is nothing."""
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return np.where(counts.any(axis=1), 1.0 - (share * share).sum(axis=1), 0.0)
+
+
+def _feasibility(truth: Recomputed, beta: float) -> tuple[dict[str, float], list[str]]:
+    """Worst gaps over all nodes, and where Definition 3.1 does not hold."""
+    tree, rules, counts = truth.tree, truth.rules, truth.live_counts
+    inner = tree.feature >= 0
+    n = counts.sum(axis=1)
+    n2 = np.maximum(n * n, 1).astype(np.float64)
+    best = np.maximum(truth.live_score, 0.0) / n2
+
+    v = np.flatnonzero(inner)
+    left = counts[tree.left[v]]
+    n_left = left.sum(axis=1)
+    sides = n_left * (n[v] - n_left)
+    D = (left * n[v, None] - n_left[:, None] * counts[v]).astype(np.float64)
+    gap = np.zeros(len(tree))
+    gap[v] = best[v] - np.where(sides > 0, (D * D).sum(axis=1) / np.maximum(sides, 1), 0.0) / n2[v]
+
+    splittable = rules.may_split(counts, tree.depth) & impurity_exceeds(counts, Fraction(0))
+    impure_leaf = ~inner & splittable & impurity_exceeds(counts, rules.alpha, or_equals=True)
+    limit = beta + ROUNDING
+    failures = _found(gap > limit, "the split lacks more than beta to the best gain", "{gap:.6g}", gap=gap)
+    failures += _found(
+        impure_leaf & (best > limit), "g >= alpha and a split gains more than beta at a leaf", "{g:.6g}", g=best
+    )
+    failures += _found(inner & ~splittable, "a split of too few or pure examples, or at the largest depth")
+    worst = {
+        "gap": float(gap.max(initial=0.0)),
+        "leaf_gini": float(_gini(counts[impure_leaf]).max(initial=0.0)),
+        "leaf_gain": float(best[impure_leaf].max(initial=0.0)),
+        "change": float((tree.c / np.maximum(tree.s, 1)).max(initial=0.0)),
+    }
+    return worst, failures

@@ -1,0 +1,154 @@
+"""UPDATE (Algorithm 1) over a batch: one compiled loop that stops only for rebuilds it should not do itself."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.kernel import kernel
+from raydt.learners.fudyadt.build import build
+from raydt.learners.fudyadt.live_tree import (
+    NODES,
+    REBUILDS,
+    REBUILT_ROWS,
+    WARMUP_LEFT,
+    climb,
+    count_rows,
+    link,
+    majority,
+    most_nodes,
+    route,
+    set_counts,
+    start_node,
+    stays_leaf,
+    take_rows,
+    unlink,
+)
+
+#: Kinds of a planned step.
+ADD, REMOVE, LOOK = 0, 1, 2
+#: Where a rebuild was done (the learner's log).
+RESET, COORDINATOR, SHARDS = 0, 1, 2
+
+
+class Plan(NamedTuple):
+    """The steps of a batch: an update is a REMOVE and an ADD, everything else one step.
+
+    ``stamp`` is 2 seq + 1, or 2 seq for the REMOVE of an update; ``row`` indexes ``X`` of the batch.
+    """
+
+    kind: npt.NDArray[np.int8]
+    slot: npt.NDArray[np.int32]
+    row: npt.NDArray[np.int32]
+    stamp: npt.NDArray[np.int64]
+    prediction: npt.NDArray[np.int32]
+
+
+class Log(NamedTuple):
+    """Rebuilds of a batch, one entry each; ``n`` entries are filled."""
+
+    stamp: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    depth: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int8]
+    seconds: npt.NDArray[np.float64]
+    n: npt.NDArray[np.int64]
+
+
+@kernel
+def record(tree: Any, log: Any, node: int, stamp: int, rows: int, nodes: int, place: int, seconds: float) -> None:
+    """Note one rebuild."""
+    at = log.n[0]
+    log.stamp[at] = stamp
+    log.rows[at] = rows
+    log.depth[at] = tree.depth[node]
+    log.nodes[at] = nodes
+    log.place[at] = place
+    log.seconds[at] = seconds
+    log.n[0] = at + 1
+    tree.reg[REBUILDS] += 1
+    tree.reg[REBUILT_ROWS] += rows
+
+
+@kernel
+def advance(
+    tree: Any,
+    members: Any,
+    X: Any,
+    Xbits: Any,
+    y: Any,
+    plan: Any,
+    batch_X: Any,
+    begin: int,
+    categorical: Any,
+    rules: Any,
+    scratch: Any,
+    log: Any,
+    most_rows: int,
+) -> tuple[int, int]:
+    """Take the steps from ``begin`` on.
+
+    Rebuilds of up to ``most_rows`` rows whose features are all in ``X`` are done here. At any other the loop
+    stops after the step's counting: the caller rebuilds and goes on with the next step.
+
+    Returns
+    -------
+    step, node : int
+        The step whose rebuild of ``node`` is due; ``(len(plan.kind), -1)`` at the end.
+    """
+    reg = tree.reg
+    counts = scratch.counts
+    for i in range(begin, len(plan.kind)):
+        kind = plan.kind[i]
+        slot = plan.slot[i]
+        if kind == REMOVE:
+            leaf = unlink(tree, members, slot)
+            tree.counts[leaf, y[slot]] -= 1
+            tree.label[leaf] = majority(tree.counts, leaf)
+        else:
+            leaf = route(tree, categorical, batch_X, plan.row[i])
+            if kind == LOOK:
+                plan.prediction[i] = tree.label[leaf]
+                continue
+            if reg[WARMUP_LEFT] == 0:
+                plan.prediction[i] = tree.label[leaf]
+            link(tree, members, leaf, slot)
+            tree.counts[leaf, y[slot]] += 1
+            if tree.counts[leaf, y[slot]] >= tree.counts[leaf, tree.label[leaf]]:
+                tree.label[leaf] = majority(tree.counts, leaf)
+        if reg[WARMUP_LEFT] > 0:
+            if kind == ADD:
+                reg[WARMUP_LEFT] -= 1
+            if reg[WARMUP_LEFT] > 0:
+                continue
+            return i, 0
+        node = climb(tree, leaf)
+        if node < 0:
+            continue
+        n = count_rows(tree, node, counts)
+        stamp = plan.stamp[i]
+        if stays_leaf(counts, 0, tree.depth[node], rules) and tree.feature[node] < 0:
+            head = tree.head[node]
+            start_node(tree, node, stamp, rules)
+            tree.head[node] = head
+            record(tree, log, node, stamp, n, 1, RESET, 0.0)
+            continue
+        if n > most_rows or len(tree.feature) - reg[NODES] < most_nodes(n, tree.depth[node], rules):
+            return i, node
+        slots = scratch.slots
+        take_rows(tree, members, node, slots)
+        for r in range(n):
+            if slots[r] >= len(X):
+                for q in range(n):  # features not at hand: hand the rows back as one leaf
+                    link(tree, members, node, slots[q])
+                set_counts(tree, node, counts)
+                return i, node
+            scratch.labels[r] = y[slots[r]]
+        set_counts(tree, node, counts)
+        before = reg[NODES]
+        build(tree, members, node, X, Xbits, slots, slots, scratch.labels, n, categorical, rules, stamp, scratch)
+        record(tree, log, node, stamp, n, reg[NODES] - before + 1, COORDINATOR, 0.0)
+    return len(plan.kind), -1

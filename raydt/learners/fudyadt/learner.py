@@ -1,0 +1,70 @@
+"""FuDyADT as one of the learners."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.example_store import ExampleStore
+from raydt.features import Features
+from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt.audit import audit
+from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+from raydt.learners.fudyadt.model import Arrays, TreePredictor
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+
+class FuDyADT:
+    """Makes the two halves of the learner, its predictor and its audit."""
+
+    kind = "fudyadt"
+    Options = FuDyADTOptions
+
+    def coordinator(
+        self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan
+    ) -> FuDyADTCoordinator:
+        """The coordinator for ``shards`` shards."""
+        return FuDyADTCoordinator(options, features, shards, plan)
+
+    def shard(
+        self,
+        options: FuDyADTOptions,
+        features: Features,
+        groups: npt.NDArray[np.int64],
+        store: ExampleStore | None = None,
+    ) -> FuDyADTShard:
+        """The worker that owns ``groups``."""
+        return FuDyADTShard(features, groups, store)
+
+    def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
+        """Predictions of a saved model."""
+        return TreePredictor(features, model)
+
+    def audit(self, options: FuDyADTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+        """Prove or refute what the method promises of a state."""
+        return audit(options, features, state, history)
+
+    def warmup(self) -> None:
+        """Compile every kernel once: a short stream with and without shards' help."""
+        from raydt.session import InProcessSession
+
+        n = 60
+        X = np.random.default_rng(0).random((n, 3))
+        op = np.array([INSERT] * n + [DELETE] * (n // 2), dtype=np.int8)
+        key = np.concatenate([np.arange(n), np.arange(n // 2)])
+        for classes in (2, 3):
+            y = (np.arange(n) % classes).astype(np.int32)
+            batch = UpdateBatch(0, op, key, X, y, classes, np.full(len(op), -1))
+            for plan in (WorkPlan(), WorkPlan(local_work_limit=0)):
+                features = Features(("a", "b", "c"), (False, False, True))
+                session = InProcessSession(self, FuDyADTOptions(), features, 2, plan)
+                session.apply(batch)
+                session.digest()
+                state, groups = session.state()
+                session.restore(state, groups)
+
+
+LEARNER = FuDyADT()

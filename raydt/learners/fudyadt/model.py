@@ -1,0 +1,146 @@
+"""The tree as canonical arrays (preorder, node 0 = root): saved, hashed, audited and used to predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.features import Features
+from raydt.kernel import kernel
+from raydt.learners.fudyadt.live_tree import (
+    FREE,
+    LEAVES,
+    NODES,
+    USED,
+    Rules,
+    Tree,
+    floor_product,
+    goes_left,
+    link,
+    majority,
+    new_tree,
+    with_room,
+)
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+@kernel
+def _preorder(tree: Any, order: Any, place: Any) -> int:
+    """Node ids in preorder, and the place of each; returns the largest depth."""
+    n = 0
+    deepest = 0
+    node = 0
+    while True:
+        order[n] = node
+        place[node] = n
+        n += 1
+        deepest = max(deepest, tree.depth[node])
+        if tree.feature[node] >= 0:
+            node = tree.left[node]
+            continue
+        while node != 0 and tree.right[tree.parent[node]] == node:
+            node = tree.parent[node]
+        if node == 0:
+            return deepest
+        node = tree.right[tree.parent[node]]
+
+
+@kernel
+def link_members(tree: Any, members: Any, slots: Any) -> None:
+    """Put slots into the lists of the leaves that ``members.leaf`` names."""
+    for slot in slots:
+        link(tree, members, members.leaf[slot], slot)
+
+
+@kernel
+def _predict(feature: Any, threshold: Any, left: Any, right: Any, categorical: Any, X: Any, out: Any) -> None:
+    for i in range(len(X)):
+        node = 0
+        while feature[node] >= 0:
+            j = feature[node]
+            node = left[node] if goes_left(X[i, j], threshold[node], categorical[j]) else right[node]
+        out[i] = node
+
+
+def depth_of(tree: Tree) -> int:
+    """Largest depth of a node."""
+    nodes = int(tree.reg[NODES])
+    return int(_preorder(tree, np.empty(nodes, dtype=np.int32), np.empty(len(tree.feature), dtype=np.int32)))
+
+
+def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
+    """The arrays of the model, and the preorder place of each node id."""
+    order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
+    place = np.full(len(tree.feature) + 1, -1, dtype=np.int32)
+    _preorder(tree, order, place[:-1])
+    counts = tree.counts[order].copy()
+    internal = np.flatnonzero(tree.feature[order] >= 0)
+    left, right = place[tree.left[order]], place[tree.right[order]]
+    for i in internal[::-1]:  # children follow their parent in preorder
+        counts[i] = counts[left[i]] + counts[right[i]]
+    arrays: Arrays = {
+        "feature": tree.feature[order],
+        "threshold": tree.threshold[order],
+        "left": np.where(tree.feature[order] >= 0, left, np.int32(-1)),
+        "right": np.where(tree.feature[order] >= 0, right, np.int32(-1)),
+        "s": tree.s[order],
+        "c": tree.c[order],
+        "built": tree.built[order],
+        "counts": counts,
+    }
+    return arrays, place
+
+
+def live_tree(arrays: Arrays, rules: Rules) -> Tree:
+    """The live tree of canonical arrays, without the rows of its leaves."""
+    n, classes = arrays["counts"].shape
+    tree = with_room(new_tree(64, classes), n, classes)
+    for name in ("feature", "threshold", "left", "right", "s", "c", "built", "counts"):
+        getattr(tree, name)[:n] = arrays[name]
+    tree.head[:n] = -1
+    tree.parent[0], tree.depth[0] = -1, 0
+    for i in range(n):
+        tree.allowed[i] = floor_product(rules.epsilon, int(tree.s[i]))
+        tree.label[i] = majority(tree.counts, i)
+        if tree.feature[i] >= 0:
+            for child in (tree.left[i], tree.right[i]):
+                tree.parent[child], tree.depth[child] = i, tree.depth[i] + 1
+    tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, int((tree.feature[:n] < 0).sum())
+    return tree
+
+
+class TreePredictor:
+    """Predictions of canonical arrays.
+
+    Parameters
+    ----------
+    features : Features
+    model : dict of str to ndarray
+    """
+
+    def __init__(self, features: Features, model: Arrays) -> None:
+        self._categorical = features.kinds.astype(np.bool_)
+        self._arrays = [np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right")]
+        self.counts = model["counts"]
+
+    def apply(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Preorder place of the leaf of each row, shape (n,). O(depth) a row."""
+        leaves = np.empty(len(X), dtype=np.int32)
+        _predict(*self._arrays, self._categorical, np.ascontiguousarray(X, dtype=np.float64), leaves)
+        return leaves
+
+    def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Majority class of each row's leaf (the smaller on a tie, 0 in an empty leaf), shape (n,)."""
+        labels: npt.NDArray[np.int32] = self.counts.argmax(axis=1).astype(np.int32)
+        return labels[self.apply(X)]
+
+    def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
+        """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf."""
+        counts = self.counts[:, :n_classes].astype(np.float64)
+        counts = np.pad(counts, ((0, 0), (0, n_classes - counts.shape[1])))
+        counts[counts.sum(axis=1) == 0] = 1.0
+        shares: npt.NDArray[np.float64] = (counts / counts.sum(axis=1, keepdims=True))[self.apply(X)]
+        return shares

@@ -1,0 +1,49 @@
+"""Options of FuDyADT, the same names in YAML and Python."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from raydt.learners.base import LearnerOptions
+from raydt.learners.fudyadt.guarantee import auto_epsilon
+from raydt.learners.fudyadt.live_tree import Rules
+
+
+class FuDyADTOptions(LearnerOptions):
+    """A fully dynamic decision tree, epsilon-feasible after every update (Bressan, Damay, Sozio, AAAI 2023)."""
+
+    kind: Literal["fudyadt"] = "fudyadt"
+    epsilon: float | Literal["auto"] = Field(
+        "auto",
+        description="Share of updates a node takes before it is rebuilt; auto: the largest the theorem allows",
+    )
+    alpha: float = Field(0.1, ge=0, le=1, description="Impurity below which a node may be a leaf")
+    beta: float = Field(0.2, ge=0, le=1, description="Gain a split may lack to the best one")
+    max_depth: int | None = Field(None, ge=0, description="h; null for no limit")
+    min_samples_split: int = Field(2, ge=2, description="k + 1: a smaller node is a leaf")
+
+    @model_validator(mode="after")
+    def _check_epsilon(self) -> FuDyADTOptions:
+        if not isinstance(self.epsilon, str) and not 0 <= self.epsilon < float("inf"):
+            raise ValueError("epsilon must be a finite number of at least 0, or auto")
+        self.resolved_epsilon()
+        return self
+
+    def resolved_epsilon(self) -> float:
+        """Epsilon as a number.
+
+        Raises
+        ------
+        ConfigError
+            ``auto`` with alpha or beta 0: the theorem then allows no epsilon.
+        """
+        if isinstance(self.epsilon, str):
+            return auto_epsilon(self.alpha, self.beta, self.min_samples_split)
+        return self.epsilon
+
+    def rules(self) -> Rules:
+        """The options as the kernels take them."""
+        depth = self.max_depth if self.max_depth is not None else 2**31 - 1
+        return Rules(self.resolved_epsilon(), self.alpha / 2, self.min_samples_split, depth)

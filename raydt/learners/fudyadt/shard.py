@@ -1,0 +1,172 @@
+"""What a shard does for FuDyADT: keep its columns of every live row, and its half of a spread BUILD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.example_store import ExampleStore, grown
+from raydt.exchange import Payload
+from raydt.features import Features
+from raydt.learners.fudyadt.build import label_bits_of
+from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
+from raydt.learners.fudyadt.presort import presort
+
+
+class _Columns:
+    """This shard's own copy of its columns, by slot."""
+
+    def __init__(self, width: int) -> None:
+        self.X = np.empty((0, width))
+        self.live = np.zeros(0, dtype=bool)
+
+    def put(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
+        need = int(slots.max()) + 1 if len(slots) else 0
+        if need > len(self.X):
+            capacity = max(need, len(self.X) + len(self.X) // 2, 64)
+            self.X = grown(self.X, capacity)
+            self.live = np.concatenate([self.live, np.zeros(capacity - len(self.live), dtype=bool)])
+        self.X[slots] = X
+        self.live[slots] = True
+
+    def slots(self) -> npt.NDArray[np.int64]:
+        return np.flatnonzero(self.live)
+
+
+class FuDyADTShard:
+    """Owner of whole feature groups.
+
+    Parameters
+    ----------
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns.
+    store : ExampleStore, optional
+        The coordinator's store, when both live in one process and share it; rows are then not sent.
+    """
+
+    def __init__(self, features: Features, groups: npt.NDArray[np.int64], store: ExampleStore | None = None) -> None:
+        self.groups = groups
+        group_columns = [features.group_columns(int(g)) for g in groups]
+        self.columns = np.concatenate([np.empty(0, dtype=np.int64), *group_columns])
+        self._group_of = np.repeat(np.arange(len(groups)), [len(c) for c in group_columns])
+        self._categorical = features.kinds[self.columns].astype(np.bool_)
+        self._store = store
+        self._own = _Columns(len(self.columns))
+        self._build: dict[str, Any] = {}
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: ``rows``, ``begin``, ``level``, ``end``, ``gather`` or ``equal``."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        """Columns of the live rows in ascending slot order, by group."""
+        X = self._store.X[np.ix_(self._store.slots(), self.columns)] if self._store else self._own.X[self._own.slots()]
+        return {int(g): {"X": np.ascontiguousarray(X[:, self._group_of == i])} for i, g in enumerate(self.groups)}
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
+        self._build = {}
+        if not len(self.groups):
+            return
+        X = np.concatenate([state[int(g)]["X"] for g in self.groups], axis=1)
+        slots = np.arange(len(X), dtype=np.int32)
+        if self._store:
+            self._store.X[np.ix_(slots, self.columns)] = X
+        else:
+            self._own = _Columns(len(self.columns))
+            self._own.put(slots, X)
+
+    def _on_rows(self, slots: Any, freed: Any, X: Any = None) -> None:
+        """Keep new rows; forget freed ones (their slots are not handed out again before this is acknowledged)."""
+        if self._store is None:
+            self._own.put(slots, X)
+            self._own.live[freed] = False
+
+    def _on_begin(self, slots: Any, labels: Any, counts: Any) -> npt.NDArray[np.int64]:
+        """Start a BUILD: sort the columns, answer for the root."""
+        n, K = len(slots), len(counts)
+        width = len(self.columns)
+        bits = label_bits_of(K)
+        if self._store:
+            X, rows = self._store.X[np.ix_(slots, self.columns)], np.arange(n, dtype=np.int32)
+        else:
+            X, rows = self._own.X, np.array(slots, dtype=np.int32)
+        E = np.empty((width, n), dtype=np.int64)
+        spare = np.empty(n, dtype=np.int64)
+        if width:
+            presort(
+                X,
+                X.view(np.int64),
+                rows,
+                np.array(labels, dtype=np.int32),
+                n,
+                bits,
+                E,
+                spare,
+                np.empty(2048, dtype=np.int64),
+            )
+        self._build = {
+            "X": X,
+            "rows": rows,
+            "E": E,
+            "spare": spare,
+            "side": np.zeros(n, dtype=np.uint8),
+            "bounds": np.array([[0, n]], dtype=np.int64),
+            "bits": bits,
+        }
+        return self._candidates(np.array(counts, dtype=np.int64)[None, :])
+
+    def _on_level(self, sides: Any, keep: Any, size_left: Any, counts: Any) -> npt.NDArray[np.int64]:
+        """Go one level down: partition by the winning sides, answer for the nodes that stay open."""
+        b = self._build
+        unpack_sides(np.array(sides, dtype=np.int64), len(b["rows"]), b["side"])
+        bounds = np.empty((2 * len(keep), 2), dtype=np.int64)
+        n_open = next_level(
+            b["E"], b["bounds"], np.array(keep), b["bits"], b["side"], b["spare"], np.array(size_left), bounds
+        )
+        b["bounds"] = bounds[:n_open].copy()
+        return self._candidates(np.array(counts, dtype=np.int64))
+
+    def _on_end(self) -> None:
+        """The BUILD is complete: give its memory back."""
+        self._build = {}
+
+    def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
+        """Columns of some rows, shape (rows, columns of this shard)."""
+        if self._store:
+            return self._store.X[np.ix_(slots, self.columns)]
+        return self._own.X[slots]
+
+    def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal ``x`` in every column of this shard."""
+        equal: npt.NDArray[np.bool_] = (self._on_gather(slots) == np.asarray(x)[self.columns]).all(axis=1)
+        return equal
+
+    def _candidates(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        b = self._build
+        n_open, K = counts.shape
+        n = len(b["rows"])
+        found = np.zeros((n_open, len(self.groups), LEFT + K), dtype=np.int64)
+        if len(self.columns):
+            find_candidates(
+                b["E"],
+                b["bounds"],
+                b["X"],
+                b["rows"],
+                self.columns,
+                self._group_of,
+                len(self.groups),
+                self._categorical,
+                counts,
+                b["bits"],
+                b["side"],
+                np.empty((3, max(K, len(self.groups))), dtype=np.int64),
+                found,
+            )
+        words = np.empty(side_words(n), dtype=np.int64)
+        pack_sides(b["side"], n, words)
+        return np.concatenate([found.ravel(), words])

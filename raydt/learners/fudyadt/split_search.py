@@ -1,0 +1,249 @@
+"""The best split of a sorted segment, and the partition of segments: what coordinator and shards share.
+
+All statistics are integer counts. ``split_score`` is the only function that turns them into a float64, and a
+split is compared by (greater score, smaller feature, smaller threshold), so that the result depends neither on
+who evaluates a feature nor on the order in which features are evaluated.
+
+Symbols (paper, Definition 2.1): n = |S|, c_k = examples of class k in S, l_k those on the left side,
+D_k = l_k n - n_left c_k. The Gini gain is G = sum_k D_k^2 / (n_left n_right) / n^2; the score leaves out n^2,
+which is the same for all splits of a node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.kernel import kernel
+
+#: Elements of a block that is judged as a whole before its elements are.
+BLOCK = 64
+#: A screen that may pass too much but never too little: rounding of the cheap test is far below it.
+SLACK = 1e-12
+
+
+@kernel
+def split_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float:
+    """Score of a split from integer counts, ``left`` and ``counts[node]``: float64 sum over classes in order, one division.
+
+    Every D_k is exact in float64 for n < 9.4e7.
+    """
+    total = 0.0
+    for k in range(len(left)):
+        D = np.float64(left[k] * n - n_left * counts[node, k])
+        total += D * D
+    return total / np.float64(n_left * (n - n_left))
+
+
+@kernel
+def _beats(left_ones: float, n_left: float, ones: float, n: float, bar: float) -> bool:
+    """Whether a point (n_left, left_ones) scores above ``bar``."""
+    D = left_ones * n - n_left * ones
+    return bar * (n_left * (n - n_left)) < D * D + D * D
+
+
+@kernel
+def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: float) -> tuple[float, int]:
+    """Best threshold of a numeric column with two classes: (score, last element on the left) or (best, -1).
+
+    The gain is convex in (n_left, left_ones). Over a block with k ones the path of these two lies in the
+    parallelogram "ones first" / "zeros first", so the block is passed over if none of its corners beats the best.
+    """
+    S = E[j, first : first + size]
+    at = -1
+    n = np.float64(size)
+    ones = np.float64(total_ones)
+    bar = best * (1.0 - SLACK)
+    before = 0
+    for begin in range(0, size, BLOCK):
+        stop = min(begin + BLOCK, size)
+        left_ones = before
+        if size > 2 * BLOCK:
+            for i in range(begin, stop):
+                before += S[i] & 1
+            a, b = np.float64(begin), np.float64(stop)
+            p, k = np.float64(left_ones), np.float64(before - left_ones)
+            if not (
+                _beats(p, a, ones, n, bar)
+                or _beats(p + k, a + k, ones, n, bar)
+                or _beats(p, b - k, ones, n, bar)
+                or _beats(p + k, b, ones, n, bar)
+            ):
+                continue
+        else:
+            stop = size
+        for i in range(begin, min(stop, size - 1)):
+            left_ones += S[i] & 1
+            n_left = np.float64(i + 1)
+            D = left_ones * n - n_left * ones
+            twice = D * D + D * D
+            sides = n_left * (n - n_left)
+            if twice > bar * sides and (S[i + 1] >> 32) != (S[i] >> 32):
+                score = twice / sides
+                if score > best:
+                    best, at = score, i
+                    bar = best * (1.0 - SLACK)
+        if stop == size:
+            break
+    return best, at
+
+
+@kernel
+def _scan_classes(
+    E: Any, j: int, first: int, n: int, counts: Any, node: int, left: Any, mask: int, best: float
+) -> tuple[float, int]:
+    """The same for K classes. A cheap test on sums of squares, kept up to date, screens the exact score."""
+    S = E[j, first : first + n]
+    total = 0
+    for k in range(len(left)):
+        left[k] = 0
+        total += counts[node, k] * counts[node, k]
+    squares = np.float64(total)  # sum c_k^2
+    A = 0.0  # sum of squares on the left
+    B = squares  # and on the right
+    size = np.float64(n)
+    at = -1
+    for i in range(n - 1):
+        k = S[i] & mask
+        A += 2.0 * left[k] + 1.0
+        B -= 2.0 * (counts[node, k] - left[k]) - 1.0
+        left[k] += 1
+        n_left = np.float64(i + 1)
+        n_right = size - n_left
+        sides = n_left * n_right
+        mixed = size * (A * n_right + B * n_left)
+        if mixed * (1.0 + SLACK) - squares * sides > best * sides and (S[i + 1] >> 32) != (S[i] >> 32):
+            score = split_score(left, counts, node, i + 1, n)
+            if score > best:
+                best, at = score, i
+    return best, at
+
+
+@kernel
+def _scan_values(
+    E: Any, j: int, first: int, n: int, counts: Any, node: int, left: Any, mask: int, best: float
+) -> tuple[float, int]:
+    """Best value against the rest of a categorical column: (score, last element of the value's run)."""
+    S = E[j, first : first + n]
+    at = -1
+    start = 0
+    while start < n:
+        rank = S[start] >> 32
+        for k in range(len(left)):
+            left[k] = 0
+        stop = start
+        while stop < n and S[stop] >> 32 == rank:
+            left[S[stop] & mask] += 1
+            stop += 1
+        if stop - start < n:
+            score = split_score(left, counts, node, stop - start, n)
+            if score > best:
+                best, at = score, stop - 1
+        start = stop
+    return best, at
+
+
+@kernel
+def scan(
+    E: Any,
+    j: int,
+    first: int,
+    n: int,
+    categorical: bool,
+    counts: Any,
+    node: int,
+    left: Any,
+    label_bits: int,
+    best: float,
+) -> tuple[float, int]:
+    """Best split of one sorted segment, if its score is above ``best``.
+
+    Parameters
+    ----------
+    E : ndarray of int64, shape (columns, rows)
+        Sorted elements (``presort``); the segment is ``E[j, first : first + n]``.
+    counts : ndarray of int64, shape (nodes, K)
+        ``counts[node]`` are the class counts of the segment's rows.
+    left : ndarray of int64, shape (K,)
+        Scratch.
+    best : float
+        Score to beat; -1 for none.
+
+    Returns
+    -------
+    score : float
+        The better of ``best`` and the segment's best.
+    at : int
+        Last element on the left (numeric) or of the chosen value's run (categorical), counted from ``first``;
+        -1 if nothing is better.
+    """
+    if E[j, first] >> 32 == E[j, first + n - 1] >> 32:
+        return best, -1
+    if categorical:
+        return _scan_values(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
+    if len(left) == 2:
+        return _scan_binary(E, j, first, n, counts[node, 1], best)
+    return _scan_classes(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
+
+
+@kernel
+def threshold_between(a: float, b: float) -> float:
+    """Midpoint of neighbouring distinct values a < b; a where rounding would reach b."""
+    t = 0.5 * a + 0.5 * b
+    return t if a <= t < b else a
+
+
+@kernel
+def mark_sides(
+    E: Any, j: int, first: int, n: int, at: int, categorical: bool, label_bits: int, side: Any, left: Any
+) -> int:
+    """Write the side (0 left, 1 right) of each row of a segment split after element ``at``; count the left.
+
+    Returns the number of rows on the left; ``left`` receives their class counts.
+    """
+    S = E[j, first : first + n]
+    start = 0
+    if categorical:
+        start = at
+        while start > 0 and S[start - 1] >> 32 == S[at] >> 32:
+            start -= 1
+    mask = (1 << label_bits) - 1
+    for k in range(len(left)):
+        left[k] = 0
+    for i in range(n):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> np.uint64(label_bits)
+        if start <= i <= at:
+            side[row] = 0
+            left[S[i] & mask] += 1
+        else:
+            side[row] = 1
+    return at - start + 1
+
+
+@kernel
+def partition(
+    E: Any, j: int, first: int, n: int, label_bits: int, side: Any, spare: Any, keep_left: bool, keep_right: bool
+) -> None:
+    """Stable partition of one segment by side; a side that is not kept is dropped, the other moves up."""
+    S = E[j, first : first + n]
+    bits = np.uint64(label_bits)
+    one = np.uint64(1)
+    kept = np.uint64(0)
+    if not keep_left:
+        for i in range(n):
+            element = S[i]
+            S[kept] = element
+            kept += np.uint64(side[np.uint64(element & 0xFFFFFFFF) >> bits])
+        return
+    moved = np.uint64(0)
+    for i in range(n):
+        element = S[i]
+        right = np.uint64(side[np.uint64(element & 0xFFFFFFFF) >> bits])
+        S[kept] = element
+        spare[moved] = element
+        moved += right
+        kept += one - right
+    if keep_right:
+        for i in range(np.int64(moved)):
+            S[np.int64(kept) + i] = spare[i]

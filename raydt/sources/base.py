@@ -1,0 +1,101 @@
+"""What every source offers: encoded rows in a fixed order, readable again from any row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import InputError
+from raydt.features import Features
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Consecutive rows of a source, encoded.
+
+    Attributes
+    ----------
+    start : int
+        Row number of the first one, over all files of the source.
+    X : ndarray of float64, shape (n, d), C order
+        Finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance. Unspecified where
+        the operation carries no features.
+    y : ndarray of int32, shape (n,)
+        Class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where missing.
+    n_classes : int
+        Classes known after these rows.
+    id : ndarray of int64, shape (n,)
+        The id column, or the row number where the source has none. String ids are given codes.
+    op : ndarray of int8, shape (n,), or None
+        Operation codes of a changelog (``raydt.updates``).
+    bad : dict of int to InputError
+        Rows that cannot be used, by position in this chunk; their values are unspecified.
+    """
+
+    start: int
+    X: npt.NDArray[np.float64]
+    y: npt.NDArray[np.int32]
+    n_classes: int
+    id: npt.NDArray[np.int64]
+    op: npt.NDArray[np.int8] | None
+    bad: dict[int, InputError]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Source(Protocol):
+    """A finite, ordered, re-readable table of examples or changes.
+
+    Attributes
+    ----------
+    features : Features
+    id_kind : str
+        ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"`` (codes are the ids).
+    is_changelog : bool
+        Whether rows carry operations.
+    known_classes : int
+        Classes known before any row is read: 2 under ``positive`` and for generators, else 0.
+    """
+
+    features: Features
+    id_kind: Literal["row", "integer", "text"]
+    is_changelog: bool
+    known_classes: int
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels in the order of their codes, as known so far (plain Python values)."""
+
+    @property
+    def positive(self) -> list[Any] | None:
+        """Labels that count as positive, resolved (``majority`` included); None where every label is a class."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """Total number of rows if it is known without reading them."""
+
+    def fingerprint(self) -> str:
+        """``sha256:`` of what identifies the data: schema, row count, and content or generator settings."""
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on."""
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based) of a row number, for messages."""
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Dictionaries of categories, labels and string ids, as plain JSON values.
+
+        With ``row``, as they were before that row was read, so that reading ahead does not show.
+        """
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue with the dictionaries of a saved state."""

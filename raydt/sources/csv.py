@@ -1,0 +1,62 @@
+"""CSV files with a header row, also compressed (by suffix: .gz, .bz2, .zst, .lz4).
+
+Column types are inferred from the first block of a source's first file; all values are then read as text and
+converted column by column, so that one value of another kind makes one bad row, not an unreadable file. Columns
+that are to be categories stay text. There are no row groups: a seek parses from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from raydt.sources.datafile import DataFile, Place
+
+_BLOCK = 1 << 20
+
+
+class CsvDataFile(DataFile):
+    """One CSV file.
+
+    Parameters
+    ----------
+    place : Place
+    delimiter : str
+    as_text : tuple of str
+        Columns that are not converted.
+    """
+
+    kind = "csv"
+    suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4")
+
+    def __init__(self, place: Place, delimiter: str = ",", as_text: tuple[str, ...] = ()) -> None:
+        self._parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        self._as_text = as_text
+        super().__init__(place)
+
+    def _open(self) -> None:
+        with self._input() as source:
+            inferred = pc.open_csv(source, pc.ReadOptions(block_size=_BLOCK), self._parse).schema
+        self.schema = pa.schema([pa.field(field.name, self._declared(field)) for field in inferred])
+
+    def _declared(self, field: pa.Field) -> pa.DataType:
+        if field.name in self._as_text:
+            return pa.string()
+        return pa.float64() if pa.types.is_null(field.type) else field.type  # null: empty in the whole first block
+
+    def _input(self) -> Any:
+        return self.place.filesystem.open_input_stream(self.place.path)
+
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        convert = pc.ConvertOptions(
+            column_types=dict.fromkeys(self.schema.names, pa.string()),
+            include_columns=columns,
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        read = pc.ReadOptions(block_size=_BLOCK, skip_rows_after_names=start)
+        with self._input() as source:
+            yield from pc.open_csv(source, read, self._parse, convert)

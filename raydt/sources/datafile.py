@@ -1,0 +1,200 @@
+"""Files of a source: finding them on any file system, and what each file format offers.
+
+Invariant: the files of a folder or pattern come in the order of their sorted paths, those of a list in its order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from raydt.errors import InputError
+
+_URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_MAGIC = re.compile(r"[*?[]")
+
+#: Files up to this size are hashed completely; larger ones in evenly spread blocks.
+WHOLE_HASH_BYTES = 256 << 20
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file: its file system, its path there, its name for messages and its size in bytes."""
+
+    filesystem: Any
+    path: str
+    name: str
+    size: int
+
+
+def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
+    """Files that a configured path stands for.
+
+    Parameters
+    ----------
+    path : str or list of str
+        A file, a folder (searched through, for files that end in one of ``suffixes``), a pattern with ``*``, ``?``,
+        ``[...]`` or ``**``, a URI of any ``pyarrow.fs`` file system, or a list of these. Names that begin with a dot
+        or an underscore are passed over in folders and patterns.
+    base_dir : path
+        What relative paths are relative to.
+    suffixes : tuple of str
+        In lower case.
+
+    Raises
+    ------
+    InputError
+        Nothing is there.
+    """
+    if isinstance(path, list):
+        return [place for one in path for place in find_files(one, base_dir, suffixes)]
+    uri = _URI.match(path)
+    where = path if uri else str(Path(base_dir, Path(path).expanduser()).absolute())
+    prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
+    with reading(where):
+        infos, filesystem = _look_up(where, bool(uri), suffixes)
+    if not infos:
+        raise InputError(
+            "no file is there", file=where, remedy=f"Check the path; folders are searched for {', '.join(suffixes)}"
+        )
+    return [Place(filesystem, info.path, prefix + info.path, info.size) for info in infos]
+
+
+def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any], Any]:
+    parts = where.split("/")
+    magic = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
+    if magic is not None and not uri and Path(where).exists():
+        magic = None  # a file that is really called that
+    root = where if magic is None else "/".join(parts[:magic]) or "/"
+    filesystem, start = pafs.FileSystem.from_uri(root) if uri else (pafs.LocalFileSystem(), root)
+    if magic is not None:
+        found = {info.path: info for info in _matching(filesystem, start, parts[magic:])}
+        return [found[path] for path in sorted(found)], filesystem
+    info = filesystem.get_file_info(start)
+    if info.type == pafs.FileType.File:
+        return [info], filesystem
+    if info.type != pafs.FileType.Directory:
+        return [], filesystem
+    inside = filesystem.get_file_info(pafs.FileSelector(start, recursive=True))
+    depth = len(start.rstrip("/"))
+    files = [
+        i
+        for i in inside
+        if i.type == pafs.FileType.File
+        and i.path.lower().endswith(suffixes)
+        and not any(part.startswith((".", "_")) for part in i.path[depth:].split("/"))
+    ]
+    return sorted(files, key=lambda i: i.path), filesystem
+
+
+def _matching(filesystem: Any, folder: str, parts: list[str]) -> Iterator[Any]:
+    head, tail = parts[0], parts[1:]
+    if head == "**" and tail:
+        yield from _matching(filesystem, folder, tail)
+    for info in filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
+        if info.base_name.startswith((".", "_")) and not head.startswith((".", "_")):
+            continue
+        is_folder = info.type == pafs.FileType.Directory
+        if head == "**" and is_folder:
+            yield from _matching(filesystem, info.path, parts)
+        elif fnmatchcase(info.base_name, head):
+            if tail and is_folder:
+                yield from _matching(filesystem, info.path, tail)
+            elif not tail and not is_folder:
+                yield info
+
+
+@contextlib.contextmanager
+def reading(file: str, kind: str = "") -> Iterator[None]:
+    """Turn what Arrow or the system raises while a file is read into an :class:`InputError` that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        how = f" as {kind}" if kind else ""
+        raise InputError(
+            f"it cannot be read{how} ({reason.rstrip('.')})", file=file, remedy="Check that it is complete and readable"
+        ) from error
+
+
+class DataFile(ABC):
+    """One file of one format.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        Columns and types, known once the file is opened.
+    n_rows : int or None
+        Number of rows, where the format says it without reading them, or once they were counted.
+    """
+
+    kind: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    schema: pa.Schema
+    n_rows: int | None = None
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.name = place, place.name
+        with reading(self.name, self.kind):
+            self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Read ``schema`` and, if it is cheap, ``n_rows``."""
+
+    @abstractmethod
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Record batches with at least ``columns`` from row ``start`` on, of any size."""
+
+    def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
+
+        Raises
+        ------
+        InputError
+            The file cannot be read on.
+        """
+        source = self._batches(columns, start, size)
+        while True:
+            with reading(self.name, self.kind):
+                batch = next(source, None)
+                if batch is None:
+                    return
+                batch.validate()
+            for offset in range(0, batch.num_rows, size):
+                yield batch.slice(offset, size)
+
+    def count(self) -> int:
+        """Number of rows; where the format does not say it, the file is read through once. O(rows) then."""
+        if self.n_rows is None:
+            self.n_rows = sum(batch.num_rows for batch in self.batches(self.schema.names[:1], 0, 1 << 16))
+        return self.n_rows
+
+    def open_input(self) -> Any:
+        """The file for random access."""
+        return self.place.filesystem.open_input_file(self.place.path)
+
+    def content_hash(self) -> str:
+        """SHA-256 of the bytes: all of them up to 256 MiB, else of 256 evenly spread blocks of 1 MiB."""
+        digest = hashlib.sha256()
+        size = self.place.size
+        step = _BLOCK if size <= WHOLE_HASH_BYTES else (size - _BLOCK) // (WHOLE_HASH_BYTES // _BLOCK - 1)
+        with reading(self.name), self.open_input() as file:
+            for offset in range(0, size, step):
+                digest.update(file.read_at(_BLOCK, offset))
+        return digest.hexdigest()

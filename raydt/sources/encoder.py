@@ -1,0 +1,274 @@
+"""Record batches of a file to encoded :class:`Rows`: which columns play which part, and what makes a row bad.
+
+Invariant: a bad row leaves no trace: its categories, label and id get no codes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.encoding import LARGEST_INTEGER, Dictionary, column_kind, inexact, is_text, missing, numbers, parse
+from raydt.errors import InputError
+from raydt.features import Features
+from raydt.sources.base import Rows
+from raydt.sources.labels import Labels
+from raydt.updates import DELETE, INSERT, QUERY, UPDATE
+
+if TYPE_CHECKING:
+    from raydt.sources.options import FileOptions
+
+Mask = npt.NDArray[np.bool_]
+
+_FILL = "Fill it in, leave the column out of source.features, or set stream.on_error: skip"
+_INEXACT = "an integer beyond 2**53 has no exact float64"
+_SCALE = "Scale the column, or list it under source.categorical"
+_SKIP = "Correct the file, or set stream.on_error: skip"
+
+
+def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
+    near = difflib.get_close_matches(name, schema.names, 1)
+    shown = ", ".join(schema.names[:30]) + (", ..." if len(schema.names) > 30 else "")
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return InputError(
+        f"there is no such column, but {option} names it",
+        file=file,
+        column=name,
+        remedy=f"{hint}The columns are {shown or 'none at all'}",
+    )
+
+
+class _BadRows(dict[int, InputError]):
+    """The first problem of each bad row of one chunk."""
+
+    def __init__(self, file: str, file_row: int, length: int) -> None:
+        super().__init__()
+        self._file, self._file_row, self._length = file, file_row, length
+
+    def add(self, positions: Iterable[int], column: str, problem: str, remedy: str) -> None:
+        for position in positions:
+            if position not in self:
+                row = self._file_row + position
+                self[position] = InputError(problem, file=self._file, row=row, column=column, remedy=remedy)
+
+    def add_mask(self, mask: Mask | None, needed: Mask | None, column: str, problem: str, remedy: str) -> None:
+        if mask is not None:
+            self.add(np.nonzero(mask if needed is None else mask & needed)[0].tolist(), column, problem, remedy)
+
+    def keep(self, needed: Mask | None) -> Mask | None:
+        """Mask of the rows to code: those that need it and are not bad; None for all."""
+        if not self:
+            return None if needed is None or needed.all() else needed
+        good = np.ones(self._length, dtype=np.bool_) if needed is None else needed.copy()
+        good[list(self)] = False
+        return good
+
+
+class RowEncoder:
+    """Encodes record batches under the column options of one source.
+
+    Parameters
+    ----------
+    options : FileOptions
+        ``label``, ``features``, ``categorical``, ``id``, ``op``, ``op_values``, ``ts``.
+    schema : pa.Schema
+        Columns and types of the source's first file.
+    file : str
+        Its name, for messages.
+
+    Attributes
+    ----------
+    features : Features
+    columns : list of str
+        The columns to read.
+    id_kind : {"row", "integer", "text"}
+
+    Raises
+    ------
+    InputError
+        A named column is missing, plays two parts, or has a type that cannot be used.
+    """
+
+    def __init__(self, options: FileOptions, schema: pa.Schema, file: str) -> None:
+        self._label, self._id, self._op = options.label, options.id, options.op
+        repeated = {name for name in schema.names if schema.names.count(name) > 1} if schema.names else set()
+        if repeated:
+            raise InputError("two columns have this name", file=file, column=min(repeated), remedy="Rename one")
+        parts = {
+            "source.label": options.label,
+            "source.id": options.id,
+            "source.op": options.op,
+            "source.ts": options.ts,
+        }
+        used: dict[str, str] = {}
+        for option, name in parts.items():
+            if name is None:
+                continue
+            if name not in schema.names:
+                raise _unknown_column(name, option, schema, file)
+            if name in used:
+                raise InputError(f"{used[name]} and {option} name the same column", file=file, column=name)
+            used[name] = option
+        names = options.features if options.features is not None else [n for n in schema.names if n not in used]
+        for name in names:
+            if name not in schema.names:
+                raise _unknown_column(name, "source.features", schema, file)
+            if name in used:
+                raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
+        for name in options.categorical:
+            if name not in names:
+                raise InputError(
+                    "source.categorical names it, but it is not a feature", file=file, column=name, remedy="Drop it"
+                )
+        if not names:
+            raise InputError("no column is left for features", file=file, remedy="List them under source.features")
+        self._types = {n: schema.field(n).type for n in [*names, *(n for n in used if used[n] != "source.ts")]}
+        kinds = {name: column_kind(schema.field(name), file) for name in self._types}
+        self.columns = list(self._types)
+        self.features = Features(tuple(names), tuple(n in options.categorical or kinds[n] == "text" for n in names))
+        self.id_kind: Literal["row", "integer", "text"] = "row"
+        if self._id is not None:
+            self.id_kind = "text" if kinds[self._id] == "text" else "integer"
+            if self.id_kind == "integer" and not pa.types.is_integer(self._types[self._id]):
+                raise InputError(
+                    f"ids of type {self._types[self._id]}", file=file, column=self._id, remedy="Use integers or strings"
+                )
+        self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
+        self.labels = Labels()
+        self._ids = Dictionary()
+        self._op_codes = {value: code for code, values in options.op_values.by_code().items() for value in values}
+        self._op_values = options.op_values.describe()
+
+    def encode(self, batch: pa.RecordBatch, row: int, file: str, file_row: int) -> Rows:
+        """Encode one batch.
+
+        Parameters
+        ----------
+        batch : pa.RecordBatch
+            Holds :attr:`columns`.
+        row : int
+            Row number, over the whole source, of its first row.
+        file, file_row : str, int
+            Where that row is, for messages.
+        """
+        n = batch.num_rows
+        bad = _BadRows(file, file_row, n)
+        op = with_label = with_features = with_id = None
+        if self._op is not None:
+            op = self._operations(self._typed(batch, self._op, None, bad), self._op, bad)
+            with_label = (op == INSERT) | (op == UPDATE)
+            with_features = with_label | (op == QUERY)
+            with_id = with_label | (op == DELETE)
+        needed = {self._id: with_id, self._label: with_features}
+        columns = {n: self._typed(batch, n, needed.get(n, with_features), bad) for n in self.columns if n != self._op}
+        if self._id is not None:
+            self._check_ids(columns[self._id], self._id, with_id, bad)
+        X = self._numeric(columns, n, with_features, bad)
+        for name in self._categories:
+            bad.add_mask(missing(columns[name]), with_features, name, "no value", _FILL)
+        if self._label is not None:
+            remedy = "Give the row a label, or set stream.on_error: skip"
+            bad.add_mask(missing(columns[self._label]), with_label, self._label, "no label", remedy)
+
+        for j, name in enumerate(self.features.names):
+            if self.features.categorical[j]:
+                X[:, j] = self._categories[name].encode(columns[name], row, bad.keep(with_features))
+        y = np.full(n, -1, dtype=np.int32)
+        if self._label is not None:
+            y = self.labels.encode(columns[self._label], row, bad.keep(with_features))
+        ids = self._encode_ids(columns, row, n, bad.keep(with_id))
+        return Rows(row, X, y, len(self.labels.classes), ids, op, bad)
+
+    def _typed(self, batch: pa.RecordBatch, name: str, needed: Mask | None, bad: _BadRows) -> pa.Array:
+        column, kind = batch.column(name), self._types[name]
+        if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
+            return column
+        is_feature = name in self.features.names
+        whole = is_feature and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
+        read, wrong = parse(column, pa.float64() if whole else kind)
+        if whole:
+            bad.add_mask(np.abs(numbers(read)) >= LARGEST_INTEGER, needed, name, _INEXACT, _SCALE)
+        if wrong is not None:
+            what = "a number" if is_feature else f"of type {kind} as in the first rows"
+            for position in np.nonzero(wrong if needed is None else wrong & needed)[0].tolist():
+                text = column[position].as_py()
+                bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)
+        return read
+
+    def _operations(self, column: pa.Array, name: str, bad: _BadRows) -> npt.NDArray[np.int8]:
+        seen = Dictionary()
+        codes = seen.encode(column, 0)
+        table = [self._op_codes.get(str(value).strip().casefold(), -1) for value in seen.values]
+        op = np.array([*table, -1], dtype=np.int8)[codes]
+        for position in np.nonzero(op < 0)[0].tolist():
+            value = column[position].as_py()
+            problem = "no operation" if value is None else f"unknown operation {str(value)[:40]!r}"
+            remedy = f"Known are {self._op_values}; add others under source.op_values"
+            bad.add([position], name, problem, remedy)
+        return op
+
+    def _check_ids(self, column: pa.Array, name: str, needed: Mask | None, bad: _BadRows) -> None:
+        bad.add_mask(missing(column), needed, name, "no id", _SKIP)
+        if pa.types.is_uint64(column.type):
+            wide = np.asarray(column.fill_null(0)) > np.iinfo(np.int64).max
+            bad.add_mask(wide, needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
+
+    def _encode_ids(
+        self, columns: Mapping[str, pa.Array], row: int, n: int, keep: Mask | None
+    ) -> npt.NDArray[np.int64]:
+        if self._id is None:
+            return np.arange(row, row + n, dtype=np.int64)
+        column = columns[self._id]
+        if self.id_kind == "text":
+            return self._ids.encode(column, row, keep)
+        return np.array(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+
+    def _numeric(
+        self, columns: Mapping[str, pa.Array], n: int, needed: Mask | None, bad: _BadRows
+    ) -> npt.NDArray[np.float64]:
+        X = np.empty((n, len(self.features)), dtype=np.float64)
+        for j, name in enumerate(self.features.names):
+            if self.features.categorical[j]:
+                X[:, j] = 0.0
+                continue
+            X[:, j] = numbers(columns[name])
+            bad.add_mask(inexact(columns[name]), needed, name, _INEXACT, _SCALE)
+        X += 0.0  # turns -0.0 into 0.0
+        finite = np.isfinite(X)
+        if not finite.all():
+            wrong = ~finite if needed is None else ~finite & needed[:, None]
+            for position, j in zip(*(axis.tolist() for axis in np.nonzero(wrong)), strict=True):
+                problem = "no value (null or NaN)" if np.isnan(X[position, j]) else "an infinite value"
+                bad.add([position], self.features.names[j], problem, _FILL)
+        return X
+
+    def read_labels(self, batch: pa.RecordBatch, label: str, row: int) -> tuple[pa.Array, int, Mask | None]:
+        """Label column of a batch as :meth:`Dictionary.encode` takes it: without what cannot be read."""
+        column = self._typed(batch, label, None, _BadRows("", 0, batch.num_rows))
+        lost = missing(column)
+        return column, row, None if lost is None else ~lost
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Codes of string ids as known before each row, -1 if unknown; integers as they are."""
+        if self.id_kind != "text":
+            return np.array(ids, dtype=np.int64)
+        return np.array([self._ids.code(i, r) for i, r in zip(ids, before.tolist(), strict=True)], dtype=np.int64)
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        """All dictionaries as known before ``row``."""
+        return {
+            "categories": {name: d.values[: d.known(row)] for name, d in self._categories.items()},
+            "labels": self.labels.state(row),
+            "ids": self._ids.values[: self._ids.known(row)],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with saved dictionaries."""
+        self._categories = {name: Dictionary(state["categories"][name]) for name in self._categories}
+        self.labels.restore(state["labels"])
+        self._ids = Dictionary(state["ids"])

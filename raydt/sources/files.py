@@ -1,0 +1,181 @@
+"""A source made of files of one format, read in order in bounded chunks.
+
+Invariant: a row's number is its place over all files, the same wherever reading starts and however it is chunked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.encoding import Dictionary, column_kind
+from raydt.errors import InputError
+from raydt.sources.base import Rows
+from raydt.sources.datafile import DataFile
+from raydt.sources.encoder import RowEncoder
+from raydt.sources.labels import Labels, resolve_positive
+
+if TYPE_CHECKING:
+    from raydt.sources.options import FileOptions
+
+#: A chunk holds about this many feature values, within the two bounds on its rows.
+CHUNK_CELLS = 1 << 19
+CHUNK_ROWS = (64, 1 << 16)
+
+
+class FileSource:
+    """Rows of one or several files; satisfies :class:`raydt.sources.base.Source`.
+
+    Parameters
+    ----------
+    options : FileOptions
+    files : list of DataFile
+        Opened, in order, at least one.
+    chunk_rows : int, optional
+        Rows to a chunk; chosen by the number of features if None.
+
+    Raises
+    ------
+    InputError
+        A column is missing or unusable, or the files' columns differ.
+    ConfigError
+        ``positive`` is not among the labels.
+
+    Notes
+    -----
+    With ``positive`` the label column is read through once here (for CSV that is a pass over the text).
+    """
+
+    def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
+        self._files, self._limit = files, options.limit
+        self._rows_at_opening = [file.n_rows for file in files]
+        self._encoder = RowEncoder(options, files[0].schema, files[0].name)
+        for file in files[1:]:
+            self._check_schema(file, strict=options.features is None)
+        self.features = self._encoder.features
+        self.id_kind = self._encoder.id_kind
+        self.is_changelog = options.op is not None
+        low, high = CHUNK_ROWS
+        self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // len(self.features)))
+        if options.positive is not None and options.label is not None:
+            counts = self._label_counts(options.label)
+            positive = resolve_positive(options.positive, counts)
+            self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
+        self.known_classes = len(self.classes)
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels in the order of their codes, as known so far."""
+        return self._encoder.labels.classes
+
+    @property
+    def positive(self) -> list[Any] | None:
+        """Labels that count as positive, resolved."""
+        return self._encoder.labels.positive
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows within ``limit``, if every file's is known."""
+        known = [file.n_rows for file in self._files]
+        total = None if None in known else sum(n for n in known if n is not None)
+        return total if total is None or self._limit is None else min(total, self._limit)
+
+    def fingerprint(self) -> str:
+        """``sha256:`` of columns and types, ``limit``, and each file's rows, size and content hash.
+
+        Paths do not enter, so that data may move. The bytes are read at each call.
+        """
+        schema = [[field.name, str(field.type)] for field in self._files[0].schema]
+        files = [
+            [rows, file.place.size, file.content_hash()]
+            for rows, file in zip(self._rows_at_opening, self._files, strict=True)
+        ]
+        kind = self._files[0].kind
+        text = json.dumps({"kind": kind, "schema": schema, "limit": self._limit, "files": files})
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of encoded rows from row ``start`` on.
+
+        Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first.
+        """
+        for batch, row, file, file_row in self._batches(self._encoder.columns, start):
+            yield self._encoder.encode(batch, row, file.name, file_row)
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based)."""
+        begin = 0
+        for file in self._files[:-1]:
+            if file.n_rows is None or row < begin + file.n_rows:
+                return file.name, row - begin
+            begin += file.n_rows
+        return self._files[-1].name, row - begin
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
+        return self._encoder.id_codes(ids, before)
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Dictionaries as known before ``row`` (all, if None)."""
+        return self._encoder.state(row)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue with saved dictionaries."""
+        self._encoder.restore(state)
+
+    def _batches(self, columns: list[str], start: int) -> Iterator[tuple[pa.RecordBatch, int, DataFile, int]]:
+        """Record batches with the row number of their first row, their file, and the row there."""
+        begin = 0
+        for file in self._files:
+            skip = max(0, start - begin)
+            if skip and file is not self._files[-1] and file.count() <= skip:
+                begin += file.count()
+                continue
+            at = skip
+            for batch in file.batches(columns, skip, self._chunk_rows):
+                if self._limit is not None and begin + at + batch.num_rows >= self._limit:
+                    rest = batch.slice(0, self._limit - begin - at)
+                    if rest.num_rows:
+                        yield rest, begin + at, file, at
+                    return
+                yield batch, begin + at, file, at
+                at += batch.num_rows
+            if file.n_rows is None and (at > skip or not skip):
+                file.n_rows = at
+            begin += at
+
+    def _check_schema(self, file: DataFile, strict: bool) -> None:
+        first = self._files[0]
+        extra = set(file.schema.names) - set(first.schema.names) if strict else set()
+        for name in [*self._encoder.columns, *sorted(extra)]:
+            there = name in file.schema.names
+            if name in extra or not there:
+                raise InputError(
+                    f"this column is {'not in' if there else 'missing here, but in'} {first.name}",
+                    file=file.name,
+                    column=name,
+                    remedy="The files of a source need the same columns; list the common ones under source.features",
+                )
+            ours, theirs = first.schema.field(name), file.schema.field(name)
+            if column_kind(ours, first.name) != column_kind(theirs, file.name):
+                raise InputError(
+                    f"the type is {theirs.type}, but {ours.type} in {first.name}",
+                    file=file.name,
+                    column=name,
+                    remedy="The files of a source need the same types",
+                )
+
+    def _label_counts(self, label: str) -> dict[Any, int]:
+        seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
+        for batch, row, _, _ in self._batches([label], 0):
+            codes = seen.encode(*self._encoder.read_labels(batch, label, row))
+            new = np.bincount(codes[codes >= 0], minlength=len(seen))
+            new[: len(counts)] += counts
+            counts = new
+        return dict(zip(seen.values, counts.tolist(), strict=True))

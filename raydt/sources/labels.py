@@ -1,0 +1,112 @@
+"""Labels to class codes: every label a class, or one or several labels against the rest.
+
+Invariant: codes depend on the labels alone: order of first appearance, or under ``positive`` 1 for the positive labels
+and 0 for the rest, known before the first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.encoding import Dictionary
+from raydt.errors import ConfigError
+
+#: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
+_TRUTH = {True: ("true", "yes", "on"), False: ("false", "no", "off")}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, bool):
+        return _TRUTH[value]
+    if isinstance(value, float) and value.is_integer():
+        return (str(int(value)),)
+    return (str(value).strip().casefold(),)
+
+
+def find_label(wanted: Any, labels: Sequence[Any]) -> Any:
+    """The one label that a value written in a configuration means.
+
+    The same value of the same type wins; else the one label that reads the same as text (``1`` finds ``"1"``,
+    ``True`` finds ``"yes"``), if there is exactly one.
+
+    Raises
+    ------
+    ConfigError
+        No label is meant, or several; the message lists the labels.
+    """
+    same = [label for label in labels if label == wanted and isinstance(label, bool) == isinstance(wanted, bool)]
+    found = same or [label for label in labels if set(_texts(label)) & set(_texts(wanted))]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(repr(label) for label in list(labels)[:20]) + (", ..." if len(labels) > 20 else "")
+    problem = "is not a label of the source" if not found else f"could mean {' or '.join(map(repr, found))}"
+    raise ConfigError(f"source.positive: {wanted!r} {problem}; the labels are {shown or 'none at all'}")
+
+
+def resolve_positive(positive: Any, counts: Mapping[Any, int]) -> list[Any]:
+    """Labels that count as positive.
+
+    Parameters
+    ----------
+    positive : label, list of labels, or ``"majority"``
+        ``"majority"`` is the most frequent label, of equals the one that appears first. A label that is itself
+        called majority is written as a list.
+    counts : mapping of label to number of rows
+        In order of first appearance.
+    """
+    if positive == "majority":
+        if not counts:
+            raise ConfigError("source.positive: majority needs at least one row with a label")
+        return [max(counts, key=lambda label: counts[label])]
+    wanted = positive if isinstance(positive, list) else [positive]
+    return list(dict.fromkeys(find_label(value, list(counts)) for value in wanted))
+
+
+class Labels:
+    """Class codes of labels.
+
+    Parameters
+    ----------
+    positive : list, optional
+        Resolved positive labels; without it every label is a class.
+    rest : list, optional
+        All other labels, for the name of class 0.
+    """
+
+    def __init__(self, positive: list[Any] | None = None, rest: Sequence[Any] = ()) -> None:
+        self.positive = positive
+        self._seen = Dictionary()
+        self._names: list[Any] = []
+        if positive is not None:
+            name = positive[0] if len(positive) == 1 else "|".join(map(str, positive))
+            self._names = [rest[0] if len(rest) == 1 else f"not {name}", name]
+
+    @property
+    def classes(self) -> list[Any]:
+        """What each code stands for. Under ``positive``, class 0 is the other label, or ``not`` the positive one."""
+        return list(self._names) if self.positive is not None else list(self._seen.values)
+
+    def encode(self, column: pa.Array, row: int, keep: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int32]:
+        """Class codes, int32, shape (n,); -1 where missing or passed over (see :meth:`Dictionary.encode`)."""
+        codes = self._seen.encode(column, row, keep)
+        if self.positive is not None:
+            kinds = np.array([value in self.positive for value in self._seen.values] + [-1], dtype=np.int64)
+            codes = kinds[codes]
+        return codes.astype(np.int32)
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        """What is known before ``row``."""
+        if self.positive is not None:
+            return {"positive": self.positive, "names": self._names}
+        return {"classes": self._seen.values[: self._seen.known(row)]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with a saved state, its resolution of ``positive`` included."""
+        self.positive = state.get("positive")
+        self._names = list(state.get("names", ()))
+        self._seen = Dictionary(state.get("classes", ()))

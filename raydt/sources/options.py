@@ -1,0 +1,191 @@
+"""Options of the sources: one strict model per kind, told apart by ``kind`` (and ``generator``).
+
+A kind is added by its model here, which knows how to open itself, and its place in :data:`SourceOptions`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, model_validator
+
+from raydt.sources.arrow import ArrowDataFile
+from raydt.sources.base import Source
+from raydt.sources.csv import CsvDataFile
+from raydt.sources.datafile import DataFile, Place, find_files
+from raydt.sources.files import FileSource
+from raydt.sources.parquet import ParquetDataFile
+from raydt.sources.synthetic import HyperplaneSource, SeaSource
+from raydt.updates import OP_NAMES
+
+Label = StrictBool | StrictInt | StrictFloat | str
+
+
+class _Options(BaseModel, ABC):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @abstractmethod
+    def open(self, base_dir: str | Path = ".") -> Source:
+        """The source; relative paths are relative to ``base_dir``."""
+
+
+class OpValues(BaseModel):
+    """Which values of the ``op`` column mean which operation; compared as text, without regard to case."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    insert: list[str | StrictInt] = ["insert", "i", "c", "r", "+I"]
+    delete: list[str | StrictInt] = ["delete", "d", "-D"]
+    update: list[str | StrictInt] = ["update", "u"]
+    query: list[str | StrictInt] = ["query", "q"]
+
+    def by_code(self) -> dict[int, list[str]]:
+        """Values in lower case by operation code."""
+        names = ("insert", "delete", "update", "query")
+        return {OP_NAMES.index(n): [str(v).strip().casefold() for v in getattr(self, n)] for n in names}
+
+    def describe(self) -> str:
+        """All values, for messages."""
+        return "; ".join(f"{OP_NAMES[code]}: {', '.join(values)}" for code, values in self.by_code().items())
+
+    @model_validator(mode="after")
+    def _distinct(self) -> OpValues:
+        seen: set[str] = set()
+        for values in self.by_code().values():
+            if repeated := seen & set(values):
+                raise ValueError(f"op_values gives {min(repeated)!r} two meanings")
+            seen |= set(values)
+        return self
+
+
+class FileOptions(_Options):
+    """What all sources made of files share."""
+
+    file_type: ClassVar[type[DataFile]]
+
+    path: str | list[str] = Field(description="file, folder, pattern, URI, or a list of these")
+    label: str | None = Field("y", description="label column; null reads rows without labels, for prediction only")
+    positive: Label | list[Label] | None = Field(
+        None, description="label or labels of class 1 against the rest, or majority; null keeps every label a class"
+    )
+    features: list[str] | None = Field(
+        None, min_length=1, description="feature columns; null takes all that are not label, id, op or ts"
+    )
+    categorical: list[str] = Field([], description="features that are categories though they are numbers")
+    id: str | None = Field(None, description="column of stable ids, integers or strings; null numbers the rows")
+    op: str | None = Field(None, description="column of operations, which makes the source a changelog")
+    op_values: OpValues = OpValues()
+    ts: str | None = Field(None, description="column of timestamps; not a feature")
+    limit: int | None = Field(None, ge=1, description="read only so many rows")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FileOptions:
+        if self.op is not None and self.id is None:
+            raise ValueError("a changelog (source.op) needs source.id, the column of stable ids")
+        if self.op is None and "op_values" in self.model_fields_set:
+            raise ValueError("source.op_values is used only with source.op")
+        if self.label is None and self.positive is not None:
+            raise ValueError("source.positive needs source.label")
+        for name in ("features", "categorical", "path"):
+            values = getattr(self, name)
+            if isinstance(values, list) and len(set(values)) < len(values):
+                raise ValueError(f"source.{name} names something twice")
+        if self.path == []:
+            raise ValueError("source.path is empty")
+        return self
+
+    def data_file(self, place: Place) -> DataFile:
+        """Open one file."""
+        return self.file_type(place)
+
+    def open(self, base_dir: str | Path = ".") -> FileSource:
+        """The source; relative paths are relative to ``base_dir``."""
+        places = find_files(self.path, base_dir, self.file_type.suffixes)
+        return FileSource(self, [self.data_file(place) for place in places])
+
+
+class ParquetOptions(FileOptions):
+    """Parquet files."""
+
+    file_type: ClassVar[type[DataFile]] = ParquetDataFile
+    kind: Literal["parquet"] = "parquet"
+
+
+class ArrowOptions(FileOptions):
+    """Arrow IPC files and streams."""
+
+    file_type: ClassVar[type[DataFile]] = ArrowDataFile
+    kind: Literal["arrow"] = "arrow"
+
+
+class CsvOptions(FileOptions):
+    """CSV files with a header row."""
+
+    file_type: ClassVar[type[DataFile]] = CsvDataFile
+    kind: Literal["csv"] = "csv"
+    delimiter: str = Field(",", min_length=1, max_length=1)
+
+    def data_file(self, place: Place) -> DataFile:
+        """Open one file."""
+        return CsvDataFile(place, self.delimiter, tuple(self.categorical))
+
+
+class SyntheticOptions(_Options):
+    """What all generators share; row r is a pure function of these options and r."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    n: int = Field(100_000, ge=1, description="rows of the whole stream, over which drifts are spaced")
+    seed: int = Field(7, description="any integer")
+    noise: float = Field(0.1, ge=0.0, le=1.0, description="probability that a label is flipped")
+    limit: int | None = Field(None, ge=1, description="read only so many rows")
+
+
+class SeaOptions(SyntheticOptions):
+    """SEA concepts: three features, the third irrelevant, abrupt drifts."""
+
+    generator: Literal["sea"] = "sea"
+    drift: int = Field(3, ge=0, description="abrupt changes of concept, evenly spaced")
+
+    def open(self, base_dir: str | Path = ".") -> SeaSource:
+        """The source."""
+        return SeaSource(self)
+
+
+class HyperplaneOptions(SyntheticOptions):
+    """Rotating hyperplane: gradual drift."""
+
+    generator: Literal["hyperplane"] = "hyperplane"
+    n_features: int = Field(10, ge=1, description="d")
+    drift: int = Field(4, ge=0, description="how often the hyperplane moves on to a new orientation; 0 stands still")
+
+    def open(self, base_dir: str | Path = ".") -> HyperplaneSource:
+        """The source."""
+        return HyperplaneSource(self)
+
+
+#: Options of any source.
+SourceOptions = Annotated[
+    ParquetOptions | ArrowOptions | CsvOptions | Annotated[SeaOptions | HyperplaneOptions, Discriminator("generator")],
+    Discriminator("kind"),
+]
+
+
+def open_source(options: FileOptions | SyntheticOptions, base_dir: str | Path = ".") -> Source:
+    """Open the source that ``options`` describe.
+
+    Parameters
+    ----------
+    options : one of :data:`SourceOptions`
+    base_dir : path
+        What relative paths are relative to: the folder of the configuration file.
+
+    Raises
+    ------
+    InputError
+        A file or column is missing or cannot be used.
+    ConfigError
+        ``positive`` is not a label of the source.
+    """
+    return options.open(base_dir)

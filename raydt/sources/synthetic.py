@@ -1,0 +1,144 @@
+"""Generated sources: SEA concepts and the rotating hyperplane.
+
+Invariant: row r is a pure function of the options and r, so any start and any chunking give identical rows. Only
+integer operations, additions, multiplications and one division are used, in a fixed order, so the values are the same
+bits on every platform.
+
+Sources: SEA from W. N. Street, Y. Kim, "A streaming ensemble algorithm (SEA) for large-scale classification", KDD
+2001; the hyperplane from G. Hulten, L. Spencer, P. Domingos, "Mining time-changing data streams", KDD 2001, with its
+weights on a closed-form path instead of a random walk, so that any row can be computed alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.features import Features
+from raydt.rng import stream_key, uniform
+from raydt.sources.base import Rows
+
+if TYPE_CHECKING:
+    from raydt.sources.options import HyperplaneOptions, SeaOptions, SyntheticOptions
+
+#: Random numbers drawn at once; they should stay in the processor's cache.
+_CHUNK_DRAWS = 1 << 16
+
+#: Concepts of SEA: the threshold of x0 + x1.
+SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
+
+
+class SyntheticSource(ABC):
+    """Base of the generators; satisfies :class:`raydt.sources.base.Source`.
+
+    Parameters
+    ----------
+    options : SyntheticOptions
+    names : tuple of str
+        Feature names.
+    """
+
+    id_kind: Literal["row", "integer", "text"] = "row"
+    is_changelog = False
+    known_classes = 2
+    positive: ClassVar[None] = None
+    purpose: ClassVar[str]
+
+    def __init__(self, options: SyntheticOptions, names: tuple[str, ...]) -> None:
+        self._options = options
+        self._noise = options.noise
+        self.n_rows = options.n if options.limit is None else min(options.n, options.limit)
+        self.features = Features(names, (False,) * len(names))
+        self._key = stream_key(options.seed, self.purpose)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The labels 0 and 1."""
+        return [0, 1]
+
+    def fingerprint(self) -> str:
+        """``sha256:`` of the generator's settings."""
+        text = json.dumps(self._options.model_dump(), sort_keys=True)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on."""
+        d = len(self.features)
+        step = max(64, _CHUNK_DRAWS // (d + 1))
+        for begin in range(start, self.n_rows, step):
+            row = np.arange(begin, min(begin + step, self.n_rows), dtype=np.int64)
+            draws = uniform(self._key, np.arange(begin * (d + 1), (row[-1] + 1) * (d + 1))).reshape(-1, d + 1)
+            X = np.ascontiguousarray(draws[:, :d])
+            y = self._label(X, row)
+            y ^= draws[:, d] < self._noise
+            yield Rows(begin, X, y.astype(np.int32), 2, row, None, {})
+
+    @abstractmethod
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Labels without noise; ``X`` comes uniform in [0, 1) and may be scaled in place."""
+
+    def where(self, row: int) -> tuple[str, int]:
+        """The generator's name and the row."""
+        return f"synthetic {self.purpose}", row
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ids are row numbers."""
+        return np.array(ids, dtype=np.int64)
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 (rows depend on nothing that was read)
+        """Nothing to restore."""
+
+
+class SeaSource(SyntheticSource):
+    """Features x0, x1, x2 uniform in [0, 10); class 0 where x0 + x1 <= threshold; x2 is irrelevant.
+
+    The stream is cut into ``drift`` + 1 equal parts; the thresholds 8, 9, 7, 9.5 take turns.
+    """
+
+    purpose = "sea"
+
+    def __init__(self, options: SeaOptions) -> None:
+        super().__init__(options, ("x0", "x1", "x2"))
+        self._n, self._parts = options.n, options.drift + 1
+        self._thresholds = np.array(SEA_THRESHOLDS)
+
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        X *= 10.0
+        threshold = self._thresholds[row * self._parts // self._n % len(SEA_THRESHOLDS)]
+        return X[:, 0] + X[:, 1] > threshold
+
+
+class HyperplaneSource(SyntheticSource):
+    """Features uniform in [0, 1); class 1 on one side of a hyperplane through the centre of the cube.
+
+    The weights start at a random point of [-1, 1)^d and move on straight lines, at even speed over the stream, through
+    ``drift`` further random points.
+    """
+
+    purpose = "hyperplane"
+
+    def __init__(self, options: HyperplaneOptions) -> None:
+        d = options.n_features
+        super().__init__(options, tuple(f"x{j}" for j in range(d)))
+        self._n, self._drift = options.n, options.drift
+        key = stream_key(options.seed, "hyperplane weights")
+        self._points = 2.0 * uniform(key, np.arange((options.drift + 2) * d)).reshape(-1, d) - 1.0
+
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        part, rest = np.divmod(row * self._drift, self._n)
+        share = rest / self._n
+        side = np.zeros(len(row))
+        for j in range(X.shape[1]):  # column by column: a matrix product may add in another order
+            points = self._points[:, j]
+            side += (points[part] * (1.0 - share) + points[part + 1] * share) * (X[:, j] - 0.5)
+        return side > 0.0

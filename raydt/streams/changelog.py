@@ -1,0 +1,43 @@
+"""Stream model ``changelog``: the rows of the source are themselves inserts, deletes, updates and queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from raydt.sources.base import Source
+from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.updates import CARRIES_ROW, UpdateBatch
+
+
+class ChangelogOptions(StreamOptions):
+    """Each row is an operation (``source.op``) on an example (``source.id``)."""
+
+    model: Literal["changelog"] = "changelog"
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> ChangelogStream:
+        """The stream over ``source``."""
+        return ChangelogStream(self, source)
+
+
+class ChangelogStream(RowStream):
+    """Update t is the t-th good row.
+
+    A delete needs the id only; its other columns are ignored and may be null. A query needs the features only.
+    """
+
+    changelog = True
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        rows = self._reader.peek(self._reader.available(size))
+        if rows.op is None:
+            self._reader.finish()
+            return None
+        if self._seq < self.warmup:
+            size = self._inserts_first(rows.op, *self.source.where(int(rows.row[0])))
+        rows = self._reader.take(min(size, len(rows)))
+        op = np.asarray(rows.op)
+        carries = CARRIES_ROW[op]
+        return self._batch(op, rows.id, rows if carries.all() else rows[carries], rows.row)

@@ -1,0 +1,177 @@
+"""Stream model ``deletion_log``: every row of the source is inserted, and a second file says what to delete and when.
+
+The log is a Parquet, Arrow or CSV file with these columns; others are ignored, and so is the order of the columns.
+
+========  ==================================================================================================
+column    meaning
+========  ==================================================================================================
+id        Id of the example to delete: of the type of ``source.id``, or the row number where that is not set
+after     Optional. The deletion takes effect when so many rows of the source have been passed (counted over
+          all files, bad rows included): after row ``after`` - 1, before row ``after``. Null, an absent
+          column, or a number beyond the end: after all rows
+========  ==================================================================================================
+
+Deletions due at the same place come in the order of the log. Each is one update. An id that is not live then, because
+it was never inserted, is already deleted, or comes later, is an update that the model refuses (unknown id).
+
+A log that cannot be read completely is an error whatever ``on_error`` says: a request to delete must not be passed
+over in silence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from raydt.encoding import is_text, missing, numbers, parse
+from raydt.errors import ConfigError, InputError
+from raydt.sources.arrow import ArrowDataFile
+from raydt.sources.base import Source
+from raydt.sources.csv import CsvDataFile
+from raydt.sources.datafile import DataFile, find_files
+from raydt.sources.parquet import ParquetDataFile
+from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+_FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile)
+_AT_END = int(np.iinfo(np.int64).max)
+
+
+class DeletionLogOptions(StreamOptions):
+    """Rows are inserted; the file ``deletion_log`` says what to delete and when."""
+
+    model: Literal["deletion_log"] = "deletion_log"
+    deletion_log: str = Field(description="file with the columns id and, optionally, after")
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> DeletionLogStream:
+        """The stream over ``source``; the log's path is relative to ``base_dir``."""
+        return DeletionLogStream(self, source, base_dir)
+
+
+class DeletionLog:
+    """A log in memory, in the order in which it takes effect.
+
+    Attributes
+    ----------
+    ids : list of int or str
+    after : ndarray of int64, shape (n,)
+        Ascending; the largest int64 for the end.
+    row : ndarray of int64, shape (n,)
+        Row of the file.
+    """
+
+    def __init__(self, path: str, base_dir: str | Path, text_ids: bool) -> None:
+        suffixes = tuple(suffix for form in _FORMATS for suffix in form.suffixes)
+        place = find_files(path, base_dir, suffixes)[0]
+        form = next((form for form in _FORMATS if place.name.lower().endswith(form.suffixes)), None)
+        if form is None:
+            remedy = f"Its name must end in one of {', '.join(suffixes)}"
+            raise InputError("the format of the deletion log is not known", file=place.name, remedy=remedy)
+        self.file = CsvDataFile(place, as_text=("id",) if text_ids else ()) if form is CsvDataFile else form(place)
+        columns = [name for name in ("id", "after") if name in self.file.schema.names]
+        if "id" not in columns:
+            remedy = f"Its columns are {', '.join(self.file.schema.names)}; rename the one that holds the ids"
+            raise InputError("a deletion log needs this column", file=self.file.name, column="id", remedy=remedy)
+        self._check_ids(text_ids)
+        ids: list[Any] = []
+        after = [np.empty(0, dtype=np.int64)]
+        for batch in self.file.batches(columns, 0, 1 << 16):
+            column = self._read(batch, "id", len(ids))
+            lost = missing(column)
+            if lost is not None:
+                raise self._error("no id", "id", len(ids) + int(np.argmax(lost)))
+            if "after" in columns:
+                after.append(self._positions(self._read(batch, "after", len(ids)), len(ids)))
+            else:
+                after.append(np.full(batch.num_rows, _AT_END))
+            ids += column.to_pylist()
+        when = np.concatenate(after)
+        self.row = np.argsort(when, kind="stable")
+        self.after = when[self.row]
+        self.ids = [ids[row] for row in self.row.tolist()]
+
+    def _check_ids(self, text_ids: bool) -> None:
+        kind = self.file.schema.field("id").type
+        values = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if self.file.count() and not (is_text(values) if text_ids else pa.types.is_integer(values)):
+            wanted = "strings" if text_ids else "integers"
+            raise self._error(f"the ids are of type {kind}, but those of the source are {wanted}", "id")
+
+    def _read(self, batch: pa.RecordBatch, name: str, row: int) -> pa.Array:
+        column, kind = batch.column(name), self.file.schema.field(name).type
+        if not is_text(column.type) or is_text(kind):
+            return column
+        column, wrong = parse(column, kind)
+        if wrong is not None:
+            raise self._error(f"a value that is not of type {kind}", name, row + int(np.argmax(wrong)))
+        return column
+
+    def _positions(self, column: pa.Array, row: int) -> npt.NDArray[np.int64]:
+        kind = column.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+            raise self._error(f"it holds {kind}, not numbers of rows", "after")
+        value = numbers(column)
+        absent = np.isnan(value)
+        wrong = ~absent & ((value < 0) | (value != np.floor(value)))
+        if wrong.any():
+            raise self._error("it must be a number of rows, 0 or more", "after", row + int(np.argmax(wrong)))
+        return np.where(absent, _AT_END, np.minimum(np.where(absent, 0, value), 2.0**62).astype(np.int64))
+
+    def _error(self, problem: str, column: str, row: int | None = None) -> InputError:
+        return InputError(problem, file=self.file.name, column=column, row=row, remedy="Correct the deletion log")
+
+
+class DeletionLogStream(RowStream):
+    """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed."""
+
+    def __init__(self, options: DeletionLogOptions, source: Source, base_dir: str | Path = ".") -> None:
+        super().__init__(options, source)
+        self._log = DeletionLog(options.deletion_log, base_dir, source.id_kind == "text")
+        self._done = 0
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        log = self._log
+        rows = self._reader.peek(self._reader.available(size))
+        # Everything due before the row that follows these: a deletion sorts before the first row >= its `after`.
+        due = int(np.searchsorted(log.after, self._reader.horizon(len(rows)), side="right"))
+        after = log.after[self._done : min(due, self._done + size)]
+        length = min(size, len(rows) + len(after))
+        if not length:
+            self._reader.finish()
+            return None
+        op = np.full(len(rows) + len(after), INSERT, dtype=np.int8)
+        op[np.searchsorted(rows.row, after, side="left") + np.arange(len(after))] = DELETE
+        op = op[:length]
+        if self._seq < self.warmup and len(after):
+            op = op[: self._inserts_first(op, log.file.name, int(log.row[self._done]))]
+        deletes = int(np.count_nonzero(op))
+        done, self._done = self._done, self._done + deletes
+        ids = self.source.id_codes(log.ids[done : self._done], log.after[done : self._done])
+        return self._spread(op, self._reader.take(len(op) - deletes), ids)
+
+    def length(self) -> int | None:
+        """Rows and deletions."""
+        n = self.source.n_rows
+        return None if n is None else n + len(self._log.ids)
+
+    def state(self) -> dict[str, Any]:
+        """Position, dictionaries, deletions done, and a hash of the log."""
+        return {**super().state(), "deletions": self._done, "log": self._log.file.content_hash()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position.
+
+        Raises
+        ------
+        ConfigError
+            The log is not the one that the position belongs to.
+        """
+        if state["log"] != self._log.file.content_hash():
+            raise ConfigError(f"the deletion log {self._log.file.name} has changed since this position was saved")
+        super().restore(state)
+        self._done = int(state["deletions"])

@@ -1,0 +1,44 @@
+"""Options of any stream model, told apart by ``model``. A model is added in its own file and listed here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Discriminator
+
+from raydt.sources.base import Source
+from raydt.streams.base import Stream
+from raydt.streams.changelog import ChangelogOptions
+from raydt.streams.deletion_log import DeletionLogOptions
+from raydt.streams.incremental import IncrementalOptions
+from raydt.streams.random_updates import RandomUpdatesOptions
+from raydt.streams.row_stream import StreamOptions
+from raydt.streams.sliding_window import SlidingWindowOptions
+
+#: Options of any stream model.
+AnyStreamOptions = Annotated[
+    IncrementalOptions | SlidingWindowOptions | RandomUpdatesOptions | ChangelogOptions | DeletionLogOptions,
+    Discriminator("model"),
+]
+
+
+def make_stream(options: StreamOptions, source: Source, base_dir: str | Path = ".") -> Stream:
+    """The stream that ``options`` describe over ``source``.
+
+    Parameters
+    ----------
+    options : one of :data:`AnyStreamOptions`
+    source : Source
+        Fresh; it belongs to the stream from now on.
+    base_dir : path
+        What relative paths are relative to: the folder of the configuration file.
+
+    Raises
+    ------
+    ConfigError
+        The source does not fit the model.
+    InputError
+        A deletion log cannot be used.
+    """
+    return options.make(source, base_dir)

@@ -1,0 +1,129 @@
+"""Stream model ``random_updates``: inserts and deletes of random examples, by a coin.
+
+(The program released with the paper always deletes the smallest point; here it is drawn uniformly.)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pydantic import Field
+
+from raydt.rng import below_at, stream_key, uniform_at
+from raydt.sources.base import Source
+from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+
+class RandomUpdatesOptions(StreamOptions):
+    """Insert the next row with ``insert_probability``, else delete an active example drawn uniformly."""
+
+    model: Literal["random_updates"] = "random_updates"
+    insert_probability: float = Field(0.5, ge=0.0, le=1.0, description="p")
+    seed: int = Field(7, description="any integer")
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> RandomUpdatesStream:
+        """The stream over ``source``."""
+        return RandomUpdatesStream(self, source)
+
+
+@njit(cache=True, nogil=True)
+def _draw(
+    coin: np.uint64,
+    pick: np.uint64,
+    p: float,
+    seq: int,
+    warmup: int,
+    ids: npt.NDArray[np.int64],
+    active: npt.NDArray[np.int64],
+    n_active: int,
+    op: npt.NDArray[np.int8],
+    deleted: npt.NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """Draw updates ``seq``, ``seq + 1``, ... while a row remains and ``op`` has room.
+
+    Returns how many updates, how many of them inserts, and how many active ids.
+
+    ``active[:n_active]`` is the list of active ids: an insert appends, a delete moves the last one into the gap.
+    """
+    taken, m = 0, 0
+    while m < len(op) and taken < len(ids):
+        at = seq + m
+        if n_active == 0 or at < warmup or uniform_at(coin, at) < p:
+            op[m] = INSERT
+            active[n_active] = ids[taken]
+            n_active += 1
+            taken += 1
+        else:
+            op[m] = DELETE
+            drawn = below_at(pick, at, n_active)
+            deleted[m - taken] = active[drawn]
+            n_active -= 1
+            active[drawn] = active[n_active]
+        m += 1
+    return m, taken, n_active
+
+
+class RandomUpdatesStream(RowStream):
+    """Update t is an insert if nothing is active, t < warmup, or the coin of t says so; else a delete.
+
+    Coin and choice are pure functions of (seed, t). The stream ends with the insert of the last row. O(1) per update.
+    """
+
+    def __init__(self, options: RandomUpdatesOptions, source: Source) -> None:
+        super().__init__(options, source)
+        self._p = options.insert_probability
+        self._coin = stream_key(options.seed, "random_updates coin")
+        self._pick = stream_key(options.seed, "random_updates pick")
+        self._active = np.empty(0, dtype=np.int64)
+        self._n_active = 0
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        available = self._reader.available(size)
+        if not available:
+            self._reader.finish()
+            return None
+        ids = self._reader.peek(available).id
+        if self._n_active + available > len(self._active):
+            grown = np.empty(2 * (self._n_active + available), dtype=np.int64)
+            grown[: self._n_active] = self._active[: self._n_active]
+            self._active = grown
+        op = np.empty(size, dtype=np.int8)
+        deleted = np.empty(size, dtype=np.int64)
+        m, taken, self._n_active = _draw(
+            self._coin,
+            self._pick,
+            self._p,
+            self._seq,
+            self.warmup,
+            ids,
+            self._active,
+            self._n_active,
+            op,
+            deleted,
+        )
+        return self._spread(op[:m], self._reader.take(taken), deleted[: m - taken])
+
+    def length(self) -> None:
+        """Not known in advance."""
+
+    def state(self) -> dict[str, Any]:
+        """Position, dictionaries, and the list of active ids in its order."""
+        return {**super().state(), "active": self._active[: self._n_active].copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        super().restore(state)
+        self._active = state["active"].astype(np.int64)
+        self._n_active = len(self._active)
+
+
+def warmup() -> None:
+    """Compile the kernel once, so that processes started later load it from Numba's cache."""
+    key = stream_key(0, "warmup")
+    ids, op = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int8)
+    _draw(key, key, 0.5, 0, 0, ids, ids.copy(), 0, op, ids.copy())

@@ -1,0 +1,168 @@
+"""A cursor over the good rows of a source: reads chunks ahead, hands out any number of rows at a time.
+
+Invariant: what was read ahead does not show. ``position`` is the row after the last one handed out, and a bad row
+counts as passed only when a later row is handed out or the source has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import InputError
+from raydt.sources.base import Rows, Source
+from raydt.streams.base import Skipped
+
+_END = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True, slots=True)
+class GoodRows:
+    """Rows without the bad ones: ``X``, ``y``, ``id``, ``op`` as in :class:`Rows`, and each one's row number."""
+
+    X: npt.NDArray[np.float64]
+    y: npt.NDArray[np.int32]
+    id: npt.NDArray[np.int64]
+    op: npt.NDArray[np.int8] | None
+    row: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, index: Any) -> GoodRows:
+        op = None if self.op is None else self.op[index]
+        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index])
+
+
+class RowReader:
+    """Reads good rows of ``source`` from row ``start`` on.
+
+    Parameters
+    ----------
+    source : Source
+    start : int
+    skip_bad : bool
+        Pass over bad rows and record them; else reading ends before the first one.
+
+    Attributes
+    ----------
+    position : int
+        Row after the last one handed out.
+    skipped : list of Skipped
+        Bad rows before ``position``.
+    """
+
+    def __init__(self, source: Source, start: int, skip_bad: bool) -> None:
+        self._source, self._skip_bad = source, skip_bad
+        self.position = start
+        self.skipped: list[Skipped] = []
+        self._chunks: deque[GoodRows] = deque()
+        self._used = 0  # rows of the first chunk that were handed out
+        self._buffered = 0
+        self._bad: deque[Skipped] = deque()
+        self._rows: Iterator[Rows] | None = None
+        self._read_to = start
+        self._error: InputError | None = None
+        d = len(source.features)
+        self._none = GoodRows(
+            np.empty((0, d)), np.empty(0, np.int32), np.empty(0, np.int64), None, np.empty(0, np.int64)
+        )
+
+    def available(self, n: int) -> int:
+        """How many of the next ``n`` rows can be taken: less only before a bad row and at the end of the source."""
+        while self._buffered < n and self._read_to != _END and self._error is None:
+            if self._rows is None:
+                self._rows = self._source.rows(self._read_to)
+            try:
+                chunk = next(self._rows, None)
+            except InputError as error:  # the file breaks off: what was read before it is still good
+                self._error = error
+                break
+            if chunk is None:
+                self._read_to = _END
+            elif len(chunk):
+                self._append(chunk)
+        return min(n, self._buffered)
+
+    def _append(self, chunk: Rows) -> None:
+        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, np.arange(chunk.start, chunk.start + len(chunk)))
+        self._read_to = chunk.start + len(chunk)
+        if chunk.bad and not self._skip_bad:
+            first = min(chunk.bad)
+            self._error = chunk.bad[first]
+            self._read_to = chunk.start + first
+            rows = rows[:first]
+        elif chunk.bad:
+            good = np.ones(len(chunk), dtype=np.bool_)
+            for place in sorted(chunk.bad):
+                good[place] = False
+                row = chunk.start + place
+                self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place])))
+            rows = rows[good]
+        if len(rows):
+            self._chunks.append(rows)
+            self._buffered += len(rows)
+
+    def horizon(self, k: int) -> int:
+        """Row number before which everything is known once the next ``k`` available rows are taken.
+
+        That of the row after them, of the bad row that stops the reading, or the largest int64 at the end.
+        """
+        if k >= self._buffered:
+            return self._read_to
+        k += self._used
+        for chunk in self._chunks:
+            if k < len(chunk):
+                break
+            k -= len(chunk)
+        return int(chunk.row[k])
+
+    def peek(self, k: int) -> GoodRows:
+        """The next ``k`` rows, which must be available, without handing them out. Views where they lie in one chunk."""
+        parts = []
+        begin = self._used
+        for chunk in self._chunks:
+            parts.append(chunk[begin : begin + k])
+            k -= len(parts[-1])
+            begin = 0
+            if not k:
+                break
+        return parts[0] if len(parts) == 1 else _joined(parts) if parts else self._none
+
+    def take(self, k: int) -> GoodRows:
+        """Hand out the next ``k`` rows, which must be available."""
+        taken = self.peek(k)
+        self._buffered -= k
+        self._used += k
+        while self._chunks and self._used >= len(self._chunks[0]):
+            self._used -= len(self._chunks.popleft())
+        if k:
+            self.position = int(taken.row[-1]) + 1
+            self._pass_bad(self.position)
+        return taken
+
+    def finish(self) -> None:
+        """Say why no row is available: return at the end of the source, raise the error of a bad row."""
+        if self._error is not None:
+            raise self._error
+        self._pass_bad(_END)
+
+    def _pass_bad(self, before: int) -> None:
+        while self._bad and self._bad[0].source_row < before:
+            self.skipped.append(self._bad.popleft())
+
+
+def _joined(parts: list[GoodRows]) -> GoodRows:
+    op = None if parts[0].op is None else np.concatenate([part.op for part in parts if part.op is not None])
+    return GoodRows(
+        np.concatenate([part.X for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        np.concatenate([part.id for part in parts]),
+        op,
+        np.concatenate([part.row for part in parts]),
+    )

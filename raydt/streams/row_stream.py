@@ -1,0 +1,142 @@
+"""Base of the stream models: numbering, class counts, warm-up, bad rows, and the state they share.
+
+Invariant: between two batches the state is a function of the updates handed out so far, not of how they were cut into
+batches, how the source is chunked or how far it was read ahead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydt.errors import ConfigError, InputError
+from raydt.sources.base import Source
+from raydt.streams.base import Skipped, Stream
+from raydt.streams.reader import GoodRows, RowReader
+from raydt.updates import INSERT, OP_NAMES, UpdateBatch
+
+
+class StreamOptions(BaseModel, ABC):
+    """Options all stream models share; each model's own options extend this one and know how to make the stream."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    warmup: int = Field(0, ge=0, description="W: the first W updates are inserts that build the model at once")
+    on_error: Literal["error", "skip"] = Field("error", description="stop before a bad row, or pass over and record it")
+
+    @abstractmethod
+    def make(self, source: Source, base_dir: str | Path = ".") -> Stream:
+        """The stream over ``source``; relative paths are relative to ``base_dir``."""
+
+
+class RowStream(ABC):
+    """Updates made from the good rows of a source, in their order.
+
+    Parameters
+    ----------
+    options : StreamOptions
+    source : Source
+        Fresh, or restored together with the stream.
+
+    Raises
+    ------
+    ConfigError
+        The source does not fit the model.
+    """
+
+    changelog = False
+
+    def __init__(self, options: StreamOptions, source: Source) -> None:
+        if source.is_changelog and not self.changelog:
+            raise ConfigError("source.op makes the source a changelog; set stream.model: changelog or drop source.op")
+        if self.changelog and not source.is_changelog:
+            raise ConfigError("stream.model: changelog needs source.op, the column of operations, and source.id")
+        self.source = source
+        self.warmup = options.warmup
+        self._skip_bad = options.on_error == "skip"
+        self._seq = 0
+        self._n_classes = source.known_classes
+        self._reader = RowReader(source, 0, self._skip_bad)
+
+    def batches(self, size: int) -> Iterator[UpdateBatch]:
+        """Updates from the current position on, ``size`` to a batch; less before a bad row and at the end.
+
+        Raises
+        ------
+        InputError
+            On the step after the batch that ends before a bad row, under ``on_error: error``.
+        """
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}")
+        while (batch := self._next(size)) is not None:
+            yield batch
+
+    @abstractmethod
+    def _next(self, size: int) -> UpdateBatch | None:
+        """The next at most ``size`` updates; None at the end, which calls ``finish`` of the reader."""
+
+    def _inserts_first(self, op: npt.NDArray[np.int8], file: str, row: int) -> int:
+        """How many of the next updates may be handed out: those before the first in the warm-up that is no insert.
+
+        Raises
+        ------
+        InputError
+            The very next update would be that one; it comes from ``row`` of ``file``.
+        """
+        wrong = np.nonzero(op[: max(0, self.warmup - self._seq)] != INSERT)[0]
+        if not len(wrong):
+            return len(op)
+        if wrong[0]:
+            return int(wrong[0])
+        raise InputError(
+            f"update {self._seq} is a {OP_NAMES[op[0]]}, but the first {self.warmup} must be inserts",
+            file=file,
+            row=row,
+            remedy=f"Set stream.warmup to {self._seq} or less",
+        )
+
+    def _batch(
+        self, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: GoodRows, row: npt.NDArray[np.int64]
+    ) -> UpdateBatch:
+        """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
+        start = self._seq
+        if len(rows):
+            self._n_classes = max(self._n_classes, int(rows.y.max()) + 1)
+        self._seq += len(op)
+        return UpdateBatch(start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup)
+
+    def _spread(self, op: npt.NDArray[np.int8], rows: GoodRows, deleted: npt.NDArray[np.int64]) -> UpdateBatch:
+        """A batch of inserts (``rows``, in order) and deletes (ids ``deleted``, in order), as ``op`` says."""
+        insert = op == INSERT
+        ids = np.empty(len(op), dtype=np.int64)
+        ids[insert] = rows.id
+        ids[~insert] = deleted
+        row = np.full(len(op), -1, dtype=np.int64)
+        row[insert] = rows.row
+        return self._batch(op, ids, rows, row)
+
+    def state(self) -> dict[str, Any]:
+        """Position and dictionaries; see :meth:`raydt.streams.base.Stream.state`."""
+        row = self._reader.position
+        return {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        self._seq, self._n_classes = int(state["seq"]), int(state["n_classes"])
+        self.source.restore(state["source"])
+        self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
+
+    def length(self) -> int | None:
+        """Number of updates, where the source's number of rows is known; bad rows not considered."""
+        return self.source.n_rows
+
+    def take_skipped(self) -> list[Skipped]:
+        """Bad rows passed over since the last call, up to the current position."""
+        skipped, self._reader.skipped = self._reader.skipped, []
+        return skipped

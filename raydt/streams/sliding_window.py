@@ -1,0 +1,102 @@
+"""Stream model ``sliding_window``: delete the oldest example, then insert the next, so that W stay active.
+
+The paper's index would leave W - 1 active after each step.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from raydt.sources.base import Source
+from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+
+class SlidingWindowOptions(StreamOptions):
+    """The most recent ``window`` rows are active."""
+
+    model: Literal["sliding_window"] = "sliding_window"
+    window: int = Field(1000, ge=1, description="W: active examples once the window is full")
+
+    @model_validator(mode="after")
+    def _fits(self) -> SlidingWindowOptions:
+        if self.warmup > self.window:
+            raise ValueError(f"stream.warmup ({self.warmup}) must not exceed stream.window ({self.window})")
+        return self
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> SlidingWindowStream:
+        """The stream over ``source``."""
+        return SlidingWindowStream(self, source)
+
+
+class _IdQueue:
+    """First-in first-out queue of int64 ids in one array; push and pop of k ids are amortised O(k)."""
+
+    def __init__(self, ids: npt.NDArray[np.int64]) -> None:
+        self._data = ids.astype(np.int64)
+        self._head, self._tail = 0, len(ids)
+
+    def __len__(self) -> int:
+        return self._tail - self._head
+
+    def push(self, ids: npt.NDArray[np.int64]) -> None:
+        if self._tail + len(ids) > len(self._data):
+            live = self._data[self._head : self._tail]
+            self._data = np.empty(2 * (len(live) + len(ids)), dtype=np.int64)
+            self._data[: len(live)] = live
+            self._head, self._tail = 0, len(live)
+        self._data[self._tail : self._tail + len(ids)] = ids
+        self._tail += len(ids)
+
+    def pop(self, k: int) -> npt.NDArray[np.int64]:
+        self._head += k
+        return self._data[self._head - k : self._head]
+
+    def array(self) -> npt.NDArray[np.int64]:
+        ids: npt.NDArray[np.int64] = self._data[self._head : self._tail].copy()
+        return ids
+
+
+class SlidingWindowStream(RowStream):
+    """While fewer than W are active the next row is inserted; then delete and insert take turns.
+
+    A delete is sent only if a good row follows, so that the stream ends with W active.
+    """
+
+    def __init__(self, options: SlidingWindowOptions, source: Source) -> None:
+        super().__init__(options, source)
+        self._window = options.window
+        self._active = _IdQueue(np.empty(0, dtype=np.int64))
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        available = self._reader.available(size)
+        if not available:
+            self._reader.finish()
+            return None
+        filling = min(available, self._window - len(self._active))
+        length = min(size, filling + 2 * (available - filling))
+        op = np.full(length, INSERT, dtype=np.int8)
+        op[filling::2] = DELETE
+        deletes = (length - filling + 1) // 2 if length > filling else 0
+        rows = self._reader.take(length - deletes)
+        self._active.push(rows.id)
+        return self._spread(op, rows, self._active.pop(deletes))
+
+    def length(self) -> int | None:
+        """Rows, and one delete for each beyond the window."""
+        n = self.source.n_rows
+        return None if n is None else n + max(0, n - self._window)
+
+    def state(self) -> dict[str, Any]:
+        """Position, dictionaries, and the active ids, oldest first."""
+        return {**super().state(), "active": self._active.array()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        super().restore(state)
+        self._active = _IdQueue(state["active"])

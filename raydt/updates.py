@@ -1,0 +1,120 @@
+"""The canonical batch of updates, and what a coordinator answers to it.
+
+An update is numbered by its place in the stream (``seq``, from 0). The numbering, and so every result, is
+independent of how the stream is cut into batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Operation codes of :attr:`UpdateBatch.op`.
+INSERT, DELETE, QUERY, DELETE_VALUE, UPDATE = 0, 1, 2, 3, 4
+
+#: Which operations carry a row of features, indexed by operation code.
+CARRIES_ROW = np.array([True, False, True, True, True])
+
+#: Names of the operation codes, in their order.
+OP_NAMES = ("insert", "delete", "query", "delete_value", "update")
+
+#: Why an update was refused (:attr:`Refusal.reason`).
+UNKNOWN_ID, DUPLICATE_ID, UNKNOWN_VALUE = 1, 2, 3
+REFUSALS = {
+    UNKNOWN_ID: ("no live example has this id", "Delete only ids that were inserted and not deleted before"),
+    DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
+    UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBatch:
+    """Consecutive updates of one stream.
+
+    Attributes
+    ----------
+    start : int
+        Sequence number of the first update.
+    op : ndarray of int8, shape (m,)
+        Operation codes.
+    id : ndarray of int64, shape (m,)
+        Stable id of the example; ignored for QUERY and DELETE_VALUE.
+    X : ndarray of float64, shape (r, d), C order
+        One row for each update that carries features, in order. Finite; -0.0 is stored as 0.0. A categorical
+        feature holds its integer code.
+    y : ndarray of int32, shape (r,)
+        Class code of each row of ``X``; -1 where a query has none.
+    n_classes : int
+        Classes known once the last row of this batch has been read.
+    row : ndarray of int64, shape (m,)
+        Row of the source each update came from, for messages; -1 where there is none.
+    warmup : int
+        How many leading updates of the *stream* are warm-up inserts.
+    state : object, optional
+        State of the stream after this batch, where a checkpoint asked for it.
+    """
+
+    start: int
+    op: npt.NDArray[np.int8]
+    id: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64]
+    y: npt.NDArray[np.int32]
+    n_classes: int
+    row: npt.NDArray[np.int64]
+    warmup: int = 0
+    state: Any = None
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def stop(self) -> int:
+        """Sequence number after the last update."""
+        return self.start + len(self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One update that was refused and had no effect: its position in the batch and the reason code."""
+
+    position: int
+    reason: int
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What a coordinator answers to one batch.
+
+    Attributes
+    ----------
+    applied : int
+        Updates taken from the front of the batch, refused ones included; less than the batch's length only
+        if the policy is to stop at a bad update.
+    predictions : ndarray of int32, shape (m,)
+        For inserts, updates and queries the class predicted just before the update took effect; -1 for
+        deletions, for warm-up inserts and for refused updates.
+    refused : list of Refusal
+        In order of position.
+    inserts, deletes : int
+        How many took effect.
+    log : dict of str to ndarray
+        The learner's own record of the batch (for FuDyADT one entry per rebuild), all arrays of one length;
+        ``seq`` among them.
+    statistics : dict of str to int
+        The coordinator's statistics after the batch: ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``,
+        ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
+    seconds : float
+        Wall time the coordinator spent on the batch. Never read by a decision.
+    """
+
+    applied: int
+    predictions: npt.NDArray[np.int32]
+    refused: list[Refusal] = field(default_factory=list)
+    inserts: int = 0
+    deletes: int = 0
+    log: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    statistics: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0

@@ -1,0 +1,363 @@
+"""FuDyADT as the paper prints it: the slow, obvious twin that every fast version has to equal bit for bit.
+
+Source: Bressan, Damay, Sozio, "Fully-Dynamic Decision Trees" (2022), Algorithms 1 and 2. Where this leaves the
+paper: BUILD runs at the depth of the rebuilt node (line 10 passes ``i``); the topmost node with s(u) <= s_hat is
+looked for from the root, as s is not monotone along a path; s = 0 gives s_hat = 0; a split has examples on both
+sides and may have zero gain; K classes; a categorical split is one value against the rest.
+
+Only plain Python here: lists, dicts, recursion, whole numbers and fractions. The one float64 computation that
+decides anything is :func:`score`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from raydt.audit import History
+from raydt.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    DUPLICATE_ID,
+    INSERT,
+    QUERY,
+    UNKNOWN_ID,
+    UNKNOWN_VALUE,
+    UPDATE,
+    UpdateBatch,
+)
+
+ALIVE = np.iinfo(np.int64).max
+
+
+@dataclass
+class Example:
+    id: int
+    x: tuple[float, ...]
+    y: int
+    born: int
+    died: int = ALIVE
+
+
+@dataclass
+class Node:
+    s: int = 0
+    c: int = 0
+    built: int = -1
+    feature: int = -1
+    threshold: float = 0.0
+    left: Node | None = None
+    right: Node | None = None
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.feature < 0
+
+
+@dataclass
+class TwinResult:
+    applied: int
+    predictions: list[int]
+    refused: list[tuple[int, int]]
+    log: list[tuple[int, int, int, int]]  # of each rebuild: seq, rows, depth, nodes built
+
+
+def score(left: Sequence[int], total: Sequence[int]) -> float:
+    """n^2 times the Gini gain of a split with ``left`` of ``total`` examples of each class on its left side."""
+    n, n_left = sum(total), sum(left)
+    acc = 0.0
+    for left_k, c_k in zip(left, total, strict=True):
+        difference = float(left_k * n - n_left * c_k)
+        acc += difference * difference
+    return acc / float(n_left * (n - n_left))
+
+
+def midpoint(a: float, b: float) -> float:
+    """Threshold between the neighbouring values a < b."""
+    t = 0.5 * a + 0.5 * b
+    return t if a <= t < b else a
+
+
+def gini(counts: Sequence[int]) -> Fraction:
+    """Gini index, exactly; 0 for no examples."""
+    n = sum(counts)
+    return 1 - Fraction(sum(c * c for c in counts), n * n) if n else Fraction(0)
+
+
+class FudyadtTwin:
+    """The tree and its examples.
+
+    ``categorical`` has one entry per feature; ``epsilon`` is a number (not "auto"); ``max_depth`` is the paper's h
+    or None; ``min_samples_split`` its k + 1.
+    """
+
+    def __init__(
+        self,
+        categorical: Sequence[bool],
+        *,
+        epsilon: float,
+        alpha: float = 0.0,
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+    ) -> None:
+        self.categorical = list(categorical)
+        self.epsilon, self.half_alpha = Fraction(epsilon), Fraction(alpha) / 2
+        self.max_depth, self.min_samples_split = max_depth, min_samples_split
+        self.root = Node()
+        self.live: dict[int, Example] = {}
+        self.ever: list[Example] = []
+        self.n_classes = 0
+        self.warmup = self.warmup_left = self.seq = self.rebuilt_rows = 0
+        self.log: list[tuple[int, int, int, int]] = []
+        self.rebuilds = 0
+
+    # ------------------------------------------------------------------ the paper's two routines
+
+    def update(self, example: Example, insert: bool, time: int) -> None:
+        """Algorithm 1: ``example`` enters or leaves; ``time`` is recorded as ``built`` of what is rebuilt."""
+        path = self.path(example.x)
+        if insert:
+            path[-1].examples.append(example)
+        else:
+            path[-1].examples.remove(example)
+        for v in path:
+            v.c += 1
+            if v.c > self.epsilon * v.s:
+                s_hat = 0
+                if v.s > 0:
+                    s_hat = 1
+                    while s_hat < v.s:
+                        s_hat *= 2
+                depth = next(i for i, u in enumerate(path) if u.s <= s_hat)
+                self.rebuild(path, depth, time)
+                return
+
+    def rebuild(self, path: list[Node], depth: int, time: int) -> None:
+        old = path[depth]
+        examples = list(self.below(old))
+        new = self.build(examples, depth, time)
+        if depth == 0:
+            self.root = new
+        elif path[depth - 1].left is old:
+            path[depth - 1].left = new
+        else:
+            path[depth - 1].right = new
+        self.rebuilds += 1
+        self.rebuilt_rows += len(examples)
+        self.log.append((time // 2, len(examples), depth, len(list(self.preorder(new)))))
+
+    def build(self, examples: list[Example], depth: int, time: int) -> Node:
+        """Algorithm 2."""
+        node = Node(s=len(examples), c=0, built=time)
+        split = None
+        if (
+            len(examples) >= self.min_samples_split
+            and gini(self.counts(examples)) > self.half_alpha
+            and depth != self.max_depth
+        ):
+            split = self.best_split(examples)
+        if split is None:
+            node.examples = examples
+            return node
+        node.feature, node.threshold = split
+        goes_left = [self.goes_left(node, e.x) for e in examples]
+        node.left = self.build([e for e, left in zip(examples, goes_left, strict=True) if left], depth + 1, time)
+        node.right = self.build([e for e, left in zip(examples, goes_left, strict=True) if not left], depth + 1, time)
+        return node
+
+    # ------------------------------------------------------------------ splits
+
+    def candidates(self, examples: list[Example]) -> Iterator[tuple[int, float]]:
+        """Every split with examples on both sides, by feature, then threshold."""
+        for j, categorical in enumerate(self.categorical):
+            values = sorted({e.x[j] for e in examples})
+            if categorical:
+                if len(values) > 1:
+                    yield from ((j, v) for v in values)
+            else:
+                yield from ((j, midpoint(a, b)) for a, b in pairwise(values))
+
+    def best_split(self, examples: list[Example]) -> tuple[int, float] | None:
+        """The split of the highest score, the first of several; None if nothing separates the examples."""
+        total = self.counts(examples)
+        best, best_score = None, -1.0
+        for feature, threshold in self.candidates(examples):
+            left = self.counts([e for e in examples if self.is_left(feature, threshold, e.x)])
+            s = score(left, total)
+            if s > best_score:
+                best, best_score = (feature, threshold), s
+        return best
+
+    def is_left(self, feature: int, threshold: float, x: Sequence[float]) -> bool:
+        return x[feature] == threshold if self.categorical[feature] else x[feature] <= threshold
+
+    def goes_left(self, node: Node, x: Sequence[float]) -> bool:
+        return self.is_left(node.feature, node.threshold, x)
+
+    def counts(self, examples: list[Example]) -> list[int]:
+        counts = [0] * self.n_classes
+        for e in examples:
+            counts[e.y] += 1
+        return counts
+
+    # ------------------------------------------------------------------ reading the tree
+
+    def path(self, x: Sequence[float]) -> list[Node]:
+        """Nodes from the root to the leaf of x."""
+        path = [self.root]
+        while not path[-1].is_leaf:
+            v = path[-1]
+            child = v.left if self.goes_left(v, x) else v.right
+            assert child is not None
+            path.append(child)
+        return path
+
+    def preorder(self, node: Node) -> Iterator[Node]:
+        yield node
+        if node.left is not None and node.right is not None:
+            yield from self.preorder(node.left)
+            yield from self.preorder(node.right)
+
+    def below(self, node: Node) -> Iterator[Example]:
+        for v in self.preorder(node):
+            yield from v.examples
+
+    def predict(self, x: Sequence[float]) -> int:
+        """Majority class at the leaf of x, the smaller of two; 0 at an empty leaf."""
+        counts = self.counts(self.path(x)[-1].examples)
+        return counts.index(max(counts)) if counts else 0
+
+    # ------------------------------------------------------------------ events
+
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> TwinResult:
+        """Apply a batch event by event; stops before the first refused one unless ``skip_refused``."""
+        self.n_classes = max(self.n_classes, batch.n_classes)
+        if batch.start == 0:
+            self.warmup = self.warmup_left = batch.warmup
+        result = TwinResult(0, [-1] * len(batch), [], [])
+        self.log = result.log
+        row = 0
+        for position in range(len(batch)):
+            op = int(batch.op[position])
+            x, y = (), -1
+            if CARRIES_ROW[op]:
+                x, y = tuple(float(v) for v in batch.X[row]), int(batch.y[row])
+                row += 1
+            reason, result.predictions[position] = self.event(batch.start + position, op, int(batch.id[position]), x, y)
+            if reason:
+                result.refused.append((position, reason))
+                if not skip_refused:
+                    break
+            result.applied += 1
+            self.seq = batch.start + position + 1
+        return result
+
+    def finish(self) -> None:
+        """End an unfinished warm-up."""
+        if self.warmup_left > 0:
+            self.warmup_left = 0
+            self.rebuild([self.root], 0, 2 * (self.seq - 1) + 1)
+
+    def event(self, seq: int, op: int, id: int, x: tuple[float, ...], y: int) -> tuple[int, int]:
+        """One event: why it was refused (0 = it was not), and its prediction (-1 = none)."""
+        if op == QUERY:
+            return 0, self.predict(x)
+        if op == INSERT:
+            if id in self.live:
+                return DUPLICATE_ID, -1
+            return 0, self.insert(seq, id, x, y)
+        if op == DELETE_VALUE:
+            equal = [e for e in self.live.values() if e.x == x and e.y == y]
+            if not equal:
+                return UNKNOWN_VALUE, -1
+            self.delete(min(equal, key=lambda e: e.born), seq, 2 * seq + 1)
+            return 0, -1
+        if id not in self.live:
+            return UNKNOWN_ID, -1
+        if op == DELETE:
+            self.delete(self.live[id], seq, 2 * seq + 1)
+            return 0, -1
+        assert op == UPDATE
+        self.delete(self.live[id], seq, 2 * seq)
+        return 0, self.insert(seq, id, x, y)
+
+    def insert(self, seq: int, id: int, x: tuple[float, ...], y: int) -> int:
+        example = Example(id, x, y, seq)
+        self.live[id] = example
+        self.ever.append(example)
+        if self.warmup_left > 0:
+            self.root.examples.append(example)
+            self.warmup_left -= 1
+            if self.warmup_left == 0:
+                self.rebuild([self.root], 0, 2 * seq + 1)
+            return -1
+        prediction = self.predict(x)
+        self.update(example, True, 2 * seq + 1)
+        return prediction
+
+    def delete(self, example: Example, seq: int, time: int) -> None:
+        del self.live[example.id]
+        example.died = seq
+        if self.warmup_left > 0:
+            self.root.examples.remove(example)
+        else:
+            self.update(example, False, time)
+
+    # ------------------------------------------------------------------ comparison
+
+    def state(self) -> dict[str, Any]:
+        """A coordinator's state: the tree in preorder, the rows by id."""
+        nodes = list(self.preorder(self.root))
+        place = {id(v): i for i, v in enumerate(nodes)}
+        leaf = {e.id: i for i, v in enumerate(nodes) for e in v.examples}
+        rows = sorted(self.live.values(), key=lambda e: e.id)
+        return {
+            "feature": np.array([v.feature for v in nodes], np.int32),
+            "threshold": np.array([v.threshold for v in nodes], np.float64),
+            "left": np.array([place.get(id(v.left), -1) for v in nodes], np.int32),
+            "right": np.array([place.get(id(v.right), -1) for v in nodes], np.int32),
+            "s": np.array([v.s for v in nodes], np.int64),
+            "c": np.array([v.c for v in nodes], np.int64),
+            "built": np.array([v.built for v in nodes], np.int64),
+            "counts": np.array([self.counts(list(self.below(v))) for v in nodes], np.int64).reshape(len(nodes), -1),
+            "id": np.array([e.id for e in rows], np.int64),
+            "y": np.array([e.y for e in rows], np.int32),
+            "born": np.array([e.born for e in rows], np.int64),
+            "leaf": np.array([leaf[e.id] for e in rows], np.int32),
+            "seq": np.array([self.seq], np.int64),
+            "warmup_left": np.array([self.warmup_left], np.int64),
+            "rebuilds": np.array([self.rebuilds], np.int64),
+            "rebuilt_rows": np.array([self.rebuilt_rows], np.int64),
+        }
+
+    def canonical(self) -> dict[str, Any]:
+        return canonical(self.state())
+
+    def history(self) -> History:
+        """Every example ever inserted."""
+        return History(
+            id=np.array([e.id for e in self.ever], np.int64),
+            X=np.array([e.x for e in self.ever], np.float64).reshape(len(self.ever), len(self.categorical)),
+            y=np.array([e.y for e in self.ever], np.int32),
+            inserted=np.array([e.born for e in self.ever], np.int64),
+            deleted=np.array([e.died for e in self.ever], np.int64),
+            warmup=self.warmup,
+        )
+
+
+def canonical(state: dict[str, Any]) -> dict[str, Any]:
+    """What two states have to agree in, whoever made them: plain lists, rows by id, nothing at leaves that splits."""
+    inner = np.asarray(state["feature"]) >= 0
+    order = np.argsort(state["id"])
+    tree = {
+        name: np.asarray(state[name]).tolist() for name in ("feature", "left", "right", "s", "c", "built", "counts")
+    }
+    rows = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "born", "leaf")}
+    return {**tree, **rows, "threshold": np.where(inner, state["threshold"], 0.0).tolist()}

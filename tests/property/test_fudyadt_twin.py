@@ -1,0 +1,119 @@
+"""FuDyADT in all its ways of working against its slow twin: same predictions, same tree, same counters, always."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.session import InProcessSession
+from tests.oracles.fudyadt import FudyadtTwin, canonical
+from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
+
+LEARNER = learners()["fudyadt"]
+
+plans = st.builds(
+    WorkPlan,
+    local_work_limit=st.sampled_from((0, 0, 12, 4_000_000)),
+    row_cache_bytes=st.sampled_from((0, 200, None)),
+    shared_store=st.booleans(),
+)
+shard_counts = st.sampled_from((1, 2, 3, 5))
+
+
+def twin_of(stream: Stream, options: dict[str, Any]) -> FudyadtTwin:
+    decisive = {name: value for name, value in options.items() if name != "beta"}
+    return FudyadtTwin(stream.categorical, **decisive)
+
+
+def session_of(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> InProcessSession:
+    return InProcessSession(LEARNER, LEARNER.Options(kind="fudyadt", **options), stream.features, shards, plan)
+
+
+def assert_same(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: Sequence[int], plan: WorkPlan, *, skip: bool = False
+) -> None:
+    """Both take the stream; everything they can be asked is equal after every batch."""
+    session, twin = session_of(stream, options, shards, plan), twin_of(stream, options)
+    inserts = deletes = 0
+    for batch in stream.batches(sizes):
+        before = len(twin.live), len(twin.ever)
+        result, expected = session.apply(batch, skip_refused=skip), twin.process(batch, skip_refused=skip)
+        where = f"updates {batch.start} to {batch.stop}"
+        assert result.applied == expected.applied, where
+        assert [(r.position, r.reason) for r in result.refused] == expected.refused, where
+        assert result.predictions.tolist() == expected.predictions, where
+        assert canonical(session.state()[0]) == twin.canonical(), where
+        columns = [result.log[name].tolist() for name in ("seq", "rows", "depth", "nodes")] if result.log else [()]
+        assert list(zip(*columns, strict=True)) == expected.log, where
+        inserts, deletes = len(twin.ever) - before[1], before[0] + len(twin.ever) - before[1] - len(twin.live)
+        assert (result.inserts, result.deletes) == (inserts, deletes), where
+        if result.applied < len(batch):
+            break
+    session.finish()
+    twin.finish()
+    assert canonical(session.state()[0]) == twin.canonical()
+    assert (session.statistics()["rebuilds"], session.statistics()["rebuilt_rows"]) == (
+        twin.rebuilds,
+        twin.rebuilt_rows,
+    )
+
+
+@settings(max_examples=150)
+@given(streams(), fudyadt_options(), shard_counts, cuts(), plans)
+def test_differential_random_streams(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan
+) -> None:
+    assert_same(stream, options, shards, sizes, plan)
+
+
+@settings(max_examples=60)
+@given(streams(refusals=True), fudyadt_options(), shard_counts, cuts(), plans, st.booleans())
+def test_differential_with_refused_updates(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, skip: bool
+) -> None:
+    assert_same(stream, options, shards, sizes, plan, skip=skip)
+
+
+@settings(max_examples=15)
+@given(long_streams(), fudyadt_options(), shard_counts, st.sampled_from(((1,), (7,), (90, 3), (1000,))), plans)
+def test_differential_long_streams(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: tuple[int, ...], plan: WorkPlan
+) -> None:
+    assert_same(stream, options, shards, sizes, plan)
+
+
+@settings(max_examples=30)
+@given(streams(), fudyadt_options(), st.data())
+def test_state_can_be_restored_anywhere_on_other_shards(
+    stream: Stream, options: dict[str, Any], data: st.DataObject
+) -> None:
+    twin = twin_of(stream, options)
+    sizes = data.draw(cuts())
+    session = session_of(stream, options, data.draw(shard_counts), data.draw(plans))
+    handover = data.draw(st.integers(0, len(stream)))
+    for batch in stream.batches(sizes):
+        result, expected = session.apply(batch), twin.process(batch)
+        assert result.predictions.tolist() == expected.predictions
+        if batch.start <= handover < batch.stop:
+            state = session.state()
+            session = session_of(stream, options, data.draw(shard_counts), data.draw(plans))
+            session.restore(*state)
+            assert canonical(session.state()[0]) == twin.canonical()
+    assert canonical(session.state()[0]) == twin.canonical()
+
+
+@settings(max_examples=40)
+@given(streams(), fudyadt_options(), shard_counts, plans)
+def test_predict_equals_the_twin(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> None:
+    session, twin = session_of(stream, options, shards, plan), twin_of(stream, options)
+    for batch in stream.batches([50]):
+        session.apply(batch)
+        twin.process(batch)
+    X = np.array([row for row in stream.rows if row is not None]).reshape(-1, len(stream.categorical))
+    assert session.coordinator.predict(X).tolist() == [twin.predict(x) for x in X.tolist()]

@@ -1,0 +1,211 @@
+"""Every hypothesis strategy of the tests.
+
+Streams are built to hurt: few distinct values and rows, so that ties, duplicates and empty sides abound; values at
+the ends of float64; ids that come back after their deletion; operations that have to be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from raydt.features import Features
+from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+
+#: Float64 values whose order, midpoints and sums are easy to get wrong.
+AWKWARD = (
+    0.0,
+    5e-324,
+    -5e-324,
+    1e-323,
+    2.2250738585072014e-308,
+    1.0,
+    1.0000000000000002,
+    -1.0,
+    0.1,
+    0.30000000000000004,
+)
+HUGE = (1.7976931348623157e308, -1.7976931348623157e308, 1.797693134862315e308, 8.98846567431158e307, -4.5e307)
+#: Neighbours that only differ beyond float32.
+CLOSE = (16777216.0, 16777216.000000004, 16777217.0, 16777216.0000001, 3.0000000000000004, 3.0)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A whole stream of updates, to be cut into batches at will."""
+
+    op: tuple[int, ...]
+    id: tuple[int, ...]
+    rows: tuple[tuple[float, ...] | None, ...]
+    y: tuple[int, ...]
+    categorical: tuple[bool, ...]
+    classes_known: bool
+    warmup: int = 0
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def features(self) -> Features:
+        return Features(tuple(f"x{j}" for j in range(len(self.categorical))), self.categorical, groups=3)
+
+    def batches(self, sizes: Sequence[int]) -> Iterator[UpdateBatch]:
+        """The stream in batches of ``sizes``, repeated from the first when they are used up."""
+        start = turn = 0
+        while start < len(self):
+            stop = min(start + sizes[turn % len(sizes)], len(self))
+            yield self.batch(start, stop)
+            start, turn = stop, turn + 1
+
+    def batch(self, start: int, stop: int) -> UpdateBatch:
+        carries = [i for i in range(start, stop) if self.rows[i] is not None]
+        known = self.y if self.classes_known else self.y[:stop]
+        return UpdateBatch(
+            start=start,
+            op=np.array(self.op[start:stop], np.int8),
+            id=np.array(self.id[start:stop], np.int64),
+            X=np.array([self.rows[i] for i in carries], np.float64).reshape(len(carries), len(self.categorical)),
+            y=np.array([self.y[i] for i in carries], np.int32),
+            n_classes=max(2, max(known, default=-1) + 1),
+            row=np.arange(start, stop, dtype=np.int64),
+            warmup=self.warmup,
+        )
+
+
+def palettes(categorical: bool) -> st.SearchStrategy[list[float]]:
+    """The few values one column takes."""
+    if categorical:
+        return st.lists(st.integers(0, 6).map(float), min_size=1, max_size=6, unique=True)
+    small = st.integers(-2, 3).map(float)
+    value = st.one_of(small, small, st.sampled_from(AWKWARD), st.sampled_from(HUGE), st.sampled_from(CLOSE))
+    return st.one_of(
+        st.lists(value, min_size=3, max_size=8, unique=True), st.lists(value, min_size=1, max_size=2, unique=True)
+    )
+
+
+@st.composite
+def streams(draw: st.DrawFn, *, max_events: int = 120, refusals: bool = False, warmup: bool = True) -> Stream:
+    """Streams of inserts, deletes (by id and by value), updates and queries.
+
+    ``refusals``: whether unknown ids, live ids and unknown values occur.
+    """
+    categorical = tuple(draw(st.lists(st.booleans(), min_size=1, max_size=3)))
+    columns = [draw(palettes(kind)) for kind in categorical]
+    n_classes = draw(st.integers(2, 4))
+    grow = draw(st.sampled_from((1, 4, 12)))  # how many inserts there are to one of the other operations
+    cells = st.tuples(*(st.sampled_from(column) for column in columns))
+    operation = st.sampled_from((INSERT,) * grow + (INSERT, DELETE, DELETE, DELETE_VALUE, UPDATE, QUERY))
+    events = draw(
+        st.lists(
+            st.tuples(operation, st.integers(0, 255), cells, st.integers(0, n_classes - 1)),
+            min_size=draw(st.sampled_from((1, max_events // 4, max_events // 2, max_events))),
+            max_size=max_events,
+        )
+    )
+    lead = draw(st.integers(1, max(1, min(20, len(events) - 1)))) if warmup and draw(st.booleans()) else 0
+    scale, offset = draw(st.sampled_from(((1, 0), (-1, -1), (2**40, -(2**61)))))
+    stream = _script(events, categorical, lead, refusals)
+    return replace(
+        stream, id=tuple(i * scale + offset for i in stream.id), classes_known=draw(st.booleans()), warmup=lead
+    )
+
+
+@st.composite
+def long_streams(draw: st.DrawFn, *, events: int = 400) -> Stream:
+    """Streams that grow trees of some depth, drawn from a seed: too long to be shrunk, mostly inserts at first.
+
+    The label follows the first two features, with noise, and their part changes sides halfway.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    categorical = tuple(draw(st.lists(st.booleans(), min_size=2, max_size=4)))
+    n_classes, distinct = draw(st.integers(2, 4)), draw(st.sampled_from((4, 30)))
+    lead = draw(st.sampled_from((0, 0, 1, events // 3)))
+    mix = np.array((INSERT, DELETE, DELETE_VALUE, UPDATE, QUERY))
+    early, late = (0.85, 0.05, 0.02, 0.05, 0.03), (0.3, 0.35, 0.1, 0.2, 0.05)
+    script = []
+    for i in range(events):
+        x = rng.integers(0, distinct, len(categorical)).astype(float)
+        x[~np.array(categorical)] *= 0.1
+        side = int(x[0] > x[1]) if i < events // 2 else int(x[0] <= x[1])
+        label = side if rng.random() < 0.9 else int(rng.integers(n_classes))
+        op = int(rng.choice(mix, p=early if i < events // 2 else late))
+        script.append((op, int(rng.integers(256)), tuple(x.tolist()), label))
+    return replace(_script(script, categorical, lead, refusals=False), warmup=lead)
+
+
+def _script(
+    events: Sequence[tuple[int, int, tuple[float, ...], int]],
+    categorical: tuple[bool, ...],
+    warmup: int,
+    refusals: bool,
+) -> Stream:
+    """Turn drawn events into a stream that makes sense: ids that are live where they have to be.
+
+    Class codes are given in order of first appearance, as sources do.
+    """
+    live: dict[int, tuple[int, tuple[float, ...], int]] = {}  # id: when it was inserted, features, label
+    dead: list[int] = []
+    codes: dict[int, int] = {}
+    out: list[tuple[int, int, tuple[float, ...] | None, int]] = []
+    fresh = 0
+    for index, (drawn, pick, cells, label) in enumerate(events):
+        wrong = refusals and pick % 8 == 7
+        op, x, key = (INSERT if index < warmup else drawn), cells, 0
+        if not live and op != QUERY and not wrong:
+            op = INSERT
+        y = -1 if op in (DELETE, QUERY) else codes.setdefault(label, len(codes))
+        if op == INSERT:
+            if wrong and live and index >= warmup:
+                key = list(live)[pick % len(live)]
+            elif dead and pick % 2:
+                key = dead.pop(pick % len(dead))
+            else:
+                key, fresh = fresh, fresh + 1
+            live.setdefault(key, (index, x, y))
+        elif op in (DELETE, UPDATE):
+            key = -1 - pick if wrong or not live else list(live)[pick % len(live)]
+            if key in live and op == DELETE:
+                del live[key]
+                dead.append(key)
+            elif key in live:
+                live[key] = (index, x, y)
+        elif op == DELETE_VALUE:
+            if not wrong and live:
+                _, x, y = live[list(live)[pick % len(live)]]
+            equal = [(born, k) for k, (born, *example) in live.items() if example == [x, y]]
+            if equal:
+                _, oldest = min(equal)
+                del live[oldest]
+                dead.append(oldest)
+        out.append((op, key, x if CARRIES_ROW[op] else None, y))
+    return Stream(
+        op=tuple(event[0] for event in out),
+        id=tuple(event[1] for event in out),
+        rows=tuple(event[2] for event in out),
+        y=tuple(event[3] for event in out),
+        categorical=categorical,
+        classes_known=True,
+        warmup=warmup,
+    )
+
+
+def fudyadt_options() -> st.SearchStrategy[dict[str, Any]]:
+    """Options of FuDyADT that decide the model."""
+    return st.fixed_dictionaries(
+        {
+            "epsilon": st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0, 2.0)),
+            "alpha": st.sampled_from((0.0, 0.0, 0.0, 0.1, 0.5, 1.0)),
+            "beta": st.sampled_from((0.0, 0.2, 1.0)),
+            "max_depth": st.sampled_from((None, None, None, None, 0, 1, 2, 3, 10)),
+            "min_samples_split": st.sampled_from((2, 2, 2, 3, 5)),
+        }
+    )
+
+
+def cuts() -> st.SearchStrategy[list[int]]:
+    """Sizes of transport batches."""
+    return st.one_of(st.just([1]), st.just([1000]), st.lists(st.integers(1, 9), min_size=1, max_size=6))

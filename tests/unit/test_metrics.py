@@ -1,0 +1,116 @@
+"""Prequential metrics against a loop over single examples, and against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydt.metrics import Hits, Prequential
+
+
+def feed(metrics, pairs, sizes=None):
+    truth = np.array([t for t, _ in pairs], dtype=np.int32)
+    prediction = np.array([p for _, p in pairs], dtype=np.int32)
+    begin = 0
+    for size in sizes or [len(pairs)]:
+        metrics.update(truth[begin : begin + size], prediction[begin : begin + size])
+        begin += size
+    return metrics
+
+
+class SlowTwin:
+    """One example at a time, with dictionaries."""
+
+    def __init__(self):
+        self.cells, self.seen, self.last = {}, {}, 0
+        self.no_change = self.majority = 0
+
+    def update(self, truth, prediction):
+        if prediction >= 0:
+            self.cells[truth, prediction] = self.cells.get((truth, prediction), 0) + 1
+            self.no_change += truth == self.last
+            most = max(self.seen.values(), default=0)
+            leader = min((k for k, n in self.seen.items() if n == most), default=0)
+            self.majority += truth == leader
+        self.last = truth
+        self.seen[truth] = self.seen.get(truth, 0) + 1
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 5)), max_size=60),
+    cuts=st.lists(st.integers(0, 20), max_size=10),
+)
+def test_batches_equal_a_loop_over_examples(pairs, cuts):
+    metrics, twin = Prequential(), SlowTwin()
+    sizes = [size for size in cuts if size]
+    feed(metrics, pairs, [*sizes, max(0, len(pairs) - sum(sizes))])
+    for truth, prediction in pairs:
+        twin.update(truth, prediction)
+    assert {(int(t), int(p)): int(n) for (t, p), n in np.ndenumerate(metrics.confusion) if n} == twin.cells
+    hits = metrics.snapshot()
+    assert (hits.no_change, hits.majority) == (twin.no_change, twin.majority)
+    assert hits.scored == sum(twin.cells.values())
+    assert hits.learner == sum(n for (t, p), n in twin.cells.items() if t == p)
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=80))
+def test_scores_equal_their_definitions(pairs):
+    metrics = feed(Prequential(positive=True), pairs)
+    truth, prediction = (np.array(column) for column in zip(*pairs, strict=True))
+    n = len(pairs)
+    scores = metrics.scores()
+    assert scores["accuracy"] == np.mean(truth == prediction)
+
+    def f1(k):
+        hit = np.sum((truth == k) & (prediction == k))
+        wrong = np.sum((truth == k) != (prediction == k))
+        return 2 * hit / (2 * hit + wrong) if hit + wrong else None
+
+    assert scores["f1"] == pytest.approx(f1(1) or 0.0)
+    assert scores["macro_f1"] == pytest.approx(np.mean([f1(k) for k in range(4) if f1(k) is not None]))
+    chance = sum(np.mean(truth == k) * np.mean(prediction == k) for k in range(4))
+    if chance < 1 - 1e-12:
+        assert scores["kappa"] == pytest.approx((np.mean(truth == prediction) - chance) / (1 - chance))
+    else:
+        assert n == 0 or math.isnan(scores["kappa"])
+
+
+def test_warm_up_is_not_scored_but_remembered_by_the_baselines():
+    metrics = feed(Prequential(), [(1, -1), (1, -1), (1, -1), (0, 1), (1, 1)])
+    assert metrics.snapshot() == Hits(scored=2, learner=1, no_change=0, majority=1)
+
+
+def test_majority_ties_go_to_the_smaller_class():
+    metrics = feed(Prequential(), [(1, 0), (0, 0), (1, 0), (0, 0)])
+    # Before the four rows the counts are {}, {1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}: predictions 0, 1, 0, 1.
+    assert metrics.snapshot().majority == 0
+
+
+def test_nothing_scored_is_nan_not_zero():
+    metrics = feed(Prequential(), [(0, -1)])
+    assert all(math.isnan(value) for value in metrics.scores().values())
+    assert all(math.isnan(share) for share in metrics.snapshot().shares())
+
+
+def test_f1_needs_a_positive_class():
+    pairs = [(0, 0), (1, 1), (2, 1)]
+    assert math.isnan(feed(Prequential(), pairs).scores()["f1"])
+    assert feed(Prequential(positive=True), pairs).scores()["f1"] == pytest.approx(2 / 3)
+    assert feed(Prequential(), pairs[:2]).scores()["f1"] == 1.0
+
+
+def test_kappa_does_not_overflow_on_long_streams():
+    metrics = Prequential()
+    metrics.confusion = np.array([[3, 1], [1, 3]], dtype=np.int64) * 10**10
+    assert metrics.scores()["kappa"] == pytest.approx(0.5)
+
+
+def test_window_is_a_difference_of_snapshots():
+    metrics = feed(Prequential(), [(0, 0), (1, 0)])
+    before = metrics.snapshot()
+    feed(metrics, [(1, 1), (1, 1)])
+    assert metrics.snapshot().since(before) == Hits(scored=2, learner=2, no_change=2, majority=1)

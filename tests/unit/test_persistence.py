@@ -1,0 +1,303 @@
+"""Folders come back bit for bit, or are refused with an error that names the damaged file."""
+
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+from pyarrow import fs
+
+from raydt import persistence
+from raydt.errors import ModelFileError
+from raydt.persistence import MANIFEST, load_folder, save_folder
+
+META = {
+    "learner": {"kind": "fudyadt", "epsilon": 0.1},
+    "features": [{"name": "größe", "kind": "numeric"}],
+    "classes": ["DOWN", "UP"],
+    "config_hash": "0" * 64,
+    "source_fingerprint": "sha256:ff",
+    "offset": 2**60,
+}
+COMPONENTS = {
+    "coordinator": {"file": np.arange(3), "leaf": np.array([[1, 2]], np.int32), "seq": np.array(7)},
+    "group-000": {"X": np.array([[0.1, -0.0], [np.nan, 1e-300]])},
+    "group-001": {"X": np.empty((2, 0))},
+    "stream": {"window": np.array([True, False]), "cursor": 12, "ids": {"a": 0, "b": 1}},
+    "empty": {},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "state"
+    save_folder(path, "state", META, COMPONENTS)
+    return path
+
+
+def assert_equal(loaded, saved):
+    assert loaded.keys() == saved.keys()
+    for component, values in saved.items():
+        assert loaded[component].keys() == values.keys()
+        for name, value in values.items():
+            found = loaded[component][name]
+            if isinstance(value, np.ndarray):
+                assert found.dtype == value.dtype
+                assert found.shape == value.shape
+                assert found.tobytes() == value.tobytes()
+                assert found.flags.writeable
+            else:
+                assert found == value
+
+
+def reseal(path, change):
+    """Change the manifest as an attacker would: with a hash that fits."""
+    manifest = json.loads((path / MANIFEST).read_bytes())
+    del manifest["sha256"]
+    change(manifest)
+    (path / MANIFEST).write_bytes(persistence._seal(persistence._encode(manifest)))
+
+
+def replace_file(path, component, data):
+    """Replace the contents of a component's array file, and what the manifest says of them."""
+
+    def change(manifest):
+        (entry,) = [e for e in manifest["files"] if e["component"] == component and e["name"].endswith("npz")]
+        entry["bytes"], entry["sha256"] = len(data), hashlib.sha256(data).hexdigest()
+        (path / entry["name"]).write_bytes(data)
+
+    reseal(path, change)
+
+
+@pytest.mark.parametrize("place", ["path", "relative", "uri", "mock", "subtree"])
+def test_round_trip(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    path, filesystem = {
+        "path": (tmp_path / "deep" / "folder", None),
+        "relative": ("folder", None),
+        "uri": ((tmp_path / "folder").as_uri(), None),
+        "mock": ("bucket/folder/", fs._MockFileSystem()),
+        "subtree": ("folder", fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())),
+    }[place]
+    save_folder(path, "state", META, COMPONENTS, filesystem=filesystem)
+    meta, components = load_folder(path, "state", filesystem=filesystem)
+    assert meta.pop("kind") == "state"
+    assert meta.pop("raydt_version")
+    assert meta == META
+    assert_equal(components, COMPONENTS)
+
+
+def test_equal_contents_give_equal_bytes(folder, tmp_path):
+    save_folder(tmp_path / "again", "state", META, COMPONENTS)
+    first, second = ({f.name: f.read_bytes() for f in p.iterdir()} for p in (folder, tmp_path / "again"))
+    assert first == second
+    assert not [name for name in first if name.startswith(".")]
+
+
+def test_arrays_open_with_plain_numpy(folder):
+    (file,) = folder.glob("coordinator.*.npz")
+    with np.load(file, allow_pickle=False) as arrays:
+        assert arrays["leaf"].tolist() == [[1, 2]]
+
+
+def test_byte_order_and_layout_are_normalised(tmp_path):
+    values = np.arange(6).reshape(2, 3)
+    save_folder(tmp_path / "x", "state", META, {"a": {"v": values.astype(">i8").T}})
+    found = load_folder(tmp_path / "x")[1]["a"]["v"]
+    assert found.dtype == np.dtype("<i8")
+    assert (found == values.T).all()
+
+
+def test_replacing_removes_the_old_files_and_no_others(folder):
+    (folder / "notes.txt").write_text("mine")
+    save_folder(folder, "model", META, {"model": {"x": np.arange(2)}})
+    names = {file.name.split(".")[0] for file in folder.iterdir()}
+    assert names == {"manifest", "model", "notes"}
+    assert load_folder(folder, "model")[1]["model"]["x"].tolist() == [0, 1]
+
+
+def test_an_interrupted_write_keeps_the_old_contents(folder, monkeypatch):
+    publish = persistence._publish
+    new = {name: {**values, "extra": np.arange(4)} for name, values in COMPONENTS.items()}
+    files = len(list(folder.glob("*.npz")))
+    for step in range(files + 2):
+        calls = iter(range(100))
+
+        def fail(store, place, name, data, step=step, calls=calls):
+            if next(calls) == step:
+                raise OSError(28, "No space left on device")
+            publish(store, place, name, data)
+
+        monkeypatch.setattr(persistence, "_publish", fail)
+        with pytest.raises(ModelFileError, match="No space left"):
+            save_folder(folder, "state", META, new)
+        assert_equal(load_folder(folder)[1], COMPONENTS)
+    monkeypatch.setattr(persistence, "_publish", publish)
+    save_folder(folder, "state", META, new)
+    assert_equal(load_folder(folder)[1], new)
+
+
+def test_a_first_write_that_is_interrupted_is_no_folder(tmp_path, monkeypatch):
+    publish = persistence._publish
+
+    def fail(store, place, name, data):
+        if name == MANIFEST:
+            raise OSError("killed")
+        publish(store, place, name, data)
+
+    monkeypatch.setattr(persistence, "_publish", fail)
+    with pytest.raises(ModelFileError, match="killed"):
+        save_folder(tmp_path / "x", "state", META, COMPONENTS)
+    with pytest.raises(ModelFileError, match=r"x: holds no readable manifest\.json"):
+        load_folder(tmp_path / "x")
+
+
+def test_every_byte_of_the_manifest_counts(folder):
+    file = folder / MANIFEST
+    data = file.read_bytes()
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << position % 8
+        file.write_bytes(flipped)
+        with pytest.raises(ModelFileError, match=r"manifest\.json"):
+            load_folder(folder)
+    for extra in (b" ", b"\n", b"\0"):
+        file.write_bytes(data + extra)
+        with pytest.raises(ModelFileError, match=r"manifest\.json"):
+            load_folder(folder)
+
+
+def test_every_byte_of_every_file_counts(folder):
+    for file in folder.iterdir():
+        data = file.read_bytes()
+        for position in range(len(data)):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << position % 8
+            file.write_bytes(flipped)
+            with pytest.raises(ModelFileError, match=file.name.replace(".", r"\.")):
+                load_folder(folder)
+        file.write_bytes(data)
+    load_folder(folder)
+
+
+def test_truncated_and_missing_files(folder):
+    for file in list(folder.iterdir()):
+        data = file.read_bytes()
+        for length in (0, len(data) // 2, len(data) - 1):
+            file.write_bytes(data[:length])
+            with pytest.raises(ModelFileError, match=file.name.replace(".", r"\.")):
+                load_folder(folder)
+        file.unlink()
+        with pytest.raises(ModelFileError, match=file.name.replace(".", r"\.")):
+            load_folder(folder)
+        file.write_bytes(data)
+
+
+def test_files_of_another_folder_are_noticed(folder, tmp_path):
+    save_folder(tmp_path / "other", "state", META, {**COMPONENTS, "group-000": {"X": np.zeros((2, 2))}})
+    (mine,), (theirs,) = folder.glob("group-000*"), (tmp_path / "other").glob("group-000*")
+    shutil.copy(theirs, mine)
+    with pytest.raises(ModelFileError, match=mine.name):
+        load_folder(folder)
+
+
+def test_another_format_version_is_named(folder):
+    reseal(folder, lambda manifest: manifest.update(format_version=2))
+    with pytest.raises(ModelFileError, match=r"format version 2, this raydt .* reads version 1.*that wrote it"):
+        load_folder(folder)
+
+
+def test_another_kind_is_named(folder):
+    with pytest.raises(ModelFileError, match="is a state, not a model"):
+        load_folder(folder, "model")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["files"][0].update(name="../state/secret.0123456789abcdef.npz"),
+        lambda m: m["files"][0].update(name="/etc/passwd"),
+        lambda m: m["files"][0].update(name=".."),
+        lambda m: m["files"][0].update(name="a\n.0123456789abcdef.npz"),
+        lambda m: m["files"][0].update(component="../x"),
+        lambda m: m["files"][0].update(bytes=-1),
+        lambda m: m["files"][0].update(bytes="12"),
+        lambda m: m["files"][0].update(mode="pickle"),
+        lambda m: m["files"][0]["arrays"]["file"].update(dtype="|O8"),
+        lambda m: m["files"][0]["arrays"]["file"].update(shape=[-3]),
+        lambda m: m.update(kind="program"),
+        lambda m: m.update(format="zip"),
+        lambda m: m.pop("format"),
+        lambda m: m.pop("files"),
+        lambda m: m["meta"].pop("offset"),
+    ],
+)  # fmt: skip
+def test_a_forged_manifest_is_refused(folder, change):
+    reseal(folder, change)
+    with pytest.raises(ModelFileError, match=r"manifest\.json: is no manifest"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"a": NaN', "[" * 100_000, '{"format": 1e999}', "\ud800"])
+def test_what_is_no_manifest_at_all(folder, text):
+    (folder / MANIFEST).write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ModelFileError, match=r"manifest\.json"):
+        load_folder(folder)
+
+
+def test_forged_array_files(folder, tmp_path):
+    forged = tmp_path / "forged.npz"
+
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("a pickle was loaded",))
+
+    good = COMPONENTS["group-000"]["X"]
+    for write, complaint in [
+        (lambda: np.savez(forged, X=np.array([Bomb()], object)), "allow_pickle=False"),
+        (lambda: np.savez_compressed(forged, X=good), "compressed"),
+        (lambda: np.savez(forged, Y=good), "X.npy"),
+        (lambda: np.savez(forged, X=good.astype(np.float32)), r"'X' is <f4 \[2, 2\], the manifest says <f8 \[2, 2\]"),
+        (lambda: np.savez(forged, X=good.ravel()), r"'X' is <f8 \[4\], the manifest says <f8 \[2, 2\]"),
+        (lambda: forged.write_bytes(b"PK"), "not a zip file"),
+    ]:
+        write()
+        replace_file(folder, "group-000", forged.read_bytes())
+        with pytest.raises(ModelFileError, match=rf"group-000\..*npz.*{complaint}"):
+            load_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("meta", "components", "error"),
+    [
+        ({**META, "x": np.int64(3)}, {}, TypeError),
+        ({**META, "x": float("nan")}, {}, ValueError),
+        ({"learner": {}}, {}, ValueError),
+        (META, {"a": {"v": np.array(["text"])}}, TypeError),
+        (META, {"a": {"v": np.array([None])}}, TypeError),
+        (META, {"a": {"v": [np.arange(3)]}}, TypeError),
+        (META, {"../a": {"v": 1}}, ValueError),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_the_commit(tmp_path, meta, components, error):
+    with pytest.raises(error):
+        save_folder(tmp_path / "x", "state", meta, components)
+    assert not (tmp_path / "x" / MANIFEST).exists()
+
+
+def test_a_foreign_manifest_is_not_overwritten(tmp_path):
+    (tmp_path / MANIFEST).write_text('{"name": "a web page"}')
+    with pytest.raises(ModelFileError, match="manifest"):
+        save_folder(tmp_path, "state", META, COMPONENTS)
+    assert [file.name for file in tmp_path.iterdir()] == [MANIFEST]
+
+
+def test_places_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        save_folder(tmp_path / "file" / "x", "state", META, COMPONENTS)
+    with pytest.raises(ModelFileError, match="usable URI"):
+        load_folder("nonsense://x/y")
+    with pytest.raises(ModelFileError, match="holds no readable"):
+        load_folder(tmp_path / "nowhere")

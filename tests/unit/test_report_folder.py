@@ -1,0 +1,153 @@
+"""Reports of runs that lack something: each piece is taken away once, and the rest still shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fabricated_run import fabricated_run, fabricated_tree, write_table
+
+from pipelines.report.folder import read_run
+from pipelines.report.page import render
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return fabricated_run(tmp_path / "run", rows=20, rebuilds=40)
+
+
+def notes(run: Path) -> str:
+    return " ".join(read_run(run).notes)
+
+
+def test_a_complete_run_needs_no_note(run: Path) -> None:
+    folder = read_run(run)
+    assert folder.notes == []
+    assert len(folder.metrics["seq"]) == 20
+    assert (np.diff(folder.metrics["seq"]) > 0).all()
+    assert len(folder.events["rows"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("metrics", "has written no metrics"),
+        ("events", "recorded no rebuilds"),
+        ("model", "has left no model"),
+        ("config.yaml", "There is no config.yaml"),
+        ("summary.json", "There is no summary.json"),
+    ],
+)
+def test_each_piece_may_be_missing(run: Path, missing: str, said: str) -> None:
+    path = run / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    page = render([run])
+    assert said in page
+    assert 'id="environment"' in page
+
+
+def test_a_run_that_failed_at_once(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps({"status": "failed", "error": "rows.csv, row 3: bad"}))
+    page = render([tmp_path])
+    assert "<strong>The run failed.</strong> rows.csv, row 3: bad" in page
+    assert "No accuracy was recorded" in page
+    assert "recorded no work of shards" in page
+
+
+def test_empty_tables(run: Path) -> None:
+    for name in ("metrics", "events"):
+        folder = read_run(run)
+        columns = getattr(folder, name)
+        shutil.rmtree(run / name)
+        write_table(run / name, {key: values[:0] for key, values in columns.items()})
+    page = render([run])
+    assert "recorded no rebuilds" in page
+    assert "has written no metrics" in page
+
+
+def test_nothing_was_predicted(run: Path) -> None:
+    metrics = read_run(run).metrics
+    scores = ["accuracy", "f1", "macro_f1", "kappa", "no_change", "majority"]
+    scores += ["window_accuracy", "window_no_change", "window_majority"]
+    metrics.update({name: np.full(20, np.nan) for name in scores}, predictions=np.zeros(20, dtype=np.int64))
+    shutil.rmtree(run / "metrics")
+    write_table(run / "metrics", metrics)
+    summary = json.loads((run / "summary.json").read_text())
+    summary["metrics"] = dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa"), float("nan"))
+    summary["baselines"] = {"no_change": None, "majority": None}
+    (run / "summary.json").write_text(json.dumps(summary))
+    page = render([run])
+    assert "No accuracy was recorded" in page
+    assert "nan" not in page.split("<script")[0].lower().replace("name", "")
+
+
+def test_the_audit_that_was_not_run_names_its_command(tmp_path: Path) -> None:
+    folder = fabricated_run(tmp_path / "my run", rows=5, rebuilds=5, audit=None)
+    page = render([folder])
+    assert "Not run." in page
+    assert "raydt audit &#39;" in page
+
+
+def test_a_violated_audit_lists_its_failures(tmp_path: Path) -> None:
+    audit = {"conformance": "violated", "feasibility": "violated", "reason": "gap", "failures": ["node 7: count"]}
+    page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, audit=audit)])
+    assert "<li>node 7: count</li>" in page
+    assert page.count('<div class="bad">') == 3
+
+
+def test_shards_that_were_asked_nothing(tmp_path: Path) -> None:
+    work = [{"shard": 0, "columns": [0, 1], "requests": 0, "seconds": 0.0, "pid": 1}]
+    page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, work=work)])
+    assert "The shards were asked nothing" in page
+
+
+def test_skipped_rows_are_shown(run: Path) -> None:
+    reasons = [f"missing label in row {row}" for row in range(30)]
+    write_table(
+        run / "quarantine",
+        {"seq": np.full(30, -1), "source_row": np.arange(30), "file": ["rows.csv"] * 30, "reason": reasons},
+    )
+    page = render([run])
+    assert "Skipped rows: 30 in all, the first 20 shown" in page
+    assert reasons[19] in page
+    assert reasons[20] not in page
+
+
+def test_a_truncated_part_is_left_out_and_named(run: Path) -> None:
+    part = run / "metrics" / "part-00002.parquet"
+    part.write_bytes(part.read_bytes()[:100])
+    assert "metrics/part-00002.parquet cannot be read" in notes(run)
+    assert 0 < len(read_run(run).metrics["seq"]) < 20
+
+
+def test_damaged_json_and_yaml_are_named(run: Path) -> None:
+    (run / "summary.json").write_text("{")
+    (run / "config.yaml").write_text("a: [")
+    assert "summary.json cannot be read" in notes(run)
+    assert "config.yaml cannot be parsed" in notes(run)
+    assert "a: [" in render([run])
+
+
+def test_a_tree_that_is_no_tree_is_not_drawn(run: Path) -> None:
+    model = run / "model" / "arrays.npz"
+    tree = fabricated_tree(classes=3, depth=4, rows=500)
+    for name, value in (("left", 0), ("left", -1), ("right", len(tree["left"])), ("right", tree["left"][0])):
+        damaged = {key: values.copy() for key, values in tree.items()}
+        damaged[name][0] = value
+        np.savez(model, **damaged)
+        assert "is damaged" in notes(run), (name, value)
+    np.savez(model, **{**tree, "counts": tree["counts"][:-1]})
+    assert "is damaged" in notes(run)
+    np.savez(model, **tree)
+    assert notes(run) == ""
+    model.write_bytes(b"PK nothing")
+    assert "arrays.npz cannot be read" in notes(run)
+
+
+def test_a_model_of_another_shape_is_no_error(run: Path) -> None:
+    np.savez(run / "model" / "arrays.npz", leaf_values=np.zeros(3))
+    assert read_run(run).notes == []
+    assert "There is no tree to show" in render([run])

@@ -1,0 +1,224 @@
+"""The page as a browser gets it: what is in it, what it may load, and what hostile names can do in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fabricated_run import FEATURES, fabricated_run
+
+from pipelines.report import write_report
+from raydt.errors import InputError
+
+SECTIONS = ["quality", "stream", "rebuilds", "shards", "tree", "audit", "config", "environment"]
+
+
+class Page(HTMLParser):
+    """Elements, visible text and scripts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.data: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self._inside = "data" if dict(attrs).get("type") == "application/json" else "script"
+        elif tag == "style":
+            self._inside = "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside == "data":
+            self.data.append(data)
+        elif not self._inside:
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(attributes["id"]) for _, attributes in self.elements if "id" in attributes]
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self.data]
+
+    @property
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+
+def page_of(run: Path, *others: Path) -> Page:
+    return Page(write_report([run, *others], run / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return page_of(fabricated_run(tmp_path_factory.mktemp("report") / "run"))
+
+
+def points(trace: dict[str, Any]) -> int:
+    x = trace["x"]
+    if isinstance(x, list):
+        return len(x)
+    return len(base64.b64decode(x["bdata"])) // np.dtype(x["dtype"]).itemsize
+
+
+def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "srcset", "data", "action", "poster", "background", "formaction"):
+            value = attributes.get(name)
+            assert value is None or value == "data:," or (tag == "a" and value.startswith("#")), (tag, name, value)
+        assert "@import" not in (attributes.get("style") or "")
+        assert "url(" not in (attributes.get("style") or "")
+
+
+def test_the_policy_forbids_the_network_and_names_exactly_the_scripts_of_the_page(page: Page) -> None:
+    policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    directives = {part.split()[0]: part.split()[1:] for part in str(policy).split(";")}
+    assert directives["default-src"] == ["'none'"]
+    assert "connect-src" not in directives
+    assert len(page.scripts) == 2
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in page.scripts]
+    assert directives["script-src"] == hashes
+    assert not any("http" in word for words in directives.values() for word in words)
+
+
+def test_no_chart_can_be_sent_to_a_service(page: Page) -> None:
+    assert 'modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]]' in page.scripts[1]
+
+
+def test_all_sections_are_there_and_every_anchor_leads_somewhere(page: Page) -> None:
+    assert set(SECTIONS) <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    for link in page.all("a"):
+        assert str(link["href"])[1:] in page.ids
+    for section in page.all("section"):
+        assert section["aria-labelledby"] in page.ids
+
+
+def test_tables_have_captions_and_charts_are_described(page: Page) -> None:
+    assert len(page.all("caption")) == len(page.all("table")) > 5
+    plots = [a for a in page.all("div") if a.get("class") == "plot"]
+    assert len(plots) == len(page.figures) == len(page.all("figcaption")) == 8
+    for plot in plots:
+        assert plot["role"] == "img"
+        assert len(str(plot["aria-label"])) > 40
+
+
+def test_key_figures_are_beside_the_baselines(page: Page) -> None:
+    for text in (
+        "electricity-window",
+        "fudyadt on electricity.parquet, sliding window of 1,000 examples",
+        "45,000",
+        "2025-03-04 09:15:27 UTC",
+        "The learner beats no-change",
+        "ray, 2 shards",
+        "312 MB",
+        "F1 (DOWN)",
+        "sha256:3f3f",
+        "Rebuilds by the shards",
+        "vicprice, vicdemand, transfer, weekday",
+        "not promised by these options",
+        "the theorem needs both to be positive",
+        "gain gap",
+        "local_work_limit: 5000",
+        "pyarrow",
+    ):
+        assert text in page.words, text
+
+
+def test_a_learner_that_loses_is_seen_to_lose(tmp_path: Path) -> None:
+    metrics, baselines = {"accuracy": 0.8012, "f1": 0.7}, {"no_change": 0.8531, "majority": 0.5755}
+    page = page_of(fabricated_run(tmp_path / "run", metrics=metrics, baselines=baselines))
+    assert "The learner loses to no-change (85.31%): its accuracy is 80.12%." in page.words
+    assert "It beats majority (57.55%)." in page.words
+    assert {"class": "verdict bad"} in page.all("p")
+
+
+@pytest.mark.parametrize(
+    "hostile", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><b>", "{{ 7 * 7 }}", "a & b"]
+)
+def test_hostile_names_stay_text(tmp_path: Path, hostile: str) -> None:
+    folder = fabricated_run(
+        tmp_path / "run",
+        rows=20,
+        rebuilds=50,
+        name=hostile,
+        label=hostile,
+        learner=hostile,
+        status=hostile,
+        error=hostile,
+        exit_reason=hostile,
+        classes=[hostile, hostile],
+        features=[{"name": hostile, "kind": "numeric"}] * len(FEATURES),
+        versions={hostile: hostile},
+        model_digest=hostile,
+        audit={"conformance": hostile, "feasibility": hostile, "reason": hostile, "failures": [hostile],
+               "checked": {hostile: 1}, "worst": {hostile: 0.5}},
+    )  # fmt: skip
+    config = json.dumps({"source": {"path": hostile}, "learner": {"kind": hostile}})
+    (folder / "config.yaml").write_text(config)
+    page = page_of(folder)
+    assert len(page.scripts) == 2
+    assert not page.all("img")
+    assert all("onerror" not in attributes for _, attributes in page.elements)
+    assert page.text.count(hostile) > 15
+    assert f"{hostile} ≤ " in page.text
+    assert config in page.text
+    for figure in page.figures:
+        for trace in figure["data"]:
+            assert "<" not in trace["name"]
+
+
+def test_curves_are_thinned_and_the_page_says_so(tmp_path: Path) -> None:
+    page = page_of(fabricated_run(tmp_path / "run", rows=30_000, rebuilds=40_000))
+    counts = [points(trace) for figure in page.figures for trace in figure["data"]]
+    assert max(counts) == 2000
+    assert "Drawn from 30,000 rows merged into 2,000: one point per about 1,500 updates." in page.words
+    assert "Of 40,000 rebuilds, the largest of each of 2,000 stretches per place is drawn." in page.words
+    assert sum(map(len, page.data)) < 600_000
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    folder = fabricated_run(tmp_path / "run", rows=10, rebuilds=20)
+    first = write_report([folder], tmp_path / "new folder" / "a.html")
+    second = write_report([folder], tmp_path / "b.html")
+    assert first == tmp_path / "new folder" / "a.html"
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(path.name for path in first.parent.iterdir()) == ["a.html"]
+
+
+def test_several_runs_are_compared_and_their_anchors_kept_apart(tmp_path: Path) -> None:
+    runs = [fabricated_run(tmp_path / name, rows=30, rebuilds=50, name=name) for name in ("first", "second")]
+    page = page_of(*runs)
+    assert "The runs beside each other" in page.words
+    assert {f"run-{n}-{key}" for n in (1, 2) for key in SECTIONS} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert [trace["name"] for trace in page.figures[0]["data"]] == ["first", "second"]
+    assert len(page.scripts) == 2
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"neither summary\.json nor config\.yaml"):
+        write_report([tmp_path], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(ValueError, match="at least one"):
+        write_report([], tmp_path / "report.html")

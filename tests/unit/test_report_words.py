@@ -1,0 +1,134 @@
+"""Numbers, sentences and the tree as the page words them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fabricated_run import FEATURES, fabricated_tree
+
+from pipelines.report import formatting
+from pipelines.report.formatting import ABSENT
+from pipelines.report.tree import feature_use, top_levels
+from pipelines.report.verdicts import against_baselines
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "text"),
+    [
+        (formatting.count, 1234567, "1,234,567"),
+        (formatting.count, np.int64(12), "12"),
+        (formatting.count, None, ABSENT),
+        (formatting.share, 0.88049, "88.05%"),
+        (formatting.share, math.nan, ABSENT),
+        (formatting.figure, 315234.7, "315,000"),
+        (formatting.figure, 0.7336, "0.734"),
+        (formatting.figure, 0.0312, "0.0312"),
+        (formatting.figure, 9.999, "10"),
+        (formatting.figure, 100, "100"),
+        (formatting.figure, -0.25, "-0.25"),
+        (formatting.figure, 3e-7, "3e-07"),
+        (formatting.figure, True, ABSENT),
+        (formatting.duration, 0.0000032, "3.2 µs"),
+        (formatting.duration, 0.284, "284 ms"),
+        (formatting.duration, 59.96, "60 s"),
+        (formatting.duration, 252, "4 min 12 s"),
+        (formatting.duration, 3599.9, "1 h 0 min"),
+        (formatting.duration, 0, "0 s"),
+        (formatting.size, 312_400_000, "312 MB"),
+        (formatting.size, 999, "999 B"),
+        (formatting.moment, "2025-03-04T09:15:27.123456Z", "2025-03-04 09:15:27 UTC"),
+        (formatting.moment, "2025-03-04T09:15:27+02:00", "2025-03-04 09:15:27 +0200"),
+        (formatting.moment, "yesterday", "yesterday"),
+        (formatting.moment, None, ABSENT),
+    ],
+)
+def test_numbers_for_people(form: Any, value: Any, text: str) -> None:
+    assert form(value) == text
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    assert formatting.names(["a", "b", "c"], 2) == "a, b, c"
+    assert formatting.names(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+
+
+def verdict(accuracy: float | None, **baselines: float) -> tuple[str, str]:
+    result = against_baselines({"metrics": {"accuracy": accuracy}, "baselines": baselines}, {})
+    return result.tone, result.text
+
+
+def test_sentences_about_the_baselines() -> None:
+    assert verdict(0.9, no_change=0.8, majority=0.6) == (
+        "good",
+        "The learner beats no-change (80.00%) and majority (60.00%) with an accuracy of 90.00%.",
+    )
+    assert verdict(0.5, no_change=0.8, majority=0.6) == (
+        "bad",
+        "The learner loses to no-change (80.00%) and majority (60.00%): its accuracy is 50.00%.",
+    )
+    assert verdict(0.6, no_change=0.5, majority=0.6) == (
+        "bad",
+        "The learner is no better than majority (60.00%): its accuracy is 60.00%.",
+    )
+    assert verdict(None)[0] == "plain"
+    assert verdict(0.7)[0] == "plain"
+
+
+def test_windows_lost_are_counted_against_the_better_baseline() -> None:
+    windows = {
+        "window_accuracy": np.array([np.nan, 0.9, 0.7, 0.8]),
+        "window_no_change": np.array([np.nan, 0.8, 0.6, 0.9]),
+        "window_majority": np.array([np.nan, 0.8, 0.8, np.nan]),
+    }
+    summary = {"metrics": {"accuracy": 0.8}, "baselines": {"no_change": 0.7}}
+    assert against_baselines(summary, windows).text.endswith("it was behind one of them in 2 of 3.")
+
+
+def small_tree() -> dict[str, np.ndarray]:
+    """x <= 0.5 at the root; on its yes side colour = 2; five nodes."""
+    return {
+        "feature": np.array([0, 1, -1, -1, -1], dtype=np.int32),
+        "threshold": np.array([0.5, 2.0, 0, 0, 0]),
+        "left": np.array([1, 2, -1, -1, -1], dtype=np.int32),
+        "right": np.array([4, 3, -1, -1, -1], dtype=np.int32),
+        "counts": np.array([[6, 4], [6, 1], [5, 0], [1, 1], [0, 3]]),
+        "s": np.array([9, 7, 5, 2, 3]),
+        "c": np.array([1, 0, 0, 0, 0]),
+        "built": np.array([-1, 120, 120, 120, 3000]),
+    }
+
+
+def test_the_tree_in_words() -> None:
+    features = [{"name": "x", "kind": "numeric"}, {"name": "colour", "kind": "categorical"}]
+    root = top_levels(small_tree(), features, ["UP", "DOWN"])
+    assert (root.text, root.rows, root.counts) == ("x ≤ 0.5", 10, "UP 6 · DOWN 4")
+    assert root.history == "built at the start from 9, 1 since"
+    yes, no = root.children
+    assert (yes.answer, yes.text, yes.hidden) == ("yes", "colour = code 2", 0)
+    assert (no.answer, no.text, no.history) == ("no", "predict DOWN", "built at 3,000 from 3, 0 since")
+    assert [leaf.text for leaf in yes.children] == ["predict UP", "predict UP"]  # a tie goes to the smaller class
+    assert feature_use(small_tree(), features) == [
+        {"name": "x", "splits": 1, "rows": 10},
+        {"name": "colour", "splits": 1, "rows": 7},
+    ]
+
+
+def test_levels_cut_the_tree_and_count_what_is_below() -> None:
+    tree = fabricated_tree(classes=5, depth=8, rows=3000)
+    features = [{"name": name, "kind": "numeric"} for name in FEATURES]
+
+    def nodes(node: Any) -> int:
+        return 1 + node.hidden + sum(map(nodes, node.children))
+
+    def depth(node: Any) -> int:
+        return 1 + max(map(depth, node.children)) if node.children else 0
+
+    for levels in (0, 1, 3, 20):
+        root = top_levels(tree, features, [], levels)
+        assert nodes(root) == len(tree["feature"])
+        assert depth(root) == min(levels, 8)
+    assert root.counts.count(" · ") == 3
+    assert "class " in root.counts
+    assert root.counts.endswith(" · 2 more")
