@@ -1,8 +1,8 @@
 """The Ray edge: shard and coordinator actors, and the session that runs a learner on them.
 
 Invariant: what comes out is what :class:`raydt.session.InProcessSession` gives, bit for bit; Ray decides where
-work is done. Nothing here imports Ray before :func:`open_session` or :func:`actors.cluster.connect` has set the
-environment that Ray reads when it is imported.
+work is done. Importing this package imports neither Ray nor Numba: both read their environment when they are
+imported, and :mod:`actors.environment` sets it first.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from raydt.features import Features
-from raydt.learners.base import Learner, LearnerOptions, WorkPlan
-
 if TYPE_CHECKING:
     from actors.session import RaySession
+    from raydt.features import Features
+    from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 
 __all__ = ["open_session"]
 

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -171,6 +172,8 @@ def _start(requested: Sequence[Bundle]) -> Cluster:
 
 
 def _join(address: str) -> Cluster:
+    if address != "auto":
+        _require_listener(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
@@ -178,8 +181,23 @@ def _join(address: str) -> Cluster:
         with _own_sigterm(), importing_from_driver():
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (RuntimeError, ConnectionError, OSError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
-        raise ConfigError(f"no Ray cluster at {address}: {str(error).strip().partition(chr(10))[0]}") from error
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"cannot join the Ray cluster at {address}: {reason}. It must run the Ray version of this process "
+            f"({ray.__version__}); if it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+        ) from error
     return Cluster(started=False)
+
+
+def _require_listener(address: str) -> None:
+    """Refuse an address nobody listens at, on which Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"{address} is no cluster address: use local, auto or host:port, such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        raise ConfigError(f"no Ray cluster at {address}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import raydt
 
 
 def set_numba_cache_dir() -> Path:
@@ -26,9 +25,9 @@ def set_numba_cache_dir() -> Path:
 
 
 def of_actors() -> dict[str, str]:
-    """Variables every actor is started with: one thread per actor, and the driver's kernel cache."""
-    names = ("NUMBA_CACHE_DIR",)
-    return {"NUMBA_NUM_THREADS": "1", **{name: os.environ[name] for name in names if name in os.environ}}
+    """Variables every actor is started with: one thread each, since there is an actor per core; the kernel cache."""
+    inherit = {name: os.environ[name] for name in ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS") if name in os.environ}
+    return {"NUMBA_NUM_THREADS": "1", **inherit}
 
 
 def before_local_ray() -> None:
@@ -38,9 +37,12 @@ def before_local_ray() -> None:
     ``~/.ray/auth_token``, which changes how clusters started later by ``ray start`` behave.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if "ray" not in sys.modules:
+        # A Ray that is imported has read this variable; since 2.60 it turns authentication on by itself.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     has_token = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    if os.environ["RAY_AUTH_MODE"] == "token" and not has_token and not (Path.home() / ".ray" / "auth_token").exists():
+    wanted = os.environ.get("RAY_AUTH_MODE", "token") == "token"
+    if wanted and not has_token and not (Path.home() / ".ray" / "auth_token").exists():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
@@ -66,6 +68,8 @@ def importing_from_driver() -> Iterator[None]:
     Ray puts the directory the driver is in first on its workers' import path. There may be another copy of the
     sources in it, such as a clone, while the driver runs an installed one.
     """
+    import raydt
+
     root = Path(raydt.__file__).resolve().parents[1]
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     before = Path.cwd()

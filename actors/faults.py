@@ -30,14 +30,19 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
             f"cluster.row_cache_bytes. {_AGAIN}"
         )
     if isinstance(error, exceptions.ActorDiedError):
+        if "creation task" in str(error):  # nothing else tells them apart, and only the advice depends on it
+            return ProcessLostError(
+                f"{name} could not start: {_lines(error)[-1]}. Install raydt on every node, or submit the job with its "
+                "working directory"
+            )
         return ProcessLostError(f"{name} died. {_AGAIN}; Ray's log of that process says why")
     if isinstance(error, exceptions.ActorUnavailableError):
         return ProcessLostError(f"{name} cannot be reached: its node or the network failed. {_AGAIN}")
     if isinstance(error, exceptions.RuntimeEnvSetupError):
-        return ProcessLostError(f"{name} could not be started: {_line(error)}")
-    return ProcessLostError(f"{name} did not answer: {type(error).__name__}: {_line(error)}. {_AGAIN}")
+        return ProcessLostError(f"{name} could not start: {' '.join(_lines(error))}")
+    return ProcessLostError(f"{name} did not answer: {type(error).__name__}: {_lines(error)[0]}. {_AGAIN}")
 
 
-def _line(error: Exception) -> str:
-    """The first line of Ray's message, which may go on for pages."""
-    return str(error).strip().partition("\n")[0].rstrip(".")
+def _lines(error: Exception) -> list[str]:
+    """The lines of Ray's message, at least one."""
+    return [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()] or ["no reason given"]

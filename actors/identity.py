@@ -45,9 +45,14 @@ def require_same(mine: Identity, theirs: Identity, name: str) -> None:
     RaydtError
         Naming both folders and versions.
     """
-    if (mine.version, mine.sources) != (theirs.version, theirs.sources):
-        raise RaydtError(
-            f"{name} on {theirs.host} has loaded raydt {theirs.version} from {theirs.path} (sources "
-            f"{theirs.sources[:12]}), this process has loaded raydt {mine.version} from {mine.path} (sources "
-            f"{mine.sources[:12]}). Install one version on every node, or submit the job with its working directory"
-        )
+    if (mine.version, mine.sources) == (theirs.version, theirs.sources):
+        return
+    if (mine.path, mine.host) == (theirs.path, theirs.host):
+        remedy = "The files have changed since this process loaded them; start again"
+    else:
+        remedy = "Install one version on every node, or submit the job with its working directory"
+    raise RaydtError(
+        f"{name} on {theirs.host} has loaded raydt {theirs.version} from {theirs.path} (sources "
+        f"{theirs.sources[:12]}), this process has loaded raydt {mine.version} from {mine.path} (sources "
+        f"{mine.sources[:12]}). {remedy}"
+    )

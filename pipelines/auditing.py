@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from pipelines.config import load_config
+from pipelines.config import Config, load_config
 from pipelines.job import features_of
-from pipelines.report import write_report
+from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from pipelines.saving import load_state, open_stream
+from pipelines.saving import load_state, open_stream, states_of
 from pipelines.summary import read_summary, write_summary
+from pipelines.yaml12 import load_yaml
 from raydt.audit import AuditReport
 from raydt.errors import InputError
 from raydt.learners import learners
 from raydt.streams.history import history_of
+
+
+def config_of(folder: RunFolder) -> Config:
+    """The resolved config of a run."""
+    return load_config(load_yaml(folder.read_text("config.yaml")))
 
 
 def audit_run(run: str | Path) -> AuditReport:
@@ -40,15 +44,14 @@ def audit_run(run: str | Path) -> AuditReport:
         The folder holds no finished run or no state, or the source is no longer what the run has read.
     """
     folder = RunFolder.existing(run)
-    summary = read_summary(folder)
-    config = load_config_of(folder)
-    meta, components = load_state(config, folder)
+    summary, config = read_summary(folder), config_of(folder)
+    meta, components = load_state(states_of(config, folder))
     source, stream = open_stream(config)
-    if source.fingerprint() != meta["source_fingerprint"]:
+    if (source.fingerprint(), config.model_hash()) != (meta["source_fingerprint"], meta["config_hash"]):
         raise InputError(
-            "the source is not the one this run has read: its fingerprint differs",
+            "the source or the config is not the one this run has used: the fingerprints differ",
             file=folder.location,
-            remedy="Restore the data, or audit where they are unchanged",
+            remedy="Audit where the data and config.yaml are unchanged",
         )
     history = history_of(stream, stop=int(meta["offset"]))
     learner = learners()[config.learner.kind]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,7 +23,8 @@ from raydt.errors import ConfigError
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions
 from raydt.sources.options import SourceOptions
-from raydt.streams.options import Incremental, StreamOptions
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import StreamOptions
 
 #: Keys that hold file paths; relative ones are relative to the config file.
 PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
@@ -198,11 +200,13 @@ def _override(data: dict[str, Any], override: str) -> None:
     section[parts[-1]] = value
 
 
-def _map_paths(data: dict[str, Any], change: Any) -> None:
+def _map_paths(data: dict[str, Any], change: Callable[[str], str]) -> None:
     """Replace every path of ``data``, in place; what is not text is left to validation."""
     for section, key in PATH_KEYS:
         holder = data.get(section)
-        value = holder.get(key) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict):
+            continue
+        value = holder.get(key)
         if isinstance(value, str):
             holder[key] = change(value)
         elif isinstance(value, list):
@@ -210,4 +214,4 @@ def _map_paths(data: dict[str, Any], change: Any) -> None:
 
 
 def _absolute(path: str, base: Path) -> str:
-    return path if "://" in path else str(base / Path(path).expanduser())
+    return path if "://" in path else os.path.normpath(base / Path(path).expanduser())

@@ -55,3 +55,43 @@ def audit_lines(audit: dict[str, Any]) -> str:
     rows += [(f"worst {name.replace('_', ' ')}", f"{value:.6g}") for name, value in audit["worst"].items()]
     rows += [("failure", failure) for failure in audit["failures"]]
     return table(rows)
+
+
+def validation_lines(result: dict[str, Any], config: str) -> str:
+    """What a config would run on."""
+    names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    rows = [
+        ("config", f"{config}: valid"),
+        ("learner", result["learner"]),
+        ("stream", result["stream"]),
+        ("features", f"{len(names)}: {shown}"),
+        ("rows", _count(result["rows"])),
+        ("updates", _count(result["updates"])),
+        ("classes", ", ".join(result["classes"][:20]) + f" (in the first {result['rows_read']:,} rows)"),
+        ("hash", result["config_hash"]),
+    ]
+    rows += [("bad row", message) for message in result["bad_rows"][:10]]
+    if len(result["bad_rows"]) > 10:
+        rows.append(("", f"and {len(result['bad_rows']) - 10:,} more"))
+    return table(rows)
+
+
+def doctor_lines(facts: dict[str, Any]) -> str:
+    """Facts about this machine."""
+    rows = []
+    for name, value in facts.items():
+        if name == "listeners":
+            rows += [
+                ("listens", f"{e['address']}:{e['port']} {e['process']}{'' if e['loopback'] else '  (reachable)'}")
+                for e in value
+            ]
+        elif name.endswith("_bytes") and value is not None:
+            rows.append((name.removesuffix("_bytes").replace("_", " "), f"{value / 2**30:.1f} GiB"))
+        else:
+            rows.append((name.replace("_", " "), "-" if value is None else str(value)))
+    return table(rows)
+
+
+def _count(value: int | None) -> str:
+    return "not known in advance" if value is None else f"{value:,}"

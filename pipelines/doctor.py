@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import psutil
 
 import raydt
 from pipelines.summary import versions
+from raydt.learners import learners
+from raydt.streams.random_updates import warmup as warmup_streams
 
 #: Addresses that only this machine reaches.
 _LOOPBACK = ("127.", "::1")
@@ -86,3 +89,13 @@ def _writable(folder: Path) -> bool:
     while not folder.exists():
         folder = folder.parent
     return os.access(folder, os.W_OK)
+
+
+def warm_up() -> dict[str, Any]:
+    """Compile every kernel; seconds by learner, and where the cache is."""
+    seconds = {}
+    for name, compile_kernels in {**{k: v.warmup for k, v in learners().items()}, "streams": warmup_streams}.items():
+        began = time.perf_counter()
+        compile_kernels()
+        seconds[name] = time.perf_counter() - began
+    return {"seconds": seconds, "numba_cache_dir": os.environ["NUMBA_CACHE_DIR"]}

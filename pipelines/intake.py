@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
         return
     rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
     edges = [0, *range(first - batch.start, len(batch), every), len(batch)]
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in pairwise(edges):
         rows = slice(rows_before[begin], rows_before[end])
         yield dataclasses.replace(
             batch,

@@ -30,7 +30,8 @@ class Interruption:
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
-        self._install()
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -38,20 +39,8 @@ class Interruption:
             signal.signal(number, handler)
 
     def arm(self, stop: Callable[[], None]) -> None:
-        """From now on the first signal calls ``stop``. Installs the handlers anew, since Ray replaces SIGTERM's."""
+        """From now on the first signal calls ``stop``."""
         self._stop = stop
-        self._install()
-
-    @property
-    def exit_code(self) -> int:
-        """130 after SIGINT, 143 after SIGTERM, 0 without a signal."""
-        return 128 + self.signal if self.signal is not None else 0
-
-    def _install(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                before = signal.signal(number, self._handle)
-                self._previous.setdefault(number, before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._stop is None or self.signal is not None:

@@ -17,30 +17,33 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import actors
 from pipelines.config import Config, load_config
 from pipelines.intake import Intake
 from pipelines.interruption import Interruption
 from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
 from pipelines.recorder import Recorder
-from pipelines.report import write_report
+from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder, default_location
-from pipelines.saving import save_run
+from pipelines.saving import open_stream, save_run, stream_at
 from pipelines.summary import run_summary, write_summary
-from raydt.errors import ConfigError, InputError, RaydtError
+from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.session import InProcessSession, Session
 from raydt.sources.base import Source
-from raydt.sources.options import open_source
 from raydt.streams.base import Stream
-from raydt.streams.options import make_stream
+from raydt.streams.random_updates import warmup as warm_up_streams
 
 log = logging.getLogger(__name__)
 
 #: Messages read ahead of a session on Ray.
 READ_AHEAD = 3
+
+#: Least time between two updates of the progress shown.
+SHOW_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -114,24 +117,40 @@ def replay(
     """
     config = load_config(config, overrides)
     if address is not None:
-        cluster = config.cluster.model_copy(update={"address": address})
-        config = load_config({**config.resolved(), "cluster": cluster.model_dump()}).named(config.name)
+        config = load_config(config, [f"cluster.address={address}"])
     folder = RunFolder.create(_location(out, config.name))
-    with Interruption() as interruption, log_to(folder):
-        return _Run(config, folder, progress or Silent(), interruption).run()
+    progress = progress or Silent()
+    began = time.perf_counter()
+    with Interruption() as interruption:
+        source, stream = open_stream(config)
+        where = "on Ray" if config.cluster.backend == "ray" else "in this process"
+        progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
+        with open_session(config, features_of(source, config)) as session, log_to(folder):
+            run = _Run(config, folder, session, stream, interruption)
+            run.startup_seconds = time.perf_counter() - began
+            return run.run(progress)
 
 
 @contextmanager
 def open_session(config: Config, features: Features) -> Iterator[Session]:
-    """The learner of a config, running where the config says; compiled, closed at the end."""
+    """The learner of a config, compiled and running where the config says; closed at the end of the block."""
     learner, cluster = learners()[config.learner.kind], config.cluster
     plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
+    warm_up_streams()
     session: Session
     if cluster.backend == "in_process":
         learner.warmup()
         session = InProcessSession(learner, config.learner, features, cluster.shards, plan)
     else:
-        raise NotImplementedError
+        session = actors.open_session(
+            learner,
+            config.learner,
+            features,
+            shards=cluster.shards,
+            plan=plan,
+            address=cluster.address,
+            resources=cluster.resources.model_dump(exclude_none=True),
+        )
     try:
         yield session
     finally:
@@ -139,21 +158,120 @@ def open_session(config: Config, features: Features) -> Iterator[Session]:
 
 
 def features_of(source: Source, config: Config) -> Features:
-    """The features of a source, dealt into the groups the learner's options ask for."""
+    """The features of a source, dealt into the groups that the learner's options ask for."""
     return dataclasses.replace(source.features, groups=config.learner.feature_groups)
 
 
+def _location(out: str | Path | None, name: str) -> str | Path:
+    """Where the run folder goes."""
+    if out is None:
+        out = default_location(name)
+    # A job's working directory is a copy of the submitted one that Ray deletes afterwards.
+    if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "://" not in str(out) and not os.path.isabs(out):
+        raise ConfigError(f"--out {out}: inside a Ray job the run folder must be an absolute path or a URI")
+    return out
+
+
 class _Run:
-    """One run from start to summary."""
+    """One run, from its first update to its summary."""
 
-    def __init__(self, config: Config, folder: RunFolder, progress: Reporter, interruption: Interruption) -> None:
-        self.config, self.folder, self.progress, self.interruption = config, folder, progress, interruption
-        self.started, self.began = datetime.now(timezone.utc), time.perf_counter()
+    def __init__(
+        self, config: Config, folder: RunFolder, session: Session, stream: Stream, interruption: Interruption
+    ) -> None:
+        self.config, self.folder, self.session, self.stream = config, folder, session, stream
+        self.interruption = interruption
+        self.started, self.startup_seconds = datetime.now(timezone.utc), 0.0
+        self.fingerprint = stream.source.fingerprint()
+        self.recorder = Recorder(folder, config.output, stream.source)
+        self.intake = Intake(
+            stream,
+            config.cluster.batch_size,
+            config.output.metrics_every,
+            READ_AHEAD if config.cluster.backend == "ray" else 0,
+        )
 
-    def run(self) -> RunResult:
-        config, folder = self.config, self.folder
-        folder.write_text("config.yaml", config.to_yaml())
-        source = open_source(config.source, Path.cwd())
-        stream = make_stream(config.stream, source)
-        with open_session(config, features_of(source, config)) as session:
-            ...
+    def run(self, progress: Reporter) -> RunResult:
+        """Apply the stream, save what came out, and raise what stopped it, if it was an error."""
+        self.folder.write_text("config.yaml", self.config.to_yaml())
+        log.info("run started", extra={"run": self.folder.location, "config_hash": self.config.model_hash()})
+        error: Exception | None = None
+        try:
+            progress.start(self.stream.length())
+            self._apply(progress)
+        except Exception as raised:
+            error = raised
+        finally:
+            progress.stop()
+        error = error or self.intake.error
+        # An error of the stream or a refused update leaves the learner sound; any other may have taken it along.
+        lost = error is not None and not isinstance(error, InputError)
+        summary = self._finish(error, lost)
+        if error is not None:
+            log.error("run failed", exc_info=error)
+            raise error
+        log.info("run ended", extra={"status": summary["status"], "digest": summary["model_digest"]})
+        return RunResult(self.folder.location, summary)
+
+    def _apply(self, progress: Reporter) -> None:
+        """Feed the session until the stream ends, a signal comes, or an update is refused for good."""
+        recorder, intake = self.recorder, self.intake
+        skip = self.config.stream.on_error == "skip"
+        self.interruption.arm(intake.stop)
+        refused: UpdateError | None = None
+        began = show_at = time.perf_counter()
+        for batch, result in self.session.process(intake, skip_refused=skip):
+            recorder.record(batch, result, time.perf_counter() - began)
+            recorder.record_skipped(intake.take_skipped())
+            if result.applied < len(batch):
+                refused = recorder.update_error(batch, result.refused[-1])
+            if time.perf_counter() >= show_at:
+                accuracy, _, _ = recorder.prequential.snapshot().shares()
+                progress.update(recorder.updates, recorder.active, recorder.statistics["leaves"], accuracy)
+                show_at = time.perf_counter() + SHOW_SECONDS
+        recorder.record_skipped(intake.take_skipped())
+        if refused is not None:
+            raise refused
+        if intake.error is None and self.interruption.signal is None:
+            self.session.finish()
+        recorder.seconds = time.perf_counter() - began
+
+    def _finish(self, error: Exception | None, lost: bool) -> dict[str, Any]:
+        """Write tables, model, state, summary and report."""
+        recorder, stop = self.recorder, self.interruption.signal
+        recorder.close()
+        digest: str | None = None
+        statistics, work = recorder.statistics, []
+        if not lost:
+            statistics, work = self.session.statistics(), self.session.work()
+            digest = self.session.digest()
+            if isinstance(error, UpdateError):
+                # The stream has gone on beyond the refused update.
+                _, self.stream = stream_at(self.config, recorder.updates)
+            save_run(self.config, self.folder, self.session, self.stream, recorder.updates, self.fingerprint)
+        code = error.exit_code if isinstance(error, RaydtError) else 1 if error is not None else 0
+        summary = run_summary(
+            config=self.config,
+            source=self.stream.source,
+            recorder=recorder,
+            status="failed" if error is not None else "interrupted" if stop is not None else "completed",
+            exit_reason=type(error).__name__
+            if error is not None
+            else stop.name
+            if stop is not None
+            else "end_of_stream",
+            exit_code=128 + stop if error is None and stop is not None else code,
+            error=str(error) if error is not None else None,
+            digest=digest,
+            fingerprint=self.fingerprint,
+            statistics=statistics,
+            work=work,
+            started=self.started,
+            startup_seconds=self.startup_seconds,
+        )
+        write_summary(self.folder, summary)
+        if self.config.output.report:
+            began = time.perf_counter()
+            publish_report(self.folder)
+            summary["report_seconds"] = time.perf_counter() - began
+            write_summary(self.folder, summary)
+        return summary

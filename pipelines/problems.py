@@ -47,7 +47,9 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
             names = str(context["expected"]).replace(" or ", ", ").split(", ")
             key, what = f"{key} = {_short(value)}", _one_of(str(value), [name.strip("'") for name in names])
         else:
-            what = problem["msg"].removeprefix("Value error, ")
+            what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+            if kind in ("model_attributes_type", "model_type"):
+                what = "must be a mapping of keys"
             key = key if isinstance(value, Mapping) else f"{key} = {_short(value)}"
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
     return [f"{key}: {'; or: '.join(dict.fromkeys(whats))}" for key, whats in found.items()]

@@ -13,18 +13,24 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 class Reporter(Protocol):
     """Receives the progress of one job."""
 
+    def stage(self, text: str) -> None:
+        """Something that takes seconds begins, outside the stream of updates."""
+
     def start(self, total: int | None) -> None:
-        """The job begins; ``total`` updates if known."""
+        """The stream begins; ``total`` updates if known."""
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """``done`` updates have been applied."""
 
     def stop(self) -> None:
-        """The job has ended."""
+        """The stream has ended."""
 
 
 class Silent:
     """Shows nothing."""
+
+    def stage(self, text: str) -> None:
+        """Nothing."""
 
     def start(self, total: int | None) -> None:
         """Nothing."""
@@ -40,6 +46,7 @@ class Bar:
     """A bar that is redrawn a few times a second."""
 
     def __init__(self) -> None:
+        self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.completed:,} updates"),
             BarColumn(),
@@ -47,11 +54,15 @@ class Bar:
             TextColumn("{task.fields[rate]:,.0f}/s  {task.fields[active]:,} live  {task.fields[leaves]:,} leaves"),
             TextColumn("accuracy {task.fields[accuracy]:.3f}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=self._console,
             refresh_per_second=5,
             transient=True,
         )
         self._task = self._bar.add_task("replay", total=None, rate=0.0, active=0, leaves=0, accuracy=float("nan"))
+
+    def stage(self, text: str) -> None:
+        """Write a line."""
+        self._console.print(text, style="dim", highlight=False)
 
     def start(self, total: int | None) -> None:
         """Draw the empty bar."""
@@ -75,8 +86,12 @@ class Lines:
     def __init__(self, interval: float = 30.0) -> None:
         self._interval, self._wait = interval, 1.0
 
+    def stage(self, text: str) -> None:
+        """Write a line."""
+        _write(text)
+
     def start(self, total: int | None) -> None:
-        """Remember when the job began."""
+        """Remember when the stream began."""
         self._total = total
         self._began = self._last = time.monotonic()
 
@@ -88,13 +103,15 @@ class Lines:
         self._last, self._wait = now, min(2 * self._wait, self._interval)
         share = f" of {self._total:,} ({done / self._total:.0%})" if self._total else ""
         rate = done / (now - self._began)
-        sys.stderr.write(
-            f"{done:,}{share} updates, {rate:,.0f}/s, {active:,} live, {leaves:,} leaves, accuracy {accuracy:.3f}\n"
-        )
-        sys.stderr.flush()
+        _write(f"{done:,}{share} updates, {rate:,.0f}/s, {active:,} live, {leaves:,} leaves, accuracy {accuracy:.3f}")
 
     def stop(self) -> None:
         """Nothing."""
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def reporter() -> Reporter:

@@ -39,13 +39,11 @@ class Recorder:
     output : Output
     source : Source
         For the names of classes and the places of rows.
-    positive : bool
-        Whether class 1 is the positive class by configuration.
     """
 
-    def __init__(self, folder: RunFolder, output: Output, source: Source, positive: bool) -> None:
+    def __init__(self, folder: RunFolder, output: Output, source: Source) -> None:
         self._every, self._source = output.metrics_every, source
-        self.prequential = Prequential(positive)
+        self.prequential = Prequential(source.positive is not None)
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
         self.statistics: dict[str, int] = {}
         self.seconds = 0.0

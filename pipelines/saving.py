@@ -1,4 +1,4 @@
-"""A run's model and state: written at its end, and read back to predict and to audit.
+"""A run's model and state: written at its end, read back to predict and to audit.
 
 The model holds what predicting needs and no training row: arrays, labels and categories. A state holds everything:
 the coordinator, each feature group, and the stream with the dictionaries of its source.
@@ -6,12 +6,19 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyarrow import fs as pafs
+
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
-from raydt.persistence import MANIFEST, save_folder
+from raydt.errors import InputError, ModelFileError
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.base import LearnerOptions
+from raydt.persistence import MANIFEST, load_folder, save_folder
 from raydt.session import Session
 from raydt.sources.base import Source
 from raydt.sources.options import open_source
@@ -21,69 +28,123 @@ from raydt.streams.options import make_stream
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
     """The source and the stream of a config, at their beginning."""
-    source = open_source(config.source, Path.cwd())
+    source = open_source(config.source)
     return source, make_stream(config.stream, source)
 
 
 def stream_at(config: Config, seq: int) -> tuple[Source, Stream]:
     """The source and the stream of a config, read again from the beginning up to update ``seq``."""
     source, stream = open_stream(config)
-    done, size = 0, config.cluster.batch_size
+    done = 0
     while done < seq:
-        for batch in stream.batches(min(size, seq - done)):
-            done = batch.stop
-            if seq - done < size:
-                break
+        done = next(stream.batches(min(config.cluster.batch_size, seq - done))).stop
     return source, stream
 
 
-def states_folder(config: Config, folder: RunFolder) -> RunFolder:
+def states_of(config: Config, folder: RunFolder) -> RunFolder:
     """Where the states of a run are: ``checkpoints`` in its folder, or ``checkpoint.path``."""
     return RunFolder(config.checkpoint.path or f"{folder.location}/checkpoints")
 
 
-def save_run(
-    config: Config, folder: RunFolder, session: Session, source: Source, stream: Stream, seq: int, fingerprint: str
-) -> None:
-    """Write ``model/`` and ``checkpoints/<seq>/``.
+def feature_list(features: Features) -> list[dict[str, str]]:
+    """Names and kinds, as plain values."""
+    return [
+        {"name": name, "kind": "categorical" if categorical else "numeric"}
+        for name, categorical in zip(features.names, features.categorical, strict=True)
+    ]
+
+
+def save_run(config: Config, folder: RunFolder, session: Session, stream: Stream, seq: int, fingerprint: str) -> None:
+    """Write ``model/`` and the state of update ``seq``.
 
     Parameters
     ----------
     config, folder, session
-    source, stream
+    stream : Stream
         At the position of the model.
     seq : int
         Updates done.
     fingerprint : str
         Of the source.
     """
-    features = [
-        {"name": name, "kind": "categorical" if categorical else "numeric"}
-        for name, categorical in zip(source.features.names, source.features.categorical, strict=True)
-    ]
-    common = {
+    source = stream.source
+    meta = {
         "learner": config.learner.model_dump(mode="json"),
-        "features": features,
+        "features": feature_list(source.features),
         "classes": source.classes,
+        "categories": source.state().get("categories", {}),
         "config_hash": config.model_hash(),
         "source_fingerprint": fingerprint,
         "offset": seq,
     }
-    model = {"arrays": session.model(), "categories": source.state().get("categories", {})}
-    save_folder(folder.path("model"), "model", common, model, filesystem=folder.filesystem)
+    save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
     coordinator, groups = session.state()
     components: dict[str, Any] = {"coordinator": coordinator}
     components |= {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
     components["stream"] = stream.state()
-    states = states_folder(config, folder)
-    save_folder(states.path(str(seq)), "state", common, components, filesystem=states.filesystem)
+    states = states_of(config, folder)
+    save_folder(states.path(str(seq)), "state", meta, components, filesystem=states.filesystem)
 
 
-def last_state(config: Config, folder: RunFolder) -> tuple[RunFolder, str]:
-    """The complete state of a run with the largest update number: its filesystem's folder and its name.
+def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Manifest values and components of the complete state with the largest update number.
 
     Raises
     ------
     InputError
         There is none.
     """
+    selector = pafs.FileSelector(states.root, allow_not_found=True)
+    numbers = [int(info.base_name) for info in states.filesystem.get_file_info(selector) if info.base_name.isdigit()]
+    for number in sorted(numbers, reverse=True):
+        if states.has(f"{number}/{MANIFEST}"):
+            return load_folder(states.path(str(number)), "state", filesystem=states.filesystem)
+    raise InputError("no complete state is here", file=states.location, remedy="Run the replay again")
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model that predicts.
+
+    Attributes
+    ----------
+    predictor
+        As ``Learner.predictor`` makes it.
+    features : Features
+    classes : list
+        Labels in the order of their codes.
+    categories : dict of str to list
+        Values of each categorical feature in the order of their codes.
+    """
+
+    predictor: Any
+    features: Features
+    classes: list[Any]
+    categories: dict[str, list[Any]]
+
+
+def load_model(location: str | Path) -> SavedModel:
+    """The model at ``location``: a run folder, its ``model``, or a state.
+
+    Raises
+    ------
+    InputError
+        Nothing of these is there, or it is damaged.
+    """
+    folder = RunFolder(location)
+    inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
+    if not inside and not folder.has(MANIFEST):
+        raise ModelFileError(
+            "no model is here", file=folder.location, remedy="Give a run folder, its model/ or one of its checkpoints/"
+        )
+    meta, components = load_folder(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)
+    arrays = components["coordinator" if meta["kind"] == "state" else "arrays"]
+    learner = learners()[meta["learner"]["kind"]]
+    options: LearnerOptions = learner.Options.model_validate(meta["learner"])
+    features = Features(
+        tuple(feature["name"] for feature in meta["features"]),
+        tuple(feature["kind"] == "categorical" for feature in meta["features"]),
+        options.feature_groups,
+    )
+    predictor = learner.predictor(options, features, arrays)
+    return SavedModel(predictor, features, meta["classes"], meta.get("categories", {}))

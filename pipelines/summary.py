@@ -10,9 +10,11 @@ import sys
 from datetime import datetime, timezone
 from typing import Any
 
+import raydt
 from pipelines.config import Config
 from pipelines.recorder import Recorder
 from pipelines.run_folder import RunFolder
+from pipelines.saving import feature_list
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -43,6 +45,7 @@ def run_summary(
     exit_code: int,
     error: str | None,
     digest: str | None,
+    fingerprint: str,
     statistics: dict[str, int],
     work: list[dict[str, Any]],
     started: datetime,
@@ -63,6 +66,8 @@ def run_summary(
     error : str or None
     digest : str or None
         None if the model was lost with its processes.
+    fingerprint : str
+        Of the source.
     statistics : dict
         As in ``BatchResult.statistics``, at the end.
     work : list of dict
@@ -98,17 +103,14 @@ def run_summary(
         "restarts": 0,
         "model_digest": digest,
         "started": started.astimezone(timezone.utc).isoformat(timespec="seconds"),
-        "raydt_version": importlib.metadata.version("raydt"),
+        "raydt_version": raydt.__version__,
         "versions": versions(),
         "config_hash": config.model_hash(),
-        "source_fingerprint": source.fingerprint(),
+        "source_fingerprint": fingerprint,
         "label": getattr(config.source, "label", None),
         "classes": [str(label) for label in classes],
-        "positive": getattr(config.source, "positive", None),
-        "features": [
-            {"name": name, "kind": "categorical" if categorical else "numeric"}
-            for name, categorical in zip(source.features.names, source.features.categorical, strict=True)
-        ],
+        "positive": source.positive,
+        "features": feature_list(source.features),
         "startup_seconds": startup_seconds,
         "report_seconds": None,
         "work": work,

@@ -1,8 +1,8 @@
 """YAML as people mean it: the core schema of YAML 1.2, read safely, with duplicate keys refused.
 
 PyYAML follows YAML 1.1, where ``1e-7`` is text, ``no`` is false, ``010`` is eight and ``1:30`` is ninety. Here
-numbers are numbers, only ``true`` and ``false`` are booleans, and dates stay text. There are anchors, but no merge keys: they are not
-part of YAML 1.2.
+numbers are numbers, only ``true`` and ``false`` are booleans, and dates stay text. There are anchors, but no merge
+keys: they are not part of YAML 1.2.
 """
 
 from __future__ import annotations

@@ -65,6 +65,13 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
     )
 
 
+def plain(column: pa.Array) -> pa.Array:
+    """The column with string views (what Polars writes) as strings, since Arrow has no kernels for them."""
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, plain(column.dictionary))
+    return pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
     """Values of a numeric or boolean column (or a dictionary of such) as float64, null as NaN; may be read-only."""
     if pa.types.is_dictionary(column.type):
@@ -84,8 +91,11 @@ def inexact(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     extremes = pc.min_max(column).as_py()
     if extremes["max"] is None or (extremes["max"] <= LARGEST_INTEGER and extremes["min"] >= -LARGEST_INTEGER):
         return None
-    outside = pc.or_(pc.greater(column, LARGEST_INTEGER), pc.less(column, -LARGEST_INTEGER))
-    return np.array(pc.fill_null(outside, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    whole = column.fill_null(0).to_numpy(zero_copy_only=False)
+    outside = whole > LARGEST_INTEGER
+    if pa.types.is_signed_integer(column.type):
+        outside |= whole < -LARGEST_INTEGER
+    return np.asarray(outside, dtype=np.bool_)
 
 
 def missing(column: pa.Array) -> npt.NDArray[np.bool_] | None:
@@ -123,17 +133,25 @@ def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np
     try:
         return pc.cast(column, kind), None
     except pa.ArrowInvalid:
-        pass  # one value at least: look at them one by one, at the distinct ones only
+        pass  # some value cannot be read: find out which, among the distinct ones
     coded = column.dictionary_encode()
-    values = []
-    for text in coded.dictionary.to_pylist():
-        try:
-            values.append(pc.cast(pa.scalar(text), kind).as_py())
-        except pa.ArrowInvalid:
-            values.append(None)
-    read = pa.array(values, kind).take(coded.indices)
-    wrong = np.asarray(read.is_null()) & np.asarray(column.is_valid())
-    return read, wrong
+    readable = np.ones(len(coded.dictionary), dtype=np.bool_)
+    readable[_unreadable(coded.dictionary, kind)] = False
+    distinct = pc.cast(pc.if_else(pa.array(readable), coded.dictionary, None), kind)
+    values = distinct.take(coded.indices)
+    return values, np.asarray(values.is_null()) & np.asarray(column.is_valid())
+
+
+def _unreadable(texts: pa.Array, kind: pa.DataType, start: int = 0) -> list[int]:
+    """Places of the texts that cannot be read, by halving: O(log n) conversions for each."""
+    try:
+        pc.cast(texts, kind)
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return [start]
+        half = len(texts) // 2
+        return _unreadable(texts[:half], kind, start) + _unreadable(texts[half:], kind, start + half)
+    return []
 
 
 class Dictionary:

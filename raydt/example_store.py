@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.kernel import kernel
+from raydt.memory import grown
 from raydt.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
 
 #: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
@@ -24,7 +25,8 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def _home(key: int, bits: int) -> int:
-    return np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
+    home: int = np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
+    return home
 
 
 @kernel
@@ -89,11 +91,11 @@ def _admit(
             if not skip:
                 return i
             continue
-        if kind == DELETE or kind == UPDATE:
+        if kind in (DELETE, UPDATE):
             old[i] = table[at]
             _remove(table, bits, ids, at)
             reg[LIVE] -= 1
-        if kind == INSERT or kind == UPDATE:
+        if kind in (INSERT, UPDATE):
             if reg[FREE] >= 0:
                 slot = reg[FREE]
                 reg[FREE] = ids[slot]
@@ -159,7 +161,8 @@ class ExampleStore:
             slots = self.slots()
             while 3 * (self.live + extra) > 2 << self._bits:
                 self._bits += 1
-            self._table = np.full(1 << self._bits, -1, dtype=np.int32)
+            self._table = grown(np.empty(0, dtype=np.int32), 1 << self._bits)
+            self._table[:] = -1
             _fill(self._table, self._bits, self.id, slots)
 
     def admit(
@@ -214,10 +217,3 @@ class ExampleStore:
         self.id[:n], self.y[:n], self.born[:n] = key, y, born
         self.reg[:] = n, -1, n
         _fill(self._table, self._bits, self.id, np.arange(n, dtype=np.int32))
-
-
-def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:
-    """A longer copy of ``array``; the new part is not touched, so it costs no memory until it is used."""
-    longer = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer

@@ -8,6 +8,15 @@ Kernels release the GIL, are cached on disk, and divide like NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 from numba import njit
 
-kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile a function by the rules above, at its first call."""
+    rules: Any = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+    return cast(F, njit(**rules)(function))

@@ -22,7 +22,7 @@ from pipelines.report.series import increments, largest, merged, per_unit, size_
 POINTS = 2000
 WINDOWS = 200
 PLACES = ("leaf reset", "coordinator", "shards")
-_PLACE_TONES = ("reset", "coordinator", "shards")
+PLACE_TONES = ("reset", "coordinator", "shards")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _panels(
     fig = make_subplots(rows=len(titles), cols=1, shared_xaxes=True, row_heights=list(heights), vertical_spacing=0.09)
     fig.update_layout(
         template="none",
-        margin={"l": 64, "r": 12, "t": 34, "b": 44},
+        margin={"l": 64, "r": 24, "t": 34, "b": 44},
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         hovermode="x unified",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -309,7 +309,7 @@ def _compact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _detail(metrics: Columns, drawn: Columns) -> str:
     """How many updates one point stands for, and whether rows of the metrics table were merged for it."""
     rows, points = len(metrics["seq"]), len(drawn["seq"])
-    each = f"one point per about {count(metrics['seq'][-1] / max(points, 1))} updates"
+    each = f"one point per about {count(float(f'{_last(metrics) / points:.2g}'))} updates"
     if points < rows:
         return f"Drawn from {count(rows)} rows merged into {count(points)}: {each}."
     return f"{each[0].upper()}{each[1:]}."
@@ -322,7 +322,7 @@ def _end(table: Columns, column: str) -> str:
 
 def _place(code: int) -> tuple[str, str]:
     """Name and tone of a place of rebuilding."""
-    return (PLACES[code], _PLACE_TONES[code]) if 0 <= code < len(PLACES) else (f"place {code}", "majority")
+    return (PLACES[code], PLACE_TONES[code]) if 0 <= code < len(PLACES) else (f"place {code}", "majority")
 
 
 def _bin_name(bits: int) -> str:

@@ -24,7 +24,7 @@ from pipelines.report.sections import run_view
 _HERE = Path(__file__).parent
 
 
-def write_report(runs: Sequence[Path], out: Path) -> Path:
+def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | None = None) -> Path:
     """Write one HTML file about one or several runs.
 
     Parameters
@@ -33,6 +33,8 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         Run folders; at least one. Several are compared before each is shown.
     out : Path
         The file to write; its folder is made. It appears complete or not at all.
+    locations : sequence of str, optional
+        What commands on the page call the run folders, if not by ``runs``: the URIs of folders copied from there.
 
     Returns
     -------
@@ -48,7 +50,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     """
     if not runs:
         raise ValueError("a report needs at least one run folder")
-    page = render([Path(run) for run in runs])
+    page = render(runs, locations)
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
     unfinished.write_text(page, encoding="utf-8", newline="\n")
@@ -56,11 +58,15 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def render(runs: Sequence[Path]) -> str:
-    """The page about ``runs`` as text."""
+def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
+    """The page about ``runs`` as text; parameters as in :func:`write_report`."""
     folders = [read_run(run) for run in runs]
+    locations = [str(run) for run in runs] if locations is None else locations
     several = len(folders) > 1
-    views = [run_view(folder, f"run-{index}-" if several else "") for index, folder in enumerate(folders, start=1)]
+    views = [
+        run_view(folder, location, f"run-{number}-" if several else "")
+        for number, (folder, location) in enumerate(zip(folders, locations, strict=True), start=1)
+    ]
     drawn = [(view.name, folder.metrics) for view, folder in zip(views, folders, strict=True) if view.quality_charts]
     scripts = [get_plotlyjs(), (_HERE / "charts.js").read_text(encoding="utf-8")]
     environment = Environment(
@@ -70,7 +76,7 @@ def render(runs: Sequence[Path]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["json_data"] = _json_data
+    environment.filters["json_data"] = embedded_json
     return environment.get_template("template.html").render(
         title=views[0].name if not several else f"{len(views)} runs",
         runs=views,
@@ -101,6 +107,6 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _json_data(text: str) -> Markup:
+def embedded_json(text: str) -> Markup:
     """JSON that can stand inside a script element: no character in it can end the element."""
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))

@@ -92,9 +92,11 @@ def top_levels(
         feature = int(model["feature"][index])
         rows = [int(value) for value in model["counts"][index]]
         total = sum(rows)
-        shares = [ClassShare(_label(classes, k), value, value / total, k % 8) for k, value in enumerate(rows) if value]
+        shares = [
+            ClassShare(class_name(classes, k), value, value / total, k % 8) for k, value in enumerate(rows) if value
+        ]
         if feature < 0:
-            text = f"predict {_label(classes, int(np.argmax(rows)))}" if total else "no example"
+            text = f"predict {class_name(classes, int(np.argmax(rows)))}" if total else "no example"
         else:
             text = _question(model, features, categories or {}, index)
         result = Node(text, feature < 0, answer, total, shares, _counts(shares), _history(model, index))
@@ -125,9 +127,7 @@ def feature_name(features: list[dict[str, Any]], column: int) -> str:
     return str(features[column].get("name", column)) if 0 <= column < len(features) else f"column {column}"
 
 
-def _question(
-    model: Columns, features: list[dict[str, Any]], categories: dict[str, list[Any]], index: int
-) -> str:
+def _question(model: Columns, features: list[dict[str, Any]], categories: dict[str, list[Any]], index: int) -> str:
     feature, threshold = int(model["feature"][index]), float(model["threshold"][index])
     name = feature_name(features, feature)
     if feature >= len(features) or features[feature].get("kind") != "categorical":
@@ -140,19 +140,20 @@ def _question(
 def _history(model: Columns, index: int) -> str:
     if not all(name in model for name in ("built", "s", "c")):
         return ""
-    built, since = int(model["built"][index]), int(model["c"][index])
+    built, since = int(model["built"][index]) >> 1, int(model["c"][index])  # FuDyADT counts in half updates
     when = "at the start" if built < 0 else f"at {count(built)}"
     return f"built {when} from {count(model['s'][index])}, {count(since)} since"
 
 
 def _counts(shares: list[ClassShare], shown: int = 3) -> str:
     largest = shares if len(shares) <= shown else sorted(shares, key=lambda part: -part.rows)[:shown]
-    words = " · ".join(f"{part.label} {count(part.rows)}" for part in largest)
+    words = " · ".join(f"{part.label}: {count(part.rows)}" for part in largest)
     more = len(shares) - len(largest)
     return f"{words} · {more} more" if more else words
 
 
-def _label(classes: list[str], code: int) -> str:
+def class_name(classes: list[str], code: int) -> str:
+    """Label of a class, or its code where the summary does not name it."""
     return str(classes[code]) if code < len(classes) else f"class {code}"
 
 

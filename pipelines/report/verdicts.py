@@ -9,7 +9,6 @@ import math
 import shlex
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -64,14 +63,15 @@ def _windows_lost(metrics: Columns) -> str:
         return ""
     lost = int((learner < np.fmax(no_change, majority)).sum())
     if not lost:
-        return f" Window by window, it was behind neither in any of {count(scored)}."
-    return f" Window by window, it was behind one of them in {count(lost)} of {count(scored)}."
+        return f" In none of the {count(scored)} windows of the stream was it behind."
+    return f" In {count(lost)} of {count(scored)} windows of the stream it was behind the better of the two."
 
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
     """The audit as the page shows it: two verdicts, and a command if it was not run."""
 
+    ran: bool
     conformance: Verdict
     feasibility: Verdict
     reason: str
@@ -88,16 +88,17 @@ _FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
 }
 
 
-def audit_view(audit: dict[str, Any] | None, path: Path) -> AuditView:
-    """The audit of a summary, or how to run one."""
-    command = f"raydt audit {shlex.quote(str(path))}"
+def audit_view(audit: dict[str, Any] | None, location: str) -> AuditView:
+    """The audit of a summary, or how to run one on the folder at ``location``."""
+    command = f"raydt audit {shlex.quote(location)}"
     if not audit:
         plain = Verdict("plain", "not run")
-        return AuditView(plain, plain, "", {}, {}, [], command)
+        return AuditView(False, plain, plain, "", {}, {}, [], command)
     conformance = str(audit.get("conformance"))
     feasibility = str(audit.get("feasibility"))
     tone, text = _FEASIBILITY.get(feasibility, ("plain", feasibility))
     return AuditView(
+        True,
         Verdict("good" if conformance == "holds" else "bad", conformance),
         Verdict(tone, text),
         str(audit.get("reason") or ""),

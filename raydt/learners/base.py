@@ -75,7 +75,10 @@ class Learner(Protocol):
     """One method: its options and the construction of its two halves."""
 
     kind: str
-    Options: type[LearnerOptions]
+
+    @property
+    def Options(self) -> type[LearnerOptions]:  # noqa: N802 (a class)
+        """Model of the options."""
 
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:
         """The coordinator for ``shards`` shards."""
@@ -90,6 +93,9 @@ class Learner(Protocol):
         self, options: Any, features: Features, state: dict[str, npt.NDArray[Any]], history: History
     ) -> AuditReport:
         """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`."""
+
+    def estimator(self) -> type[Any]:
+        """Its estimator, a subclass of ``raydt.estimators.base.Estimator``."""
 
     def warmup(self) -> None:
         """Compile every kernel once, so that processes started later load them from the cache."""

@@ -2,27 +2,27 @@
 
 from raydt.sources.base import Rows, Source
 from raydt.sources.options import (
-    ArrowOptions,
-    CsvOptions,
+    ArrowFiles,
+    CsvFiles,
     FileOptions,
-    HyperplaneOptions,
+    Hyperplane,
     OpValues,
-    ParquetOptions,
-    SeaOptions,
+    ParquetFiles,
+    Sea,
     SourceOptions,
     SyntheticOptions,
     open_source,
 )
 
 __all__ = [
-    "ArrowOptions",
-    "CsvOptions",
+    "ArrowFiles",
+    "CsvFiles",
     "FileOptions",
-    "HyperplaneOptions",
+    "Hyperplane",
     "OpValues",
-    "ParquetOptions",
+    "ParquetFiles",
     "Rows",
-    "SeaOptions",
+    "Sea",
     "Source",
     "SourceOptions",
     "SyntheticOptions",

@@ -1,8 +1,9 @@
 """CSV files with a header row, also compressed (by suffix: .gz, .bz2, .zst, .lz4).
 
-Column types are inferred from the first block of a source's first file; all values are then read as text and
-converted column by column, so that one value of another kind makes one bad row, not an unreadable file. Columns
-that are to be categories stay text. There are no row groups: a seek parses from the beginning.
+Column types are inferred from the first block of a source's first file that shows a value in every column; all
+values are then read as text and converted column by column, so that one value of another kind makes one bad row, not
+an unreadable file. Columns that are to be categories stay text. There are no row groups: a seek parses from the
+beginning.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ class CsvDataFile(DataFile):
     def _open(self) -> None:
         with self._input() as source:
             inferred = pc.open_csv(source, pc.ReadOptions(block_size=_BLOCK), self._parse).schema
+        self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
         self.schema = pa.schema([pa.field(field.name, self._declared(field)) for field in inferred])
 
     def _declared(self, field: pa.Field) -> pa.DataType:
-        if field.name in self._as_text:
-            return pa.string()
-        return pa.float64() if pa.types.is_null(field.type) else field.type  # null: empty in the whole first block
+        if field.name in self._as_text or pa.types.is_binary(field.type):
+            return pa.string()  # bytes that are not UTF-8 become an error when they are read
+        return pa.float64() if field.name in self.untyped else field.type
 
     def _input(self) -> Any:
         return self.place.filesystem.open_input_stream(self.place.path)

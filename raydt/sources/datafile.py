@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -139,19 +139,25 @@ class DataFile(ABC):
     ----------
     schema : pa.Schema
         Columns and types, known once the file is opened.
+    names : list of str
+        Names of the columns.
     n_rows : int or None
         Number of rows, where the format says it without reading them, or once they were counted.
+    untyped : frozenset of str
+        Columns whose type is a guess because no value was seen (text formats).
     """
 
     kind: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     schema: pa.Schema
     n_rows: int | None = None
+    untyped: frozenset[str] = frozenset()
 
     def __init__(self, place: Place) -> None:
         self.place, self.name = place, place.name
         with reading(self.name, self.kind):
             self._open()
+            self.names = list(self.schema.names)  # fails here where a name is not UTF-8
 
     @abstractmethod
     def _open(self) -> None:
@@ -175,14 +181,14 @@ class DataFile(ABC):
                 batch = next(source, None)
                 if batch is None:
                     return
-                batch.validate()
+                batch.validate(full=True)  # Arrow takes lengths, indices and UTF-8 in files on trust
             for offset in range(0, batch.num_rows, size):
                 yield batch.slice(offset, size)
 
     def count(self) -> int:
         """Number of rows; where the format does not say it, the file is read through once. O(rows) then."""
         if self.n_rows is None:
-            self.n_rows = sum(batch.num_rows for batch in self.batches(self.schema.names[:1], 0, 1 << 16))
+            self.n_rows = sum(batch.num_rows for batch in self.batches(self.names[:1], 0, 1 << 16))
         return self.n_rows
 
     def open_input(self) -> Any:
@@ -192,9 +198,11 @@ class DataFile(ABC):
     def content_hash(self) -> str:
         """SHA-256 of the bytes: all of them up to 256 MiB, else of 256 evenly spread blocks of 1 MiB."""
         digest = hashlib.sha256()
-        size = self.place.size
-        step = _BLOCK if size <= WHOLE_HASH_BYTES else (size - _BLOCK) // (WHOLE_HASH_BYTES // _BLOCK - 1)
+        size, blocks = self.place.size, WHOLE_HASH_BYTES // _BLOCK
+        offsets: Iterable[int] = range(0, size, _BLOCK)
+        if size > WHOLE_HASH_BYTES:
+            offsets = (block * (size - _BLOCK) // (blocks - 1) for block in range(blocks))
         with reading(self.name), self.open_input() as file:
-            for offset in range(0, size, step):
+            for offset in offsets:
                 digest.update(file.read_at(_BLOCK, offset))
         return digest.hexdigest()

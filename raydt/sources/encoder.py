@@ -6,6 +6,7 @@ Invariant: a bad row leaves no trace: its categories, label and id get no codes.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import LARGEST_INTEGER, Dictionary, column_kind, inexact, is_text, missing, numbers, parse
+from raydt.encoding import LARGEST_INTEGER, Dictionary, column_kind, inexact, is_text, missing, numbers, parse, plain
 from raydt.errors import InputError
 from raydt.features import Features
 from raydt.sources.base import Rows
@@ -96,9 +97,10 @@ class RowEncoder:
 
     def __init__(self, options: FileOptions, schema: pa.Schema, file: str) -> None:
         self._label, self._id, self._op = options.label, options.id, options.op
-        repeated = {name for name in schema.names if schema.names.count(name) > 1} if schema.names else set()
-        if repeated:
-            raise InputError("two columns have this name", file=file, column=min(repeated), remedy="Rename one")
+        columns = Counter(schema.names)
+        if len(columns) < len(schema.names):
+            name = max(columns, key=columns.__getitem__)
+            raise InputError("two columns have this name", file=file, column=name, remedy="Rename one of them")
         parts = {
             "source.label": options.label,
             "source.id": options.id,
@@ -109,19 +111,20 @@ class RowEncoder:
         for option, name in parts.items():
             if name is None:
                 continue
-            if name not in schema.names:
+            if name not in columns:
                 raise _unknown_column(name, option, schema, file)
             if name in used:
                 raise InputError(f"{used[name]} and {option} name the same column", file=file, column=name)
             used[name] = option
-        names = options.features if options.features is not None else [n for n in schema.names if n not in used]
+        names = options.features if options.features is not None else [n for n in columns if n not in used]
         for name in names:
-            if name not in schema.names:
+            if name not in columns:
                 raise _unknown_column(name, "source.features", schema, file)
             if name in used:
                 raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
+        categorical, self._feature_names = set(options.categorical), frozenset(names)
         for name in options.categorical:
-            if name not in names:
+            if name not in self._feature_names:
                 raise InputError(
                     "source.categorical names it, but it is not a feature", file=file, column=name, remedy="Drop it"
                 )
@@ -130,7 +133,7 @@ class RowEncoder:
         self._types = {n: schema.field(n).type for n in [*names, *(n for n in used if used[n] != "source.ts")]}
         kinds = {name: column_kind(schema.field(name), file) for name in self._types}
         self.columns = list(self._types)
-        self.features = Features(tuple(names), tuple(n in options.categorical or kinds[n] == "text" for n in names))
+        self.features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
             self.id_kind = "text" if kinds[self._id] == "text" else "integer"
@@ -185,10 +188,10 @@ class RowEncoder:
         return Rows(row, X, y, len(self.labels.classes), ids, op, bad)
 
     def _typed(self, batch: pa.RecordBatch, name: str, needed: Mask | None, bad: _BadRows) -> pa.Array:
-        column, kind = batch.column(name), self._types[name]
+        column, kind = plain(batch.column(name)), self._types[name]
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
             return column
-        is_feature = name in self.features.names
+        is_feature = name in self._feature_names
         whole = is_feature and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
         read, wrong = parse(column, pa.float64() if whole else kind)
         if whole:

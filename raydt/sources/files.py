@@ -55,8 +55,9 @@ class FileSource:
     def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]
-        self._encoder = RowEncoder(options, files[0].schema, files[0].name)
-        for file in files[1:]:
+        self._model = next((file for file in files if not file.untyped), files[0])  # its types are the source's
+        self._encoder = RowEncoder(options, self._model.schema, self._model.name)
+        for file in files:
             self._check_schema(file, strict=options.features is None)
         self.features = self._encoder.features
         self.id_kind = self._encoder.id_kind
@@ -91,12 +92,12 @@ class FileSource:
 
         Paths do not enter, so that data may move. The bytes are read at each call.
         """
-        schema = [[field.name, str(field.type)] for field in self._files[0].schema]
+        schema = [[field.name, str(field.type)] for field in self._model.schema]
         files = [
             [rows, file.place.size, file.content_hash()]
             for rows, file in zip(self._rows_at_opening, self._files, strict=True)
         ]
-        kind = self._files[0].kind
+        kind = self._model.kind
         text = json.dumps({"kind": kind, "schema": schema, "limit": self._limit, "files": files})
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -151,10 +152,11 @@ class FileSource:
             begin += at
 
     def _check_schema(self, file: DataFile, strict: bool) -> None:
-        first = self._files[0]
-        extra = set(file.schema.names) - set(first.schema.names) if strict else set()
+        first = self._model
+        file_names = set(file.names)
+        extra = file_names - set(first.names) if strict else set()
         for name in [*self._encoder.columns, *sorted(extra)]:
-            there = name in file.schema.names
+            there = name in file_names
             if name in extra or not there:
                 raise InputError(
                     f"this column is {'not in' if there else 'missing here, but in'} {first.name}",
@@ -163,7 +165,7 @@ class FileSource:
                     remedy="The files of a source need the same columns; list the common ones under source.features",
                 )
             ours, theirs = first.schema.field(name), file.schema.field(name)
-            if column_kind(ours, first.name) != column_kind(theirs, file.name):
+            if name not in file.untyped and column_kind(ours, first.name) != column_kind(theirs, file.name):
                 raise InputError(
                     f"the type is {theirs.type}, but {ours.type} in {first.name}",
                     file=file.name,

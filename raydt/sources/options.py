@@ -24,7 +24,7 @@ Label = StrictBool | StrictInt | StrictFloat | str
 
 
 class _Options(BaseModel, ABC):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @abstractmethod
     def open(self, base_dir: str | Path = ".") -> Source:
@@ -34,7 +34,7 @@ class _Options(BaseModel, ABC):
 class OpValues(BaseModel):
     """Which values of the ``op`` column mean which operation; compared as text, without regard to case."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     insert: list[str | StrictInt] = ["insert", "i", "c", "r", "+I"]
     delete: list[str | StrictInt] = ["delete", "d", "-D"]
@@ -84,7 +84,7 @@ class FileOptions(_Options):
     def _consistent(self) -> FileOptions:
         if self.op is not None and self.id is None:
             raise ValueError("a changelog (source.op) needs source.id, the column of stable ids")
-        if self.op is None and "op_values" in self.model_fields_set:
+        if self.op is None and self.op_values != OpValues():
             raise ValueError("source.op_values is used only with source.op")
         if self.label is None and self.positive is not None:
             raise ValueError("source.positive needs source.label")
@@ -106,21 +106,21 @@ class FileOptions(_Options):
         return FileSource(self, [self.data_file(place) for place in places])
 
 
-class ParquetOptions(FileOptions):
+class ParquetFiles(FileOptions):
     """Parquet files."""
 
     file_type: ClassVar[type[DataFile]] = ParquetDataFile
     kind: Literal["parquet"] = "parquet"
 
 
-class ArrowOptions(FileOptions):
+class ArrowFiles(FileOptions):
     """Arrow IPC files and streams."""
 
     file_type: ClassVar[type[DataFile]] = ArrowDataFile
     kind: Literal["arrow"] = "arrow"
 
 
-class CsvOptions(FileOptions):
+class CsvFiles(FileOptions):
     """CSV files with a header row."""
 
     file_type: ClassVar[type[DataFile]] = CsvDataFile
@@ -142,7 +142,7 @@ class SyntheticOptions(_Options):
     limit: int | None = Field(None, ge=1, description="read only so many rows")
 
 
-class SeaOptions(SyntheticOptions):
+class Sea(SyntheticOptions):
     """SEA concepts: three features, the third irrelevant, abrupt drifts."""
 
     generator: Literal["sea"] = "sea"
@@ -153,7 +153,7 @@ class SeaOptions(SyntheticOptions):
         return SeaSource(self)
 
 
-class HyperplaneOptions(SyntheticOptions):
+class Hyperplane(SyntheticOptions):
     """Rotating hyperplane: gradual drift."""
 
     generator: Literal["hyperplane"] = "hyperplane"
@@ -167,7 +167,7 @@ class HyperplaneOptions(SyntheticOptions):
 
 #: Options of any source.
 SourceOptions = Annotated[
-    ParquetOptions | ArrowOptions | CsvOptions | Annotated[SeaOptions | HyperplaneOptions, Discriminator("generator")],
+    ParquetFiles | ArrowFiles | CsvFiles | Annotated[Sea | Hyperplane, Discriminator("generator")],
     Discriminator("kind"),
 ]
 

@@ -25,7 +25,7 @@ from raydt.rng import stream_key, uniform
 from raydt.sources.base import Rows
 
 if TYPE_CHECKING:
-    from raydt.sources.options import HyperplaneOptions, SeaOptions, SyntheticOptions
+    from raydt.sources.options import Hyperplane, Sea, SyntheticOptions
 
 #: Random numbers drawn at once; they should stay in the processor's cache.
 _CHUNK_DRAWS = 1 << 16
@@ -107,7 +107,7 @@ class SeaSource(SyntheticSource):
 
     purpose = "sea"
 
-    def __init__(self, options: SeaOptions) -> None:
+    def __init__(self, options: Sea) -> None:
         super().__init__(options, ("x0", "x1", "x2"))
         self._n, self._parts = options.n, options.drift + 1
         self._thresholds = np.array(SEA_THRESHOLDS)
@@ -127,7 +127,7 @@ class HyperplaneSource(SyntheticSource):
 
     purpose = "hyperplane"
 
-    def __init__(self, options: HyperplaneOptions) -> None:
+    def __init__(self, options: Hyperplane) -> None:
         d = options.n_features
         super().__init__(options, tuple(f"x{j}" for j in range(d)))
         self._n, self._drift = options.n, options.drift

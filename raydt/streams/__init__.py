@@ -1,23 +1,23 @@
 """In which order examples are inserted and deleted: stream models over a source."""
 
 from raydt.streams.base import Skipped, Stream
-from raydt.streams.changelog import ChangelogOptions
-from raydt.streams.deletion_log import DeletionLogOptions
+from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import DeletionLog
 from raydt.streams.history import history_of
-from raydt.streams.incremental import IncrementalOptions
-from raydt.streams.options import AnyStreamOptions, make_stream
-from raydt.streams.random_updates import RandomUpdatesOptions, warmup
-from raydt.streams.row_stream import StreamOptions
-from raydt.streams.sliding_window import SlidingWindowOptions
+from raydt.streams.incremental import Incremental
+from raydt.streams.options import StreamOptions, make_stream
+from raydt.streams.random_updates import RandomUpdates, warmup
+from raydt.streams.row_stream import RowStreamOptions
+from raydt.streams.sliding_window import SlidingWindow
 
 __all__ = [
-    "AnyStreamOptions",
-    "ChangelogOptions",
-    "DeletionLogOptions",
-    "IncrementalOptions",
-    "RandomUpdatesOptions",
+    "Changelog",
+    "DeletionLog",
+    "Incremental",
+    "RandomUpdates",
+    "RowStreamOptions",
     "Skipped",
-    "SlidingWindowOptions",
+    "SlidingWindow",
     "Stream",
     "StreamOptions",
     "history_of",

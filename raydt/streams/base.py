@@ -12,7 +12,7 @@ from raydt.updates import UpdateBatch
 class Skipped(NamedTuple):
     """A bad row that was passed over: its number over all files, its file, and what is wrong (with the row there)."""
 
-    source_row: int
+    row: int
     file: str
     reason: str
 

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from raydt.sources.base import Source
-from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import CARRIES_ROW, UpdateBatch
 
 
-class ChangelogOptions(StreamOptions):
+class Changelog(RowStreamOptions):
     """Each row is an operation (``source.op``) on an example (``source.id``)."""
 
     model: Literal["changelog"] = "changelog"

@@ -35,14 +35,14 @@ from raydt.sources.base import Source
 from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile, find_files
 from raydt.sources.parquet import ParquetDataFile
-from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
 _FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile)
 _AT_END = int(np.iinfo(np.int64).max)
 
 
-class DeletionLogOptions(StreamOptions):
+class DeletionLog(RowStreamOptions):
     """Rows are inserted; the file ``deletion_log`` says what to delete and when."""
 
     model: Literal["deletion_log"] = "deletion_log"
@@ -53,7 +53,7 @@ class DeletionLogOptions(StreamOptions):
         return DeletionLogStream(self, source, base_dir)
 
 
-class DeletionLog:
+class LoggedDeletions:
     """A log in memory, in the order in which it takes effect.
 
     Attributes
@@ -73,9 +73,9 @@ class DeletionLog:
             remedy = f"Its name must end in one of {', '.join(suffixes)}"
             raise InputError("the format of the deletion log is not known", file=place.name, remedy=remedy)
         self.file = CsvDataFile(place, as_text=("id",) if text_ids else ()) if form is CsvDataFile else form(place)
-        columns = [name for name in ("id", "after") if name in self.file.schema.names]
+        columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:
-            remedy = f"Its columns are {', '.join(self.file.schema.names)}; rename the one that holds the ids"
+            remedy = f"Its columns are {', '.join(self.file.names)}; rename the one that holds the ids"
             raise InputError("a deletion log needs this column", file=self.file.name, column="id", remedy=remedy)
         self._check_ids(text_ids)
         ids: list[Any] = []
@@ -129,9 +129,9 @@ class DeletionLog:
 class DeletionLogStream(RowStream):
     """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed."""
 
-    def __init__(self, options: DeletionLogOptions, source: Source, base_dir: str | Path = ".") -> None:
+    def __init__(self, options: DeletionLog, source: Source, base_dir: str | Path = ".") -> None:
         super().__init__(options, source)
-        self._log = DeletionLog(options.deletion_log, base_dir, source.id_kind == "text")
+        self._log = LoggedDeletions(options.deletion_log, base_dir, source.id_kind == "text")
         self._done = 0
 
     def _next(self, size: int) -> UpdateBatch | None:

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from raydt.sources.base import Source
-from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import INSERT, UpdateBatch
 
 
-class IncrementalOptions(StreamOptions):
+class Incremental(RowStreamOptions):
     """Every row is inserted."""
 
     model: Literal["incremental"] = "incremental"

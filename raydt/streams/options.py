@@ -9,26 +9,26 @@ from pydantic import Discriminator
 
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
-from raydt.streams.changelog import ChangelogOptions
-from raydt.streams.deletion_log import DeletionLogOptions
-from raydt.streams.incremental import IncrementalOptions
-from raydt.streams.random_updates import RandomUpdatesOptions
-from raydt.streams.row_stream import StreamOptions
-from raydt.streams.sliding_window import SlidingWindowOptions
+from raydt.streams.changelog import Changelog
+from raydt.streams.deletion_log import DeletionLog
+from raydt.streams.incremental import Incremental
+from raydt.streams.random_updates import RandomUpdates
+from raydt.streams.row_stream import RowStreamOptions
+from raydt.streams.sliding_window import SlidingWindow
 
 #: Options of any stream model.
-AnyStreamOptions = Annotated[
-    IncrementalOptions | SlidingWindowOptions | RandomUpdatesOptions | ChangelogOptions | DeletionLogOptions,
+StreamOptions = Annotated[
+    Incremental | SlidingWindow | RandomUpdates | Changelog | DeletionLog,
     Discriminator("model"),
 ]
 
 
-def make_stream(options: StreamOptions, source: Source, base_dir: str | Path = ".") -> Stream:
+def make_stream(options: RowStreamOptions, source: Source, base_dir: str | Path = ".") -> Stream:
     """The stream that ``options`` describe over ``source``.
 
     Parameters
     ----------
-    options : one of :data:`AnyStreamOptions`
+    options : one of :data:`StreamOptions`
     source : Source
         Fresh; it belongs to the stream from now on.
     base_dir : path

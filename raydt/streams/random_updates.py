@@ -15,11 +15,11 @@ from pydantic import Field
 
 from raydt.rng import below_at, stream_key, uniform_at
 from raydt.sources.base import Source
-from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
 
-class RandomUpdatesOptions(StreamOptions):
+class RandomUpdates(RowStreamOptions):
     """Insert the next row with ``insert_probability``, else delete an active example drawn uniformly."""
 
     model: Literal["random_updates"] = "random_updates"
@@ -74,7 +74,7 @@ class RandomUpdatesStream(RowStream):
     Coin and choice are pure functions of (seed, t). The stream ends with the insert of the last row. O(1) per update.
     """
 
-    def __init__(self, options: RandomUpdatesOptions, source: Source) -> None:
+    def __init__(self, options: RandomUpdates, source: Source) -> None:
         super().__init__(options, source)
         self._p = options.insert_probability
         self._coin = stream_key(options.seed, "random_updates coin")

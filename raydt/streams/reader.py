@@ -153,7 +153,7 @@ class RowReader:
         self._pass_bad(_END)
 
     def _pass_bad(self, before: int) -> None:
-        while self._bad and self._bad[0].source_row < before:
+        while self._bad and self._bad[0].row < before:
             self.skipped.append(self._bad.popleft())
 
 

@@ -22,10 +22,10 @@ from raydt.streams.reader import GoodRows, RowReader
 from raydt.updates import INSERT, OP_NAMES, UpdateBatch
 
 
-class StreamOptions(BaseModel, ABC):
+class RowStreamOptions(BaseModel, ABC):
     """Options all stream models share; each model's own options extend this one and know how to make the stream."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     warmup: int = Field(0, ge=0, description="W: the first W updates are inserts that build the model at once")
     on_error: Literal["error", "skip"] = Field("error", description="stop before a bad row, or pass over and record it")
@@ -40,7 +40,7 @@ class RowStream(ABC):
 
     Parameters
     ----------
-    options : StreamOptions
+    options : RowStreamOptions
     source : Source
         Fresh, or restored together with the stream.
 
@@ -52,7 +52,7 @@ class RowStream(ABC):
 
     changelog = False
 
-    def __init__(self, options: StreamOptions, source: Source) -> None:
+    def __init__(self, options: RowStreamOptions, source: Source) -> None:
         if source.is_changelog and not self.changelog:
             raise ConfigError("source.op makes the source a changelog; set stream.model: changelog or drop source.op")
         if self.changelog and not source.is_changelog:

@@ -13,18 +13,18 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from raydt.sources.base import Source
-from raydt.streams.row_stream import RowStream, StreamOptions
+from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
 
-class SlidingWindowOptions(StreamOptions):
+class SlidingWindow(RowStreamOptions):
     """The most recent ``window`` rows are active."""
 
     model: Literal["sliding_window"] = "sliding_window"
     window: int = Field(1000, ge=1, description="W: active examples once the window is full")
 
     @model_validator(mode="after")
-    def _fits(self) -> SlidingWindowOptions:
+    def _fits(self) -> SlidingWindow:
         if self.warmup > self.window:
             raise ValueError(f"stream.warmup ({self.warmup}) must not exceed stream.window ({self.window})")
         return self
@@ -68,7 +68,7 @@ class SlidingWindowStream(RowStream):
     A delete is sent only if a good row follows, so that the stream ends with W active.
     """
 
-    def __init__(self, options: SlidingWindowOptions, source: Source) -> None:
+    def __init__(self, options: SlidingWindow, source: Source) -> None:
         super().__init__(options, source)
         self._window = options.window
         self._active = _IdQueue(np.empty(0, dtype=np.int64))

@@ -70,7 +70,7 @@ def test_a_quiet_network_is_the_in_process_session(make):
     assert len({value for row in predictions for value in row}) > 1
 
 
-@pytest.mark.parametrize(("make", "seeds"), [(chain, 100), (fudyadt, 25)])
+@pytest.mark.parametrize(("make", "seeds"), [(chain, 100), (fudyadt, 60)])
 def test_a_rough_network_changes_nothing(make, seeds):
     batches = stream(40, 40 if make is chain else 20, 4)
     quiet, _ = outcome(make, 1, batches)
@@ -80,12 +80,21 @@ def test_a_rough_network_changes_nothing(make, seeds):
         assert rough == quiet, f"seed {seed}: {dict(seen)}"
         events += seen
     # The faults that were to be survived have happened.
-    for kind in ("loss", "duplicate", "late", "resent", "reply ignored", "crash", "StaleEpochError"):
+    for kind in (
+        "loss",
+        "duplicate",
+        "late",
+        "resent",
+        "reply ignored",
+        "crash",
+        "StaleEpochError",
+        "SequenceGapError",
+    ):
         assert events[kind] >= 5, (kind, events)
-    assert events["SequenceGapError"] >= 5, events
 
 
-@pytest.mark.parametrize(("make", "shards"), [(chain, 2), (fudyadt, 2)])
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("make", [chain, fudyadt])
 def test_a_crash_at_every_place(make, shards):
     batches = stream(12, 12 if make is chain else 8, 3)
     quiet, events = outcome(make, shards, batches)
@@ -99,7 +108,7 @@ def test_a_crash_at_every_place(make, shards):
 def test_a_shard_that_applies_repetitions_is_found_out():
     class Forgetful(FeatureShard):
         def receive(self, epoch, seq, method, payload):
-            self.seq = min(self.seq, seq - 1)
+            self.seq -= seq == self.seq
             return super().receive(epoch, seq, method, payload)
 
     batches = stream(40, 40, 4)

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from raydt.persistence import save_folder
+
 FEATURES = ["period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", "weekday"]
 
 
@@ -102,7 +104,7 @@ def fabricated_tree(classes: int, depth: int, rows: int, seed: int = 3) -> dict[
 
     grow(rng.multinomial(rows, rng.dirichlet(np.full(classes, 4.0))).astype(np.int64), 0)
     n = len(arrays["feature"])
-    built = rng.integers(-1, 40000, n)
+    built = 2 * rng.integers(-1, 40000, n) + 1
     return {
         "feature": np.array(arrays["feature"], dtype=np.int32),
         "threshold": np.array(arrays["threshold"], dtype=np.float64),
@@ -115,6 +117,12 @@ def fabricated_tree(classes: int, depth: int, rows: int, seed: int = 3) -> dict[
     }
 
 
+def write_model(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the predict-only model of a run."""
+    meta = {"learner": {"kind": "fudyadt"}, "features": [], "classes": []}
+    save_folder(folder / "model", "model", meta, {"arrays": arrays, "categories": {"weekday": list("MTWTFSS")}})
+
+
 def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds: int = 6000, **changes: Any) -> Path:
     """A finished run of FuDyADT over a sliding window; ``changes`` replace keys of its summary."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,10 +130,7 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
     events = fabricated_events(rebuilds, rows * every)
     write_table(folder / "metrics", metrics, parts=3)
     write_table(folder / "events", events, parts=2)
-    (folder / "model").mkdir()
-    tree = fabricated_tree(classes=2, depth=9, rows=1000)
-    np.savez(folder / "model" / "arrays.npz", **tree)
-    (folder / "model" / "manifest.json").write_text("{}")
+    write_model(folder, fabricated_tree(classes=2, depth=9, rows=1000))
     config = {
         "source": {"kind": "parquet", "path": "/data/electricity.parquet", "label": "class", "positive": "DOWN"},
         "stream": {"model": "sliding_window", "warmup": 0, "window": 1000, "seed": 7},
@@ -137,8 +142,8 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
     last = {name: column[-1].item() for name, column in metrics.items()}
     summary = {
         "schema_version": 1,
-        "status": "finished",
-        "exit_reason": "end of stream",
+        "status": "completed",
+        "exit_reason": "end_of_stream",
         "name": "electricity-window",
         "started": "2025-03-04T09:15:27+00:00",
         "learner": "fudyadt",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricated_run import fabricated_run, fabricated_tree, write_table
+from fabricated_run import fabricated_run, fabricated_tree, write_model, write_table
 
 from pipelines.report.folder import read_run
 from pipelines.report.page import render
@@ -132,22 +132,42 @@ def test_damaged_json_and_yaml_are_named(run: Path) -> None:
 
 
 def test_a_tree_that_is_no_tree_is_not_drawn(run: Path) -> None:
-    model = run / "model" / "arrays.npz"
     tree = fabricated_tree(classes=3, depth=4, rows=500)
     for name, value in (("left", 0), ("left", -1), ("right", len(tree["left"])), ("right", tree["left"][0])):
         damaged = {key: values.copy() for key, values in tree.items()}
         damaged[name][0] = value
-        np.savez(model, **damaged)
-        assert "is damaged" in notes(run), (name, value)
-    np.savez(model, **{**tree, "counts": tree["counts"][:-1]})
-    assert "is damaged" in notes(run)
-    np.savez(model, **tree)
+        write_model(run, damaged)
+        assert "do not describe one tree" in notes(run), (name, value)
+    write_model(run, {**tree, "counts": tree["counts"][:-1]})
+    assert "do not describe one tree" in notes(run)
+    write_model(run, tree)
     assert notes(run) == ""
-    model.write_bytes(b"PK nothing")
-    assert "arrays.npz cannot be read" in notes(run)
+
+
+def test_a_damaged_model_is_named(run: Path) -> None:
+    arrays = next((run / "model").glob("arrays.*.npz"))
+    arrays.write_bytes(arrays.read_bytes()[:-1])
+    assert arrays.name in notes(run)
+    assert "There is no tree to show" in render([run])
 
 
 def test_a_model_of_another_shape_is_no_error(run: Path) -> None:
-    np.savez(run / "model" / "arrays.npz", leaf_values=np.zeros(3))
+    write_model(run, {"leaf_values": np.zeros(3)})
     assert read_run(run).notes == []
     assert "There is no tree to show" in render([run])
+
+
+def test_work_that_was_not_timed_is_called_so(run: Path) -> None:
+    assert "The bars are shares of the processing time" in render([run])
+    events = read_run(run).events
+    shutil.rmtree(run / "events")
+    write_table(run / "events", {**events, "seconds": np.where(events["place"] == 2, events["seconds"], 0.0)})
+    page = render([run])
+    assert "not timed singly" in page
+    assert "The bars are shares of the rows rebuilt." in page
+    assert "Rows rebuilt by size" in page
+    assert "Time spent in rebuilds by size" not in page
+
+
+def test_copied_folders_are_called_by_their_location(run: Path) -> None:
+    assert "raydt audit s3://bucket/run" in render([run], ["s3://bucket/run"])

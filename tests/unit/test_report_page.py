@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from fabricated_run import FEATURES, fabricated_run
 
 from pipelines.report import write_report
+from pipelines.report.page import embedded_json
 from raydt.errors import InputError
 
 SECTIONS = ["quality", "stream", "rebuilds", "shards", "tree", "audit", "config", "environment"]
@@ -126,7 +128,7 @@ def test_tables_have_captions_and_charts_are_described(page: Page) -> None:
 def test_key_figures_are_beside_the_baselines(page: Page) -> None:
     for text in (
         "electricity-window",
-        "fudyadt on electricity.parquet, sliding window of 1,000 examples",
+        "fudyadt on electricity.parquet, sliding window of 1,000",
         "45,000",
         "2025-03-04 09:15:27 UTC",
         "The learner beats no-change",
@@ -188,6 +190,13 @@ def test_hostile_names_stay_text(tmp_path: Path, hostile: str) -> None:
             assert "<" not in trace["name"]
 
 
+def test_no_text_of_a_figure_can_end_its_element() -> None:
+    hostile = json.dumps({"name": "</script><script>alert(1)</script><!-- &lt;"})
+    embedded = embedded_json(hostile)
+    assert not set("<>&") & set(embedded)
+    assert json.loads(embedded) == json.loads(hostile)
+
+
 def test_curves_are_thinned_and_the_page_says_so(tmp_path: Path) -> None:
     page = page_of(fabricated_run(tmp_path / "run", rows=30_000, rebuilds=40_000))
     counts = [points(trace) for figure in page.figures for trace in figure["data"]]
@@ -214,6 +223,9 @@ def test_several_runs_are_compared_and_their_anchors_kept_apart(tmp_path: Path) 
     assert len(page.ids) == len(set(page.ids))
     assert [trace["name"] for trace in page.figures[0]["data"]] == ["first", "second"]
     assert len(page.scripts) == 2
+    headings = [int(tag[1]) for tag, _ in page.elements if tag in ("h1", "h2", "h3", "h4")]
+    assert headings.count(1) == 1
+    assert all(deeper <= higher + 1 for higher, deeper in pairwise(headings))
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ def test_windows_lost_are_counted_against_the_better_baseline() -> None:
         "window_majority": np.array([np.nan, 0.8, 0.8, np.nan]),
     }
     summary = {"metrics": {"accuracy": 0.8}, "baselines": {"no_change": 0.7}}
-    assert against_baselines(summary, windows).text.endswith("it was behind one of them in 2 of 3.")
+    assert against_baselines(summary, windows).text.endswith(
+        "In 2 of 3 windows of the stream it was behind the better of the two."
+    )
 
 
 def small_tree() -> dict[str, np.ndarray]:
@@ -96,19 +98,20 @@ def small_tree() -> dict[str, np.ndarray]:
         "counts": np.array([[6, 4], [6, 1], [5, 0], [1, 1], [0, 3]]),
         "s": np.array([9, 7, 5, 2, 3]),
         "c": np.array([1, 0, 0, 0, 0]),
-        "built": np.array([-1, 120, 120, 120, 3000]),
+        "built": np.array([-1, 240, 240, 240, 6001]),
     }
 
 
 def test_the_tree_in_words() -> None:
     features = [{"name": "x", "kind": "numeric"}, {"name": "colour", "kind": "categorical"}]
-    root = top_levels(small_tree(), features, ["UP", "DOWN"])
-    assert (root.text, root.rows, root.counts) == ("x ≤ 0.5", 10, "UP 6 · DOWN 4")
+    root = top_levels(small_tree(), features, ["UP", "DOWN"], {"colour": ["red", "green", "blue"]})
+    assert (root.text, root.rows, root.counts) == ("x ≤ 0.5", 10, "UP: 6 · DOWN: 4")
     assert root.history == "built at the start from 9, 1 since"
     yes, no = root.children
-    assert (yes.answer, yes.text, yes.hidden) == ("yes", "colour = code 2", 0)
+    assert (yes.answer, yes.text, yes.hidden) == ("yes", "colour = blue", 0)
     assert (no.answer, no.text, no.history) == ("no", "predict DOWN", "built at 3,000 from 3, 0 since")
     assert [leaf.text for leaf in yes.children] == ["predict UP", "predict UP"]  # a tie goes to the smaller class
+    assert top_levels(small_tree(), features, []).children[0].text == "colour = code 2"
     assert feature_use(small_tree(), features) == [
         {"name": "x", "splits": 1, "rows": 10},
         {"name": "colour", "splits": 1, "rows": 7},
@@ -126,7 +129,7 @@ def test_levels_cut_the_tree_and_count_what_is_below() -> None:
         return 1 + max(map(depth, node.children)) if node.children else 0
 
     for levels in (0, 1, 3, 20):
-        root = top_levels(tree, features, [], levels)
+        root = top_levels(tree, features, [], None, levels)
         assert nodes(root) == len(tree["feature"])
         assert depth(root) == min(levels, 8)
     assert root.counts.count(" · ") == 3

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
-from raydt.learners.fudyadt.presort import presort
+from raydt.learners.fudyadt.presort import MOST_PASSES, presort
 from raydt.learners.fudyadt.split_search import mark_sides, partition, scan, threshold_between
+from raydt.memory import empty
 
 
 class Scratch(NamedTuple):
@@ -25,7 +26,7 @@ class Scratch(NamedTuple):
     slots: npt.NDArray[np.int32]
     labels: npt.NDArray[np.int32]
     stack: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    digits: npt.NDArray[np.int64]
     left: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
@@ -33,15 +34,15 @@ class Scratch(NamedTuple):
 def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
     """Scratch for ``rows`` rows."""
     return Scratch(
-        np.empty((columns, rows), dtype=np.int64),
-        np.empty(rows, dtype=np.int64),
-        np.empty(rows, dtype=np.uint8),
-        np.empty(rows, dtype=np.int32),
-        np.empty(rows, dtype=np.int32),
-        np.empty((rows + 2, 3), dtype=np.int64),
-        np.empty(2048, dtype=np.int64),
-        np.empty(classes, dtype=np.int64),
-        np.empty((1, classes), dtype=np.int64),
+        empty((columns, rows), dtype=np.int64),
+        empty(rows, dtype=np.int64),
+        empty(rows, dtype=np.uint8),
+        empty(rows, dtype=np.int32),
+        empty(rows, dtype=np.int32),
+        empty((rows + 2, 3), dtype=np.int64),
+        empty((MOST_PASSES, 2048), dtype=np.int64),
+        empty(classes, dtype=np.int64),
+        empty((1, classes), dtype=np.int64),
     )
 
 
@@ -96,7 +97,7 @@ def build(
     label_bits = 1
     while (1 << label_bits) < K:
         label_bits += 1
-    presort(X, Xbits, rows, labels, n, label_bits, E, spare, scratch.count)
+    presort(X, Xbits, rows, labels, n, label_bits, E, spare, scratch.digits)
 
     stack[0, 0], stack[0, 1], stack[0, 2] = root, 0, n
     top = 1

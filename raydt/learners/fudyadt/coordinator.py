@@ -13,12 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.digest import digest
-from raydt.example_store import ExampleStore, grown
+from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import build, new_scratch
-from raydt.learners.fudyadt.engine import ADD, COORDINATOR, LOOK, REMOVE, RESET, SHARDS, Log, Plan, advance, record
+from raydt.learners.fudyadt.engine import (
+    ADD,
+    COORDINATOR,
+    LOOK,
+    REMOVE,
+    RESET,
+    SHARDS,
+    Log,
+    Plan,
+    advance,
+    new_log,
+    record,
+)
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
 from raydt.learners.fudyadt.live_tree import (
     LEAVES,
@@ -39,6 +51,7 @@ from raydt.learners.fudyadt.live_tree import (
 )
 from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, depth_of, link_members, live_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.memory import grown
 from raydt.updates import (
     CARRIES_ROW,
     DELETE,
@@ -106,8 +119,10 @@ class FuDyADTCoordinator:
             by_value = stop < m and fault[stop] == 0
             logs.append((yield from self._take(batch, slice(begin, stop), old, new, fault, x_row, result.predictions)))
             if by_value:
-                old[stop] = yield from self._find_equal(batch.X, int(x_row[stop]), int(batch.y[x_row[stop]]))
-                if old[stop] >= 0:
+                row = int(x_row[stop])
+                equal = yield from self.find_equal(batch.X, row, int(batch.y[row]))
+                if len(equal):
+                    old[stop] = equal[0]
                     self.store.discard(int(old[stop]))
                     here = slice(stop, stop + 1)
                     logs.append((yield from self._take(batch, here, old, new, fault, x_row, result.predictions)))
@@ -147,10 +162,7 @@ class FuDyADTCoordinator:
             yield Tell("rows", {"slots": slots, "freed": freed}, [{"X": X[:, columns]} for columns in self._columns])
         plan, position = self._plan(batch, part, old, new, fault, x_row)
         n = len(plan.kind)
-        log = Log(
-            *(np.empty(n, dtype=t) for t in (np.int64, np.int64, np.int32, np.int64, np.int8, np.float64)),
-            np.zeros(1, dtype=np.int64),
-        )
+        log = new_log(n)
         step = 0
         limit_rows = (self.plan.local_work_limit - 1) // max(1, len(self.features))
         most_rows = min(self._loop_rows, limit_rows)
@@ -213,21 +225,18 @@ class FuDyADTCoordinator:
             self.tree = with_room(self.tree, 0, classes)
             self._scratch = new_scratch(self._loop_rows, len(self.features), classes)
 
-    def _find_equal(self, X: npt.NDArray[np.float64], row: int, y: int) -> Exchange[int]:
-        """Slot of the oldest live example equal to (x, y), or -1: it lies in the leaf of x."""
-        x = X[row]
+    def find_equal(self, X: npt.NDArray[np.float64], row: int, y: int) -> Exchange[npt.NDArray[np.int32]]:
+        """Slots of the live examples equal to (X[row], y), the oldest first: all lie in the leaf of X[row]."""
         leaf = route(self.tree, self._categorical, X, row)
         slots = np.empty(int(self.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(self.tree, self.members, leaf, slots)
         slots = slots[self.store.y[slots] == y]
-        if not len(slots):
-            return -1
-        if int(slots.max()) < len(self.store.X):
-            equal = (self.store.X[slots] == x).all(axis=1)
+        if (slots < len(self.store.X)).all():
+            equal = (self.store.X[slots] == X[row]).all(axis=1)
         else:
-            equal = np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": x})))
-        slots = slots[equal]
-        return int(slots[self.store.born[slots].argmin()]) if len(slots) else -1
+            equal = np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": X[row]})))
+        oldest_first: npt.NDArray[np.int32] = slots[equal][np.argsort(self.store.born[slots[equal]])]
+        return oldest_first
 
     # ---------------------------------------------------------------- rebuilds
 
@@ -241,6 +250,7 @@ class FuDyADTCoordinator:
             self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), counts.shape[1])
         slots = np.empty(n, dtype=np.int32)
         take_rows(self.tree, self.members, node, slots)
+        slots.sort()  # reads memory in order; the result does not depend on it
         self.tree.counts[node] = counts[0]
         before = int(self.tree.reg[NODES])
         if stays_leaf(counts, 0, depth, self.rules):
@@ -362,10 +372,7 @@ class FuDyADTCoordinator:
         """Build the model of a warm-up that the stream did not complete."""
         if self.tree.reg[WARMUP_LEFT] > 0:
             self.tree.reg[WARMUP_LEFT] = 0
-            log = Log(
-                *(np.empty(1, dtype=t) for t in (int, int, np.int32, int, np.int8, float)), np.zeros(1, dtype=int)
-            )
-            yield from self._rebuild(0, 2 * self._seq - 1, log)
+            yield from self._rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
 

@@ -58,6 +58,19 @@ class Log(NamedTuple):
     n: npt.NDArray[np.int64]
 
 
+def new_log(entries: int) -> Log:
+    """An empty log with room for ``entries`` rebuilds."""
+    return Log(
+        np.empty(entries, dtype=np.int64),
+        np.empty(entries, dtype=np.int64),
+        np.empty(entries, dtype=np.int32),
+        np.empty(entries, dtype=np.int64),
+        np.empty(entries, dtype=np.int8),
+        np.empty(entries, dtype=np.float64),
+        np.zeros(1, dtype=np.int64),
+    )
+
+
 @kernel
 def record(tree: Any, log: Any, node: int, stamp: int, rows: int, nodes: int, place: int, seconds: float) -> None:
     """Note one rebuild."""

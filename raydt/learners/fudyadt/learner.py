@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -46,6 +48,12 @@ class FuDyADT:
     def audit(self, options: FuDyADTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
         """Prove or refute what the method promises of a state."""
         return audit(options, features, state, history)
+
+    def estimator(self) -> type[Any]:
+        """The classifier of this learner."""
+        from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
+
+        return FullyDynamicTreeClassifier
 
     def warmup(self) -> None:
         """Compile every kernel once: a short stream with and without shards' help."""

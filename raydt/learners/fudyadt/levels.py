@@ -192,11 +192,10 @@ def grow_level(
         for g in range(candidates.shape[1]):
             if candidates[f, g, FEATURE] < 0:
                 continue
-            if best < 0 or scores[f, g, SCORE] > scores[f, best, SCORE]:
+            better = best < 0 or scores[f, g, SCORE] > scores[f, best, SCORE]
+            tie = best >= 0 and scores[f, g, SCORE] == scores[f, best, SCORE]
+            if better or (tie and candidates[f, g, FEATURE] < candidates[f, best, FEATURE]):
                 best = g
-            elif scores[f, g, SCORE] == scores[f, best, SCORE]:
-                if candidates[f, g, FEATURE] < candidates[f, best, FEATURE]:
-                    best = g
         keep[f] = 0
         chosen[f] = -1
         if best < 0:  # nothing separates the rows

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.example_store import grown
 from raydt.kernel import kernel
+from raydt.memory import grown
 
 #: Registers of the tree.
 USED, FREE, NODES, LEAVES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT = range(7)
@@ -59,20 +59,22 @@ class Rules(NamedTuple):
 
 def new_tree(capacity: int, classes: int) -> Tree:
     """An empty tree: one leaf without rows."""
-    ints = np.int32
-    tree = Tree(
-        *(np.empty(capacity, dtype=t) for t in (ints, float, ints, ints, ints, ints, ints, ints)),
-        *(np.empty(capacity, dtype=np.int64) for _ in range(4)),
-        np.zeros((capacity, classes), dtype=np.int64),
-        np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64),
+    return Tree(
+        feature=np.full(capacity, LEAF, dtype=np.int32),
+        threshold=np.zeros(capacity),
+        left=np.full(capacity, -1, dtype=np.int32),
+        right=np.full(capacity, -1, dtype=np.int32),
+        parent=np.full(capacity, -1, dtype=np.int32),
+        depth=np.zeros(capacity, dtype=np.int32),
+        head=np.full(capacity, -1, dtype=np.int32),
+        label=np.zeros(capacity, dtype=np.int32),
+        s=np.zeros(capacity, dtype=np.int64),
+        c=np.zeros(capacity, dtype=np.int64),
+        allowed=np.zeros(capacity, dtype=np.int64),
+        built=np.full(capacity, -1, dtype=np.int64),
+        counts=np.zeros((capacity, classes), dtype=np.int64),
+        reg=np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64),
     )
-    for array, value in ((tree.feature, LEAF), (tree.left, -1), (tree.right, -1), (tree.parent, -1), (tree.head, -1)):
-        array[0] = value
-    for array in (tree.depth, tree.label, tree.s, tree.c, tree.allowed):
-        array[0] = 0
-    tree.threshold[0] = 0.0
-    tree.built[0] = -1
-    return tree
 
 
 def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
@@ -85,7 +87,8 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
         capacity = max(need, capacity + capacity // 2)
     counts = np.zeros((capacity, max(classes, known)), dtype=np.int64)
     counts[: len(tree.counts), :known] = tree.counts
-    return Tree(*(grown(array, capacity) for array in tree[:12]), counts, tree.reg)
+    longer: Any = {name: grown(getattr(tree, name), capacity) for name in Tree._fields[:12]}
+    return tree._replace(**longer, counts=counts)
 
 
 @kernel
@@ -104,7 +107,7 @@ def floor_product(rate: float, size: int) -> int:
         b_low = size - b_high
         if ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low < 0.0:
             whole -= 1.0
-    return np.int64(whole)
+    return int(whole)
 
 
 @kernel
@@ -165,7 +168,7 @@ def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
 def new_node(tree: Any, parent: int) -> int:
     """Take a node; the caller has made room."""
     reg = tree.reg
-    node = reg[FREE]
+    node: int = reg[FREE]
     if node >= 0:
         reg[FREE] = tree.left[node]
     else:
@@ -205,7 +208,7 @@ def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
 @kernel
 def unlink(tree: Any, members: Any, slot: int) -> int:
     """Take a slot out of its leaf's list and return the leaf."""
-    leaf = members.leaf[slot]
+    leaf: int = members.leaf[slot]
     before = members.prev[slot]
     after = members.next[slot]
     if before >= 0:

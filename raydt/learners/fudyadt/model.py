@@ -31,8 +31,8 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 def _preorder(tree: Any, order: Any, place: Any) -> int:
     """Node ids in preorder, and the place of each; returns the largest depth."""
     n = 0
-    deepest = 0
-    node = 0
+    deepest: int = 0
+    node: int = 0
     while True:
         order[n] = node
         place[node] = n
@@ -44,8 +44,17 @@ def _preorder(tree: Any, order: Any, place: Any) -> int:
         while node != 0 and tree.right[tree.parent[node]] == node:
             node = tree.parent[node]
         if node == 0:
-            return deepest
+            return int(deepest)
         node = tree.right[tree.parent[node]]
+
+
+@kernel
+def _sum_up(feature: Any, left: Any, right: Any, counts: Any) -> None:
+    """Class counts of internal nodes from their children, which follow them in preorder."""
+    for node in range(len(feature) - 1, -1, -1):
+        if feature[node] >= 0:
+            for k in range(counts.shape[1]):
+                counts[node, k] = counts[left[node], k] + counts[right[node], k]
 
 
 @kernel
@@ -76,16 +85,16 @@ def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
     order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
     place = np.full(len(tree.feature) + 1, -1, dtype=np.int32)
     _preorder(tree, order, place[:-1])
-    counts = tree.counts[order].copy()
-    internal = np.flatnonzero(tree.feature[order] >= 0)
-    left, right = place[tree.left[order]], place[tree.right[order]]
-    for i in internal[::-1]:  # children follow their parent in preorder
-        counts[i] = counts[left[i]] + counts[right[i]]
+    counts = tree.counts[order]
+    feature = tree.feature[order]
+    left = np.where(feature >= 0, place[tree.left[order]], np.int32(-1))
+    right = np.where(feature >= 0, place[tree.right[order]], np.int32(-1))
+    _sum_up(feature, left, right, counts)
     arrays: Arrays = {
-        "feature": tree.feature[order],
+        "feature": feature,
         "threshold": tree.threshold[order],
-        "left": np.where(tree.feature[order] >= 0, left, np.int32(-1)),
-        "right": np.where(tree.feature[order] >= 0, right, np.int32(-1)),
+        "left": left,
+        "right": right,
         "s": tree.s[order],
         "c": tree.c[order],
         "built": tree.built[order],
@@ -129,7 +138,9 @@ class TreePredictor:
     def apply(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Preorder place of the leaf of each row, shape (n,). O(depth) a row."""
         leaves = np.empty(len(X), dtype=np.int32)
-        _predict(*self._arrays, self._categorical, np.ascontiguousarray(X, dtype=np.float64), leaves)
+        feature, threshold, left, right = self._arrays
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        _predict(feature, threshold, left, right, self._categorical, rows, leaves)
         return leaves
 
     def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:

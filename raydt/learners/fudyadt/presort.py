@@ -25,6 +25,9 @@ CODE_BITS = 33
 #: Columns whose codes differ in no more bits are sorted completely by radix passes.
 EXACT_BITS = 44
 
+#: Bound on the radix passes: ``EXACT_BITS`` in digits of seven.
+MOST_PASSES = 7
+
 _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
@@ -143,25 +146,30 @@ def _sort_long(
 
     source, target = E, spare
     if kept > 0:
-        widest = 11 if n >= 4096 else (9 if n >= 512 else 7)
+        widest = 11 if n >= 2048 else (9 if n >= 400 else 7)
         passes = (kept + widest - 1) // widest
         digit = (kept + passes - 1) // passes
         mask = (1 << digit) - 1
-        at = low_bits
-        for _ in range(passes):
+        for p in range(passes):
             for b in range(mask + 1):
-                count[b] = 0
-            for i in range(n):
-                count[(source[i] >> at) & mask] += 1
+                count[p, b] = 0
+        for i in range(n):
+            code = source[i] >> low_bits
+            for p in range(passes):
+                count[p, code & mask] += 1
+                code >>= digit
+        at = low_bits
+        for p in range(passes):
             total = 0
             for b in range(mask + 1):
-                here = count[b]
-                count[b] = total
+                here = count[p, b]
+                count[p, b] = total
                 total += here
             for i in range(n):
-                b = (source[i] >> at) & mask
-                target[count[b]] = source[i]
-                count[b] += 1
+                element = source[i]
+                b = (element >> at) & mask
+                target[count[p, b]] = element
+                count[p, b] += 1
             source, target = target, source
             at += digit
 
@@ -205,7 +213,7 @@ def presort(
     labels : ndarray of int32, shape (>= n,)
         Class of each row of the list, below ``1 << label_bits``.
     E, spare : ndarray of int64, shapes (d, >= n) and (>= n,)
-    count : ndarray of int64, shape (2048,)
+    count : ndarray of int64, shape (``MOST_PASSES``, 2048)
 
     Notes
     -----

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.example_store import ExampleStore, grown
+from raydt.example_store import ExampleStore
 from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.learners.fudyadt.build import label_bits_of
 from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
-from raydt.learners.fudyadt.presort import presort
+from raydt.learners.fudyadt.presort import MOST_PASSES, presort
+from raydt.memory import grown
 
 
 class _Columns:
@@ -107,7 +108,7 @@ class FuDyADTShard:
                 bits,
                 E,
                 spare,
-                np.empty(2048, dtype=np.int64),
+                np.empty((MOST_PASSES, 2048), dtype=np.int64),
             )
         self._build = {
             "X": X,
@@ -137,9 +138,9 @@ class FuDyADTShard:
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """Columns of some rows, shape (rows, columns of this shard)."""
-        if self._store:
-            return self._store.X[np.ix_(slots, self.columns)]
-        return self._own.X[slots]
+        X: npt.NDArray[np.float64]
+        X = self._store.X[np.ix_(slots, self.columns)] if self._store else self._own.X[slots]
+        return X
 
     def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal ``x`` in every column of this shard."""

@@ -25,15 +25,16 @@ SLACK = 1e-12
 
 @kernel
 def split_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float:
-    """Score of a split from integer counts, ``left`` and ``counts[node]``: float64 sum over classes in order, one division.
+    """Score of a split from integer counts, ``left`` and ``counts[node]``.
 
-    Every D_k is exact in float64 for n < 9.4e7.
+    A float64 sum over the classes in order and one division. Every D_k is exact in float64 for n < 9.4e7.
     """
     total = 0.0
     for k in range(len(left)):
         D = np.float64(left[k] * n - n_left * counts[node, k])
         total += D * D
-    return total / np.float64(n_left * (n - n_left))
+    score: float = total / np.float64(n_left * (n - n_left))
+    return score
 
 
 @kernel

@@ -1,0 +1,214 @@
+"""The command line: ``raydt``, also ``python -m pipelines.cli``.
+
+Results go to stdout, logs and progress to stderr. Exit codes: 0 ok, 1 run failed, 2 bad input or config, 3 guarantee
+violated, 130 SIGINT, 143 SIGTERM. Commands import what they need when they run, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import raydt
+from raydt.errors import RaydtError
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+SET = click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Change one key of the config.")
+OUT_RUN = click.option("--out", metavar="RUN", help="Run folder, new or empty. Default: runs/<UTC>-<name>.")
+
+
+def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
+    click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(raydt.__version__, prog_name="raydt")
+@click.option("-v", "--verbose", is_flag=True, help="Show the log on stderr.")
+def cli(verbose: bool) -> None:
+    """Decision trees on Ray that stay correct while training examples are inserted and deleted.
+
+    \b
+    First steps:  raydt demo
+                  raydt replay configs/fudyadt.yaml
+    """
+    # The level is the handler's: a run sets the loggers to INFO for its own log.jsonl.
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.basicConfig(handlers=[shown], format="%(levelname)s %(message)s")
+
+
+@cli.command()
+@OUT_RUN
+@JSON
+def demo(out: str | None, as_json: bool) -> int:
+    """Insert and delete examples on a local Ray, audit the tree, write a report. Needs no input.
+
+    \b
+    Example:  raydt demo
+    """
+    from pipelines.demo import run_demo, story
+    from pipelines.progress import reporter
+
+    result = run_demo(out, reporter())
+    _print({"path": result.path, **result.summary}, story(result.summary, result.path), as_json)
+    return result.exit_code or (0 if result.summary["audit"]["ok"] else 3)
+
+
+@cli.command()
+@click.argument("config", type=click.Path(dir_okay=False))
+@SET
+@OUT_RUN
+@click.option(
+    "--address", metavar="A", help="Ray cluster: host:port, auto or local. Default: the config's, RAY_ADDRESS, local."
+)
+@JSON
+def replay(config: str, overrides: tuple[str, ...], out: str | None, address: str | None, as_json: bool) -> int:
+    """Run the stream of CONFIG through its learner and write a run folder.
+
+    \b
+    Example:  raydt replay configs/fudyadt.yaml --set cluster.shards=4 --out runs/first
+    """
+    from pipelines.display import run_lines
+    from pipelines.job import replay as run
+    from pipelines.progress import reporter
+
+    result = run(config, out, overrides=overrides, address=address, progress=reporter())
+    _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+    return result.exit_code
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("data")
+@click.option("--out", required=True, metavar="FILE", help="Parquet file to write.")
+@click.option("--kind", type=click.Choice(["parquet", "arrow", "csv"]), help="Kind of DATA. Default: by its name.")
+@JSON
+def predict(model: str, data: str, out: str, kind: str | None, as_json: bool) -> int:
+    """Predict the rows of DATA with MODEL: a run folder, its model/, or one of its checkpoints/.
+
+    \b
+    Example:  raydt predict runs/first new.parquet --out predictions.parquet
+    """
+    from pipelines.prediction import predict_file
+
+    result = predict_file(model, data, out, kind)
+    _print(result, f"{result['rows']:,} predictions in {result['out']}", as_json)
+    return 0
+
+
+@cli.command()
+@click.argument("run")
+@JSON
+def audit(run: str, as_json: bool) -> int:
+    """Recompute RUN's last state from the raw examples: is the tree what it should be, does its guarantee hold?
+
+    \b
+    Exit code 3 if conformance is violated or feasibility is refuted.
+    Example:  raydt audit runs/first
+    """
+    from pipelines.auditing import audit_run
+    from pipelines.display import audit_lines
+
+    report = audit_run(run).as_dict()
+    _print(report, audit_lines(report), as_json)
+    return 0 if report["ok"] else 3
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
+@click.option("--out", metavar="FILE", help="Default: report.html in RUN, or here if there are several.")
+@JSON
+def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
+    """Write the HTML report of one run, or a comparison of several.
+
+    \b
+    Example:  raydt report runs/first runs/second --out comparison.html
+    """
+    from pipelines.reporting import report_of
+
+    where = report_of(list(runs), out)
+    _print({"report": where}, where, as_json)
+    return 0
+
+
+@cli.command()
+@click.argument("config", required=False, type=click.Path(dir_okay=False))
+@SET
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of configs instead, for editors.")
+@JSON
+def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
+    """Check CONFIG, the source's columns and its first rows, without running anything.
+
+    \b
+    Example:  raydt validate configs/fudyadt.yaml
+    """
+    from pipelines.config import json_schema, load_config
+    from pipelines.display import validation_lines
+    from pipelines.validation import look_at
+
+    if schema:
+        click.echo(json.dumps(json_schema(), indent=2))
+        return 0
+    if config is None:
+        raise click.UsageError("give a CONFIG, or --schema")
+    result = look_at(load_config(config, overrides))
+    _print(result, validation_lines(result, config), as_json)
+    return 2 if result["bad_rows"] else 0
+
+
+@cli.command()
+@JSON
+def warmup(as_json: bool) -> int:
+    """Compile all kernels into Numba's cache, so that later starts are quick (for images).
+
+    \b
+    Example:  raydt warmup
+    """
+    from pipelines.doctor import warm_up
+
+    seconds = warm_up()
+    lines = "\n".join(f"{name:<12}{value:.1f} s" for name, value in seconds["seconds"].items())
+    _print(seconds, f"{lines}\ncached in {seconds['numba_cache_dir']}", as_json)
+    return 0
+
+
+@cli.command()
+@click.option("--ray", "with_ray", is_flag=True, help="Start a local Ray too, and list what it listens on.")
+@JSON
+def doctor(with_ray: bool, as_json: bool) -> int:
+    """Show versions, processors, memory, caches and Ray's security settings.
+
+    \b
+    Example:  raydt doctor --ray
+    """
+    from pipelines.display import doctor_lines
+    from pipelines.doctor import examine
+
+    facts = examine(with_ray)
+    _print(facts, doctor_lines(facts), as_json)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    try:
+        code = cli.main(args=arguments, prog_name="raydt", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = 130
+    except RaydtError as error:
+        click.echo(f"error: {error}", err=True)
+        code = error.exit_code
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

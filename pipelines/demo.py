@@ -1,0 +1,42 @@
+"""The demo: a job that needs no input, on a local Ray whose shards do part of the work, audited at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.auditing import audit_run
+from pipelines.display import share
+from pipelines.job import RunResult, replay
+from pipelines.progress import Reporter
+from pipelines.run_folder import RunFolder
+from pipelines.summary import read_summary
+
+CONFIG = Path(__file__).with_name("demo.yaml")
+
+
+def run_demo(out: str | None = None, progress: Reporter | None = None) -> RunResult:
+    """Replay the demo's stream and audit what came out."""
+    result = replay(CONFIG, out, progress=progress)
+    audit_run(result.path)
+    return RunResult(result.path, read_summary(RunFolder(result.path)))
+
+
+def story(summary: dict[str, Any], path: str) -> str:
+    """What the demo did, in a few sentences."""
+    audit, metrics, baselines = summary["audit"], summary["metrics"], summary["baselines"]
+    shards = sum(shard["requests"] for shard in summary["work"])
+    return f"""\
+A decision tree on Ray has taken {summary["inserts"]:,} examples in and forgotten {summary["deletes"]:,} of them again,
+{summary["updates_per_second"]:,.0f} updates a second; {summary["active"]:,} are in it now.
+
+  accuracy     {share(metrics["accuracy"])}, each example predicted just before it was learned
+  no change    {share(baselines["no_change"])}, by repeating the last label
+  majority     {share(baselines["majority"])}, by the most frequent label
+  tree         {summary["nodes"]} nodes, depth {summary["depth"]}, after {summary["rebuilds"]:,} rebuilds
+  shards       {summary["shards"]} of them answered {summary["rounds"]:,} rounds ({shards:,} requests)
+  audit        conformance {audit["conformance"]}, feasibility {audit["feasibility"]}
+  model        {summary["model_digest"]}
+
+The report is at {path}/report.html
+Next: your own data, with configs/own-data.yaml and: raydt replay configs/own-data.yaml"""

@@ -1,0 +1,155 @@
+"""What a run was, in words: its name, its data and stream, its key figures, and what it ran on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.report.folder import RunFolder
+from pipelines.report.formatting import ABSENT, count, duration, figure, moment, names, share, size
+from pipelines.report.verdicts import BASELINES, number
+
+
+def name_of(run: RunFolder) -> str:
+    """The run's name, or its folder's."""
+    return str(run.summary.get("name") or run.path.resolve().name)
+
+
+def features_of(run: RunFolder) -> list[dict[str, Any]]:
+    """``name`` and ``kind`` of each feature, in column order; empty if the summary does not say."""
+    return [feature for feature in run.summary.get("features") or [] if isinstance(feature, dict)]
+
+
+def classes_of(run: RunFolder) -> list[str]:
+    """The labels, in class order."""
+    return [str(label) for label in run.summary.get("classes") or []]
+
+
+def f1_name(run: RunFolder) -> str | None:
+    """``F1 (label)`` of the positive class, or None where the run has none."""
+    if number(run.summary.get("metrics"), "f1") is None:
+        return None
+    classes = classes_of(run)
+    return f"F1 ({classes[1]})" if len(classes) > 1 else "F1"
+
+
+def what_ran(run: RunFolder) -> str:
+    """Learner, data and stream in one line."""
+    return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
+
+
+def facts(run: RunFolder) -> list[tuple[str, str]]:
+    """What ran, when, for how long and how it ended."""
+    summary, labels = run.summary, classes_of(run)
+    label, shards = summary.get("label"), summary.get("shards")
+    backend = str(summary.get("backend") or ABSENT).replace("_", " ")
+    rows = [
+        ("Learner", _learner(run)),
+        ("Data", _data(run)),
+        ("Stream", _stream(run)),
+        ("Features", count(len(features_of(run)) or None)),
+        ("Label", ": ".join(part for part in (str(label or ""), names(labels)) if part) or ABSENT),
+        ("Started", moment(summary.get("started"))),
+        ("Processing time", duration(summary.get("seconds"))),
+        ("Start-up", duration(summary.get("startup_seconds"))),
+        ("Backend", backend if shards is None else f"{backend}, {shards} shard{'s' * (shards != 1)}"),
+        ("Status", _status(run)),
+        ("Ended by", str(summary.get("exit_reason") or ABSENT).replace("_", " ")),
+    ]
+    for title, key in (("Refused updates", "refused"), ("Restarts", "restarts")):
+        if summary.get(key):
+            rows.append((title, count(summary[key])))
+    return [(title, value) for title, value in rows if value != ABSENT]
+
+
+def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
+    """Value, name and remark of each key figure."""
+    summary = run.summary
+    scores, baselines = summary.get("metrics"), summary.get("baselines")
+    beside = [f"{name} {share(number(baselines, key))}" for key, name in BASELINES.items()]
+    f1, macro, kappa = f1_name(run), share(number(scores, "macro_f1")), figure(number(scores, "kappa"))
+
+    def total(key: str) -> str:
+        return count(summary.get(key))
+
+    figures = [
+        (total("updates"), "updates", f"{total('inserts')} inserts, {total('deletes')} deletes"),
+        (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),
+        (share(number(scores, "accuracy")), "accuracy", ", ".join(beside)),
+        (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")
+        if f1
+        else (macro, "macro F1", f"kappa {kappa}"),
+        (total("active"), "live examples", f"of {total('inserts')} inserted"),
+        (total("nodes"), "nodes", f"{total('leaves')} leaves, depth {total('depth')}"),
+        (total("rebuilds"), "rebuilds", f"{total('rebuilt_rows')} rows in all"),
+        (total("rounds"), "rounds with shards", f"{size(summary.get('bytes_exchanged'))} exchanged"),
+    ]
+    return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
+
+
+def compared_figures(run: RunFolder) -> list[tuple[str, str]]:
+    """Name and value of what several runs are compared by: the same names for every run."""
+    summary = run.summary
+    scores, baselines = summary.get("metrics"), summary.get("baselines")
+    return [
+        ("Status", _status(run)),
+        ("Updates", count(summary.get("updates"))),
+        ("Updates/s", figure(summary.get("updates_per_second"))),
+        ("Accuracy", share(number(scores, "accuracy"))),
+        *((name.capitalize(), share(number(baselines, key))) for key, name in BASELINES.items()),
+        ("Macro F1", share(number(scores, "macro_f1"))),
+        ("Live", count(summary.get("active"))),
+        ("Nodes", count(summary.get("nodes"))),
+        ("Rows rebuilt", count(summary.get("rebuilt_rows"))),
+    ]
+
+
+def environment(run: RunFolder) -> list[tuple[str, str]]:
+    """Versions of what the results could depend on, and the memory used."""
+    summary = run.summary
+    versions = summary.get("versions")
+    rows = [("raydt", str(summary.get("raydt_version") or ABSENT))]
+    rows += [(str(name), str(version)) for name, version in (versions if isinstance(versions, dict) else {}).items()]
+    return [*rows, ("Peak memory of the driver", size(summary.get("peak_rss_bytes")))]
+
+
+def digests(run: RunFolder) -> list[tuple[str, str]]:
+    """What identifies model, config and data."""
+    titles = {
+        "model_digest": "Model digest",
+        "config_hash": "Model config hash",
+        "source_fingerprint": "Source fingerprint",
+    }
+    return [(title, str(run.summary[key])) for key, title in titles.items() if run.summary.get(key)]
+
+
+def _status(run: RunFolder) -> str:
+    return str(run.summary.get("status") or "unfinished")
+
+
+def _section(run: RunFolder, key: str) -> dict[str, Any]:
+    section = run.config.get(key)
+    return section if isinstance(section, dict) else {}
+
+
+def _learner(run: RunFolder) -> str:
+    return str(run.summary.get("learner") or _section(run, "learner").get("kind") or "unknown learner")
+
+
+def _data(run: RunFolder) -> str:
+    source = _section(run, "source")
+    kind, generator, path = str(source.get("kind") or "unknown data"), source.get("generator"), source.get("path")
+    if isinstance(path, list):
+        return names([Path(str(part)).name for part in path], 3)
+    return Path(str(path)).name if path else f"{kind} {generator}" if generator else kind
+
+
+def _stream(run: RunFolder) -> str:
+    stream = _section(run, "stream")
+    model = str(stream.get("model") or "unknown stream")
+    words = model.replace("_", " ")
+    if model == "sliding_window":
+        return f"{words} of {count(stream.get('window'))}"
+    if model == "random_updates":
+        return f"{words}, inserts with probability {figure(stream.get('insert_probability'))}"
+    return words

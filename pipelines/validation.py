@@ -1,0 +1,34 @@
+"""A look at a config and its data before the run: what would be read, and whether the first rows can be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.saving import feature_list, open_stream
+
+
+def look_at(config: Config) -> dict[str, Any]:
+    """What a run of ``config`` would work on.
+
+    Opens the source and reads its schema and first rows; a column that is missing or cannot be used is an error.
+
+    Returns
+    -------
+    dict
+        ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
+        ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far, ``config_hash``.
+    """
+    source, stream = open_stream(config)
+    rows = next(iter(source.rows()), None)
+    return {
+        "learner": config.learner.kind,
+        "stream": config.stream.model,
+        "features": feature_list(source.features),
+        "rows": source.n_rows,
+        "updates": stream.length(),
+        "rows_read": len(rows) if rows is not None else 0,
+        "bad_rows": [str(error) for _, error in sorted(rows.bad.items())] if rows is not None else [],
+        "classes": [str(label) for label in source.classes],
+        "config_hash": config.model_hash(),
+    }

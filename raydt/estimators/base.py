@@ -1,0 +1,394 @@
+"""What all estimators share: scikit-learn's conventions, stable ids, deletion, audit, saving.
+
+An estimator is a session in this process. scikit-learn is not needed to use it; where it is installed, its tags,
+``clone`` and errors work.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.encoding import Dictionary
+from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.estimators.frames import FrameEncoder
+from raydt.example_store import ExampleStore
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.persistence import save_folder
+from raydt.session import InProcessSession
+from raydt.updates import DELETE, INSERT, REFUSALS, UpdateBatch
+
+Self = TypeVar("Self", bound="Estimator")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a deletion changed.
+
+    Attributes
+    ----------
+    ids : ndarray of int64
+        Examples deleted.
+    rebuilds, rebuilt_rows : int
+        Subtrees rebuilt, and the rows that went into them.
+    active : int
+        Live examples left.
+    digest_before, digest_after : str
+    """
+
+    ids: npt.NDArray[np.int64]
+    rebuilds: int
+    rebuilt_rows: int
+    active: int
+    digest_before: str
+    digest_after: str
+
+
+class Estimator:
+    """Base of the classifiers; a subclass names its learner and its options."""
+
+    kind: ClassVar[str]
+    #: Parameters of ``__init__`` that are not options of the learner.
+    _own: ClassVar[tuple[str, ...]] = ("categorical_features",)
+    categorical_features: Sequence[str | int] | None
+    #: Arrays of a model that was loaded without examples.
+    _loaded: dict[str, npt.NDArray[Any]]
+
+    # ------------------------------------------------------------ parameters
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self: Self, **params: Any) -> Self:
+        """Set parameters; takes effect at the next ``fit``."""
+        for name, value in params.items():
+            if name not in self._parameter_names():
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {self}. "
+                    f"Valid parameters are: {self._parameter_names()!r}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = ", ".join(
+            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
+        )
+        return f"{type(self).__name__}({changed})"
+
+    def _options(self) -> Any:
+        given = {name: value for name, value in self.get_params().items() if name not in self._own}
+        return learners()[self.kind].Options(**given)
+
+    # ------------------------------------------------------------ learning
+
+    def fit(self: Self, X: Any, y: Any, *, ids: Any = None) -> Self:
+        """Forget everything and build the model at once from (X, y).
+
+        Parameters
+        ----------
+        X : array-like, data frame or Arrow table, shape (n, d)
+        y : array-like, shape (n,)
+        ids : array-like of int, shape (n,), optional
+            Stable ids; running integers by default, returned in ``row_ids_``.
+
+        Raises
+        ------
+        InputError
+            NaN, infinite or missing values, duplicate ids, lengths that differ.
+        """
+        self._start(X, y, None)
+        return self._insert(X, y, ids, warmup=True)
+
+    def partial_fit(self: Self, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> Self:
+        """Insert examples; all of them or, if an error is raised, none.
+
+        Parameters
+        ----------
+        classes : array-like, optional
+            All labels that will come, on the first call. Without it, unseen labels are added as they come.
+        """
+        if not hasattr(self, "session_"):
+            self._start(X, y, classes)
+        self._require_examples()
+        return self._insert(X, y, ids, warmup=False)
+
+    def forget(self, ids: Any) -> Receipt:
+        """Delete examples by id; all of them or, if an error is raised, none.
+
+        Raises
+        ------
+        UpdateError
+            An id is not live, or given twice.
+        """
+        self._require_fitted()
+        self._require_examples()
+        key = np.atleast_1d(np.asarray(ids)).astype(np.int64)
+        self._refuse(self._store().find(key) < 0, key, 1)
+        self._refuse_repeated(key)
+        before, then = self.digest(), self.session_.statistics()
+        m = len(key)
+        nothing = np.empty((0, self.n_features_in_))
+        self._apply(np.full(m, DELETE, dtype=np.int8), key, nothing, np.empty(0, dtype=np.int32), 0)
+        now = self.session_.statistics()
+        rebuilt = {name: now[name] - then[name] for name in ("rebuilds", "rebuilt_rows")}
+        return Receipt(key, rebuilt["rebuilds"], rebuilt["rebuilt_rows"], now["active"], before, self.digest())
+
+    # ------------------------------------------------------------ using
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n,)."""
+        self._require_fitted()
+        codes = self._predictor().predict(self._encoder.encode(X, type(self).__name__, grow=False))
+        labels: npt.NDArray[Any] = self.classes_[np.minimum(codes, len(self.classes_) - 1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Shares of the classes, shape (n, len(classes_))."""
+        self._require_fitted()
+        rows = self._encoder.encode(X, type(self).__name__, grow=False)
+        shares: npt.NDArray[np.float64] = self._predictor().predict_proba(rows, len(self.classes_))
+        return shares
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy."""
+        return float(np.mean(self.predict(X) == np.asarray(y)))
+
+    def digest(self) -> str:
+        """Digest of the live model: equal for equal streams, whatever their cut into calls."""
+        self._require_fitted()
+        self._require_examples()
+        return self.session_.digest()
+
+    def audit(self) -> AuditReport:
+        """Prove the guarantee on the live model from the example store.
+
+        What needs the past (counters, the sets on which splits were chosen) is not checked: an estimator keeps
+        live examples only.
+        """
+        self._require_fitted()
+        self._require_examples()
+        state, groups = self.session_.state()
+        X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
+        live = np.full(len(X), np.iinfo(np.int64).max)
+        history = History(state["id"], X, state["y"], state["born"], live, complete=False)
+        return learners()[self.kind].audit(self._fitted_options, self._features(), state, history)
+
+    def save(self, path: Any, with_examples: bool = False) -> None:
+        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on."""
+        self._require_fitted()
+        options = self._fitted_options.model_dump(mode="json")
+        features = self._features()
+        kinds = ["categorical" if c else "numeric" for c in features.categorical]
+        meta = {
+            "learner": options,
+            "features": [{"name": n, "kind": k} for n, k in zip(features.names, kinds, strict=True)],
+            "classes": self.classes_.tolist(),
+            "named": self._encoder.named,
+        }
+        categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
+        if not with_examples:
+            save_folder(path, "model", meta, {"arrays": self._model(), "categories": categories})
+            return
+        self._require_examples()
+        state, groups = self.session_.state()
+        parts: dict[str, Mapping[str, Any]] = {"coordinator": state, "categories": categories}
+        parts |= {f"group-{number:03d}": arrays for number, arrays in groups.items()}
+        origin = {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
+        save_folder(path, "state", {**meta, **origin}, parts)
+
+    @classmethod
+    def _load(cls: type[Self], meta: dict[str, Any], components: dict[str, dict[str, Any]]) -> Self:
+        """An estimator of a saved folder's contents."""
+        names = cls._parameter_names()
+        self = cls(**{name: value for name, value in meta["learner"].items() if name in names})
+        self._fitted_options = learners()[cls.kind].Options(**meta["learner"])
+        categorical = [f["name"] for f in meta["features"] if f["kind"] == "categorical"]
+        self.categorical_features = categorical or None
+        encoder = FrameEncoder(categorical, self._fitted_options.feature_groups)
+        kinds = tuple(f["kind"] == "categorical" for f in meta["features"])
+        features = Features(tuple(f["name"] for f in meta["features"]), kinds, self._fitted_options.feature_groups)
+        encoder.features, encoder.named = features, meta.get("named", True)
+        categories = components.get("categories", {})
+        encoder.dictionaries = {name: Dictionary(categories.get(name, ())) for name in categorical}
+        self._encoder = encoder
+        self._set_fitted(np.array(meta["classes"]))
+        if meta["kind"] == "model":
+            self._loaded = components["arrays"]
+            return self
+        self._open_session()
+        groups = {int(n.removeprefix("group-")): c for n, c in components.items() if n.startswith("group-")}
+        self.session_.restore(components["coordinator"], groups)
+        self._seq = int(meta["offset"])
+        state_ids = components["coordinator"]["id"]
+        self._next_id = int(meta.get("next_id", state_ids.max(initial=-1) + 1))
+        return self
+
+    # ------------------------------------------------------------ inside
+
+    def _start(self, X: Any, y: Any, classes: Any) -> None:
+        options = self._options()
+        encoder = FrameEncoder(self.categorical_features, options.feature_groups)
+        encoder.learn(X)
+        labels = np.unique(_labels(y) if classes is None else _labels(classes))
+        self.__dict__.pop("_loaded", None)
+        self._fitted_options, self._encoder, self._declared = options, encoder, classes is not None
+        self._seq, self._next_id = 0, 0
+        self._set_fitted(labels)
+        self._open_session()
+
+    def _set_fitted(self, classes: npt.NDArray[Any]) -> None:
+        features = self._features()
+        self._ready: list[Any] = []  # the predictor of the model as it is, once it was needed
+        self.classes_ = classes
+        self.n_features_in_ = len(features)
+        self.__dict__.pop("feature_names_in_", None)
+        if self._encoder.named:
+            self.feature_names_in_ = np.array(features.names, dtype=object)
+
+    def _open_session(self) -> None:
+        plan = WorkPlan(local_work_limit=2**62)
+        self.session_ = InProcessSession(learners()[self.kind], self._fitted_options, self._features(), 1, plan)
+
+    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
+        labels = _labels(y)
+        rows = self._encoder.encode(X, type(self).__name__, grow=True)
+        if len(rows) != len(labels):
+            raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
+        if ids is None:
+            key = np.arange(self._next_id, self._next_id + len(rows))
+        else:
+            key = np.asarray(ids).astype(np.int64)
+            if key.shape != (len(rows),):
+                raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
+        self._refuse_repeated(key)
+        self._refuse(self._store().find(key) >= 0, key, 2)
+        codes = self._codes(labels)
+        op = np.full(len(rows), INSERT, dtype=np.int8)
+        self._apply(op, key, rows, codes, len(rows) if warmup else 0)
+        self._next_id = max(self._next_id, int(key.max(initial=-1)) + 1)
+        self.row_ids_ = key
+        return self
+
+    def _codes(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        known = {label: code for code, label in enumerate(self.classes_.tolist())}
+        new = [label for label in np.unique(labels).tolist() if label not in known]
+        if new:
+            if self._declared:
+                raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
+            self.classes_ = np.concatenate([self.classes_, np.array(new)])
+            known = {label: code for code, label in enumerate(self.classes_.tolist())}
+        return np.array([known[label] for label in labels.tolist()], dtype=np.int32)
+
+    def _apply(
+        self,
+        op: npt.NDArray[np.int8],
+        key: npt.NDArray[np.int64],
+        X: npt.NDArray[np.float64],
+        y: npt.NDArray[np.int32],
+        warmup: int,
+    ) -> None:
+        row = np.full(len(op), -1, dtype=np.int64)
+        self.session_.apply(UpdateBatch(self._seq, op, key, X, y, len(self.classes_), row, warmup))
+        self._seq += len(op)
+        self._ready.clear()
+
+    def _store(self) -> ExampleStore:
+        store: ExampleStore = self.session_.coordinator.store  # type: ignore[attr-defined]
+        return store
+
+    def _features(self) -> Features:
+        assert self._encoder.features is not None
+        return self._encoder.features
+
+    def _model(self) -> dict[str, npt.NDArray[Any]]:
+        loaded: dict[str, npt.NDArray[Any]] | None = getattr(self, "_loaded", None)
+        return self.session_.model() if loaded is None else loaded
+
+    def _predictor(self) -> Any:
+        if not self._ready:
+            self._ready.append(learners()[self.kind].predictor(self._fitted_options, self._features(), self._model()))
+        return self._ready[0]
+
+    def _refuse(self, bad: npt.NDArray[np.bool_], key: npt.NDArray[np.int64], reason: int) -> None:
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            problem, remedy = REFUSALS[reason]
+            raise UpdateError(f"id {key[row]}: {problem}", row=row, remedy=remedy)
+
+    def _refuse_repeated(self, key: npt.NDArray[np.int64]) -> None:
+        ids, counts = np.unique(key, return_counts=True)
+        if (counts > 1).any():
+            raise UpdateError(f"id {ids[counts > 1][0]} is given twice in one call", remedy="Give every id once")
+
+    def _require_fitted(self) -> None:
+        if hasattr(self, "session_") or hasattr(self, "_loaded"):
+            return
+        message = f"This {type(self).__name__} instance is not fitted yet. Call 'fit' or 'partial_fit' first."
+        try:
+            from sklearn.exceptions import NotFittedError
+        except ImportError:
+            raise ValueError(message) from None
+        raise NotFittedError(message)
+
+    def _require_examples(self) -> None:
+        if hasattr(self, "_loaded"):
+            raise ModelFileError(
+                "this model holds no training rows: it only predicts",
+                remedy="Save with with_examples=True to go on learning",
+            )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "session_") or hasattr(self, "_loaded")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(),
+        )
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """One label per row, shape (n,)."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        _warn_column()
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
+        if (labels != np.floor(labels)).any():
+            raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
+    return labels
+
+
+def _warn_column() -> None:
+    message = "A column-vector y was passed when a 1d array was expected."
+    try:
+        from sklearn.exceptions import DataConversionWarning as Category
+    except ImportError:
+        Category = UserWarning
+    warnings.warn(message, Category, stacklevel=4)

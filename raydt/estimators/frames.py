@@ -1,0 +1,151 @@
+"""From what users hold (NumPy, pandas, polars, Arrow) to the float64 matrix that learners take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.encoding import Dictionary, column_kind, numbers
+from raydt.errors import InputError
+from raydt.features import Features
+
+
+def as_table(X: Any) -> pa.Table | None:
+    """An Arrow table of a data frame, table or record batch; None if ``X`` is not one."""
+    if isinstance(X, pa.Table):
+        return X
+    if isinstance(X, pa.RecordBatch):
+        return pa.Table.from_batches([X])
+    if hasattr(X, "to_arrow"):  # polars
+        return X.to_arrow()
+    if hasattr(X, "columns") and hasattr(X, "iloc"):  # pandas
+        try:
+            return pa.Table.from_pandas(X, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InputError(f"the data frame cannot be converted to Arrow: {error}") from error
+    return None
+
+
+class FrameEncoder:
+    """Remembers the columns of the first frame and encodes later ones the same way.
+
+    Parameters
+    ----------
+    categorical : sequence of str or int, optional
+        Columns that hold categories, by name or position; text columns of frames always do.
+    groups : int
+        Feature groups of :class:`Features`.
+    """
+
+    def __init__(self, categorical: Sequence[str | int] | None, groups: int) -> None:
+        self._wanted, self._groups = categorical, groups
+        self.features: Features | None = None
+        self.named = False
+        self.dictionaries: dict[str, Dictionary] = {}
+
+    def learn(self, X: Any) -> None:
+        """Take names and kinds of the columns from ``X``."""
+        table = as_table(X)
+        if table is None:
+            names = tuple(f"x{j}" for j in range(matrix_of(X).shape[1]))
+            text = [False] * len(names)
+        else:
+            names = tuple(str(name) for name in table.column_names)
+            text = [column_kind(field) == "text" for field in table.schema]
+        wanted = {names[c] if isinstance(c, int | np.integer) else c for c in self._wanted or ()}
+        unknown = sorted(str(name) for name in wanted - set(names))
+        if unknown:
+            raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")
+        self.named = table is not None
+        self.features = Features(names, tuple(t or n in wanted for n, t in zip(names, text, strict=True)), self._groups)
+        self.dictionaries = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
+
+    def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
+        """The matrix of ``X``, shape (n, d), C order, finite; categories as codes.
+
+        Parameters
+        ----------
+        estimator : str
+            Its name, for messages.
+        grow : bool
+            Whether new categories get codes; otherwise they get -1, which no split equals.
+
+        Raises
+        ------
+        InputError
+            Other columns than those learnt, NaN or infinite values, values that are not numbers.
+        """
+        assert self.features is not None
+        table = as_table(X)
+        names = self.features.names
+        if table is None:
+            out = matrix_of(X)
+            if out.shape[1] != len(names):
+                raise InputError(
+                    f"X has {out.shape[1]} features, but {estimator} is expecting {len(names)} features as input"
+                )
+            columns: list[Any] = [pa.array(out[:, j]) for j in range(len(names))] if self.dictionaries else []
+        else:
+            missing = [name for name in names if name not in table.column_names]
+            if missing and self.named:
+                raise InputError(f"X lacks the column {missing[0]!r}, which {estimator} was fitted with")
+            chosen = table.select(list(names)) if self.named else table
+            if chosen.num_columns != len(names):
+                raise InputError(
+                    f"X has {chosen.num_columns} features, but {estimator} is expecting {len(names)} features as input"
+                )
+            columns = [_one_chunk(column) for column in chosen.columns]
+            out = np.empty((table.num_rows, len(names)))
+            for j, (name, column) in enumerate(zip(names, columns, strict=True)):
+                if name not in self.dictionaries:
+                    if column_kind(chosen.schema.field(j)) == "text":
+                        raise InputError("text where numbers are expected", column=name)
+                    out[:, j] = numbers(column)
+        for j, name in enumerate(names):
+            if name in self.dictionaries:
+                out[:, j] = self._codes(name, columns[j], grow)
+        bad = ~np.isfinite(out)
+        if bad.any():
+            row, j = (int(i) for i in np.argwhere(bad)[0])
+            kind = "NaN" if np.isnan(out[row, j]) else "infinity"
+            raise InputError(f"Input X contains {kind}", row=row, column=names[j], remedy="Fill or drop such rows")
+        out += 0.0  # -0.0 equals 0.0
+        return out
+
+    def _codes(self, name: str, column: pa.Array, grow: bool) -> npt.NDArray[np.int64]:
+        dictionary = self.dictionaries[name]
+        if column.null_count:
+            row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
+            raise InputError("a category is missing", row=row, column=name, remedy="Fill or drop such rows")
+        if not grow:
+            known = set(dictionary.values)
+            return np.array([dictionary.code(v) if v in known else -1 for v in column.to_pylist()], dtype=np.int64)
+        return dictionary.encode(column, 0)
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def matrix_of(X: Any) -> npt.NDArray[np.float64]:
+    """A float64 copy of an array-like, shape (n, d), with the field's usual messages when it is none."""
+    if hasattr(X, "tocsr"):
+        raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert it.")
+    array = np.asarray(X)
+    if np.iscomplexobj(array):
+        raise ValueError(f"Complex data not supported\n{array}\n")
+    if array.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data with .reshape(-1, 1)")
+    if array.shape[0] == 0:
+        raise ValueError(f"Found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
+    if array.shape[1] == 0:
+        raise ValueError(f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    try:
+        return np.array(array, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error}. X needs numbers: argument must be a string or a number") from error

@@ -1,0 +1,105 @@
+"""FuDyADT as a scikit-learn style classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from raydt.errors import UpdateError
+from raydt.estimators.base import Estimator, Receipt
+from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+
+
+class FullyDynamicTreeClassifier(Estimator):
+    """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
+
+    After every update each node's split is within ``beta`` of the best Gini gain, provided epsilon is below the
+    bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model.
+
+    Parameters
+    ----------
+    epsilon : float or "auto", default "auto"
+        Share of updates a node takes before its subtree is rebuilt. Larger is faster and less exact.
+    alpha, beta : float, default 0.1 and 0.2
+        Gini index from which a node must be split; gain that a split may lack to the best one.
+    max_depth : int or None
+    min_samples_split : int, default 2
+        A smaller node is a leaf.
+    categorical_features : sequence of str or int, optional
+        Columns of categories, split one value against the rest; text columns of frames always are.
+    feature_groups : int, default 16
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    row_ids_ : ndarray of int64
+        Ids of the rows of the last ``fit`` or ``partial_fit``.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of data frames.
+
+    Notes
+    -----
+    Bressan, Damay, Sozio, Fully-Dynamic Decision Trees, AAAI 2023. Amortised O(d h log n / epsilon) per update.
+
+    Examples
+    --------
+    >>> from raydt import FullyDynamicTreeClassifier
+    >>> tree = FullyDynamicTreeClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+    >>> receipt = tree.forget(tree.row_ids_[:1])
+    >>> receipt.active, tree.predict([[2.5]]).tolist(), tree.audit().feasibility
+    (3, [1], 'proven')
+    """
+
+    kind = "fudyadt"
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | Literal["auto"] = "auto",
+        alpha: float = 0.1,
+        beta: float = 0.2,
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        categorical_features: Sequence[str | int] | None = None,
+        feature_groups: int = 16,
+    ) -> None:
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.beta = beta
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.categorical_features = categorical_features
+        self.feature_groups = feature_groups
+
+    def forget_examples(self, X: Any, y: Any) -> Receipt:
+        """Delete examples by value: for each row the oldest live example equal to it.
+
+        All of them or, if an error is raised, none. O(rows of the leaf) per example.
+
+        Raises
+        ------
+        UpdateError
+            Fewer live examples equal a row than the call asks to delete.
+        """
+        self._require_fitted()
+        self._require_examples()
+        rows = self._encoder.encode(X, type(self).__name__, grow=False)
+        labels = self.classes_.tolist()
+        coordinator: FuDyADTCoordinator = self.session_.coordinator  # type: ignore[assignment]
+        store, chosen = self._store(), []
+        taken: dict[bytes, list[int]] = {}
+        for row, label in enumerate(np.asarray(y).tolist()):
+            code = labels.index(label) if label in labels else -1
+            value = rows[row].tobytes() + bytes([code & 0xFF])
+            if value not in taken:
+                slots = self.session_.driver.run(coordinator.find_equal(rows, row, code))
+                taken[value] = store.id[slots][::-1].tolist()
+            if not taken[value]:
+                raise UpdateError(
+                    "no live example equals this one", row=row, remedy="The exact features and label are needed"
+                )
+            chosen.append(taken[value].pop())
+        return self.forget(np.array(chosen, dtype=np.int64))

@@ -1,0 +1,33 @@
+"""Large arrays whose memory goes back to the system when they are dropped.
+
+The C allocator keeps freed blocks of up to tens of megabytes, so that the scratch of one large BUILD would stay
+with the process. Arrays from here are mapped on their own: untouched pages cost nothing, dropped arrays nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Bytes from which an array is mapped on its own.
+LARGE = 1 << 18
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """As ``numpy.empty``."""
+    kind = np.dtype(dtype)
+    count = math.prod(shape) if isinstance(shape, tuple) else shape
+    if count * kind.itemsize < LARGE:
+        return np.empty(shape, dtype=kind)
+    return np.frombuffer(mmap.mmap(-1, count * kind.itemsize), dtype=kind, count=count).reshape(shape)
+
+
+def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:
+    """A copy of ``array`` with ``capacity`` rows; the new ones are not touched, so they cost no memory yet."""
+    longer = empty((capacity, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer

@@ -1,0 +1,121 @@
+"""A learner that does on request what a learner should not: each batch names one act in its first id."""
+
+import os
+import threading
+import time
+
+import numpy as np
+
+from raydt.digest import digest
+from raydt.errors import UpdateError
+from raydt.exchange import Ask, Tell
+from raydt.learners.base import LearnerOptions
+from raydt.updates import BatchResult, UpdateBatch
+
+ACTS = (
+    "report",
+    "refuse",
+    "shard raises",
+    "coordinator raises",
+    "shard has a defect",
+    "shard dies",
+    "coordinator dies",
+    "shard waits for ever",
+    "shard computes",
+)
+
+
+def act(name, start, length=1, X=None):
+    """A batch of updates that asks for one act."""
+    X = np.zeros((length, 1)) if X is None else X
+    ids = np.full(length, ACTS.index(name))
+    return UpdateBatch(start, np.zeros(length, np.int8), ids, X, np.zeros(length, np.int32), 1, ids)
+
+
+class FaultyShard:
+    """Only the second shard misbehaves, so that the right one must be named."""
+
+    def __init__(self, groups):
+        self.columns = self.groups = np.asarray(groups)
+
+    def handle(self, method, payload):
+        if method == "report":
+            arrays = [payload["X"], payload["own"], self.groups]
+            assert all(array.flags.writeable and array.flags.c_contiguous for array in arrays)
+            return np.array([int(payload["own"][0]), payload["X"].nbytes, os.getpid()])
+        if 1 in self.groups:
+            if method == "shard raises":
+                raise UpdateError("no live example has this id", row=7, remedy="Look at row 7")
+            if method == "shard has a defect":
+                raise KeyError("node")
+            if method == "shard dies":
+                os._exit(1)
+            if method == "shard waits for ever":
+                threading.Event().wait()
+            if method == "shard computes":
+                until = time.thread_time() + 1.0
+                while time.thread_time() < until:
+                    pass
+        return np.zeros(1)
+
+    def state(self):
+        return {int(group): {"group": np.array([group])} for group in self.groups}
+
+    def restore(self, state):
+        assert state.keys() == set(self.groups.tolist())
+
+
+class FaultyCoordinator:
+    def __init__(self, shards):
+        self.shards, self.seq = shards, 0
+
+    def process(self, batch, *, skip_refused=False):
+        name = ACTS[batch.id[0]]
+        if name == "refuse":
+            return BatchResult(0, np.full(len(batch), -1, np.int32))
+        if name == "coordinator raises":
+            raise UpdateError("no live example has this id", row=8)
+        if name == "coordinator dies":
+            os._exit(1)
+        assert batch.state is None
+        assert all(array.flags.writeable for array in (batch.X, batch.op, batch.id, batch.y))
+        each = [{"own": np.full(50_000, index)} for index in range(self.shards)]
+        yield Tell(name, {"X": batch.X}, each)
+        replies = yield Ask(name, {"X": batch.X}, each)
+        assert all(reply.flags.writeable for reply in replies)
+        self.seq += len(batch)
+        return BatchResult(len(batch), np.zeros(len(batch), np.int32), log={"replies": np.concatenate(replies)})
+
+    def finish(self):
+        yield from ()
+
+    def digest(self):
+        return digest([("seq", np.array(self.seq))])
+
+    def statistics(self):
+        return {"active": self.seq}
+
+    def model(self):
+        return {}
+
+    def state(self):
+        return {"seq": np.array(self.seq)}
+
+    def restore(self, state):
+        assert state["seq"].flags.writeable
+        self.seq = int(state["seq"])
+
+
+class Faulty:
+    kind = "faulty"
+    Options = LearnerOptions
+
+    def coordinator(self, options, features, shards, plan):
+        assert not plan.shared_store
+        return FaultyCoordinator(shards)
+
+    def shard(self, options, features, groups, store=None):
+        return FaultyShard(groups)
+
+    def warmup(self):
+        pass

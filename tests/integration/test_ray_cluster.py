@@ -1,0 +1,121 @@
+"""Rays of their own, each in a process of its own: a private one as a user starts it, and a cluster of two nodes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import raydt
+from actors.identity import identity
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(raydt.__file__).resolve().parents[1]
+
+PRIVATE = """
+import json, os, signal, sys
+handler = lambda *_: None
+signal.signal(signal.SIGTERM, handler)
+from pathlib import Path
+import psutil
+import actors
+from raydt.features import Features
+from raydt.learners.base import LearnerOptions
+from tests.integration.faulty import Faulty, act
+features = Features(("a", "b", "c"), (False,) * 3, groups=3)
+session = actors.open_session(Faulty(), LearnerOptions(kind="faulty"), features, shards=3)
+processes = psutil.Process().children(recursive=True)
+facts = {
+    "rows": [result.applied for _, result in session.process([act("report", 0), act("report", 1)])],
+    "sources": sys.modules["actors.identity"].identity().sources,
+    "commands": [" ".join(process.cmdline()) for process in processes],
+    "handler": signal.getsignal(signal.SIGTERM) is handler,
+    "directory": os.getcwd(),
+    "usage": os.environ["RAY_USAGE_STATS_ENABLED"],
+    "mode": os.environ["RAY_AUTH_MODE"],
+    "threads": os.environ.get("NUMBA_NUM_THREADS"),
+}
+session.close()
+facts["left"] = [process.pid for process in psutil.wait_procs(processes, timeout=10)[1]]
+facts["home"] = sorted(str(path) for path in Path.home().rglob("*"))
+print(json.dumps(facts))
+"""
+
+TWO_NODES = """
+import json, os
+from ray.cluster_utils import Cluster as Nodes
+nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 10**8})
+nodes.add_node(num_cpus=2, object_store_memory=10**8)
+os.environ["RAY_ADDRESS"] = nodes.address
+import actors
+from actors.cluster import bundles, connect
+from actors.session import RaySession
+from raydt.errors import ConfigError
+from raydt.features import Features
+from raydt.learners.base import LearnerOptions
+from tests.integration.faulty import Faulty, act
+what = Faulty(), LearnerOptions(kind="faulty"), Features(("a", "b"), (False,) * 2, groups=2)
+cluster = connect(None, bundles(2))
+session = RaySession(cluster, *what, shards=2)
+facts = {
+    "started": cluster.started,
+    "rows": [result.applied for _, result in session.process([act("report", 0), act("report", 1)])],
+}
+session.close()
+try:
+    RaySession(cluster, *what, shards=3, reserve_seconds=1)
+except ConfigError as error:
+    facts["error"] = str(error)
+cluster.close()
+nodes.shutdown()
+print(json.dumps(facts))
+"""
+
+
+def run(program, tmp_path):
+    """Run a program from a directory with a decoy copy of the package, as a user with an empty home."""
+    (tmp_path / "raydt").mkdir()
+    (tmp_path / "raydt" / "__init__.py").write_text("raise ImportError('the decoy was imported')")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "program.py"
+    script.write_text(program)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "NUMBA_"))}
+    variables = {**inherited, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_a_private_ray(tmp_path):
+    facts = run(PRIVATE, tmp_path)
+    assert facts["rows"] == [1, 1]
+    assert facts["sources"] == identity().sources
+    commands = facts["commands"]
+    assert sum(command.startswith("ray::FeatureShard") for command in commands) == 3
+    assert sum(command.startswith("ray::Coordinator") for command in commands) == 1
+    # Ray runs this program in any case; without its front end it serves no page and takes no jobs.
+    assert all("--disable-frontend" in command for command in commands if "dashboard/dashboard.py" in command)
+    assert facts["handler"]
+    assert facts["directory"] == str(tmp_path)
+    assert (facts["usage"], facts["mode"], facts["threads"]) == ("0", "token", None)
+    assert facts["left"] == []
+    assert facts["home"] == []  # no token file, which would change how later clusters start
+
+
+def test_a_cluster_of_two_nodes(tmp_path):
+    facts = run(TWO_NODES, tmp_path)
+    assert not facts["started"]
+    assert facts["rows"] == [1, 1]
+    assert "the job needs 4 CPUs, the cluster has 3 (3 free). Waited 1 seconds" in facts["error"]

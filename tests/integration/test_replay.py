@@ -1,0 +1,312 @@
+"""The replay job as a whole, in this process: what it leaves behind, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import load_config, replay
+from pipelines.auditing import audit_run
+from pipelines.prediction import predict_file
+from pipelines.saving import load_model
+from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.persistence import load_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+def config(source=None, stream=None, learner=None, **sections):
+    return {
+        "source": source or {"kind": "synthetic", "generator": "sea", "n": 3000},
+        "stream": stream or {"model": "sliding_window", "window": 300, "warmup": 50},
+        "learner": {"kind": "fudyadt", "epsilon": 0.2, "max_depth": 6, **(learner or {})},
+        "cluster": {"backend": "in_process", **sections.pop("cluster", {})},
+        "output": {"report": False, "metrics_every": 500, **sections.pop("output", {})},
+        **sections,
+    }
+
+
+def table(run, name):
+    return pq.read_table(Path(run) / name / "part-00000.parquet").to_pylist()
+
+
+def summary_of(run):
+    return json.loads((Path(run) / "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run with everything switched on."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    return replay(config(output={"predictions": True, "report": True}), folder)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A Parquet file of 400 rows with text and numbers, whose label follows from them."""
+    rng = np.random.default_rng(3)
+    x, colour = rng.normal(size=400), rng.choice(["red", "green", "blue"], 400)
+    label = np.where((x > 0) ^ (colour == "red"), "yes", "no")
+    ids = [f"c{i}" for i in range(400)]
+    file = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"k": ids, "x": x, "colour": colour, "label": label}), file)
+    return file
+
+
+def on_file(file, **source):
+    return {"kind": "parquet", "path": str(file), "label": "label", "id": "k", **source}
+
+
+def spoil(file, row, column, value):
+    """Change one value of a Parquet file."""
+    rows = pq.read_table(file).to_pylist()
+    rows[row][column] = value
+    pq.write_table(pa.Table.from_pylist(rows), file)
+
+
+class TestFinishedRun:
+    def test_summary_says_what_happened(self, finished):
+        summary = summary_of(finished.path)
+        assert summary == finished.summary
+        assert (finished.status, finished.exit_code, summary["exit_reason"]) == ("completed", 0, "end_of_stream")
+        assert (summary["inserts"], summary["deletes"], summary["active"]) == (3000, 2700, 300)
+        assert summary["updates"] == summary["inserts"] + summary["deletes"]
+        assert summary["predictions"] == 3000 - 50 == np.sum(summary["metrics"]["confusion"])
+        assert summary["baselines"]["majority"] < summary["metrics"]["accuracy"]
+        assert summary["updates_per_second"] == pytest.approx(summary["updates"] / summary["seconds"])
+        assert summary["report_seconds"] > 0
+        assert summary["classes"] == ["0", "1"]
+
+    def test_tables_agree_with_the_summary_and_with_each_other(self, finished):
+        summary, metrics = finished.summary, table(finished.path, "metrics")
+        assert [row["seq"] for row in metrics] == [*range(500, 5501, 500), 5700]
+        last = metrics[-1]
+        for name in ("inserts", "deletes", "active", "predictions", "rebuilds", "rebuilt_rows", "nodes", "depth"):
+            assert last[name] == summary[name]
+        for name in ("accuracy", "f1", "macro_f1", "kappa"):
+            assert last[name] == summary["metrics"][name]
+        predictions = table(finished.path, "predictions")
+        assert len(predictions) == summary["predictions"]
+        assert sum(row["prediction"] == row["truth"] for row in predictions) / len(predictions) == last["accuracy"]
+        events = table(finished.path, "events")
+        assert len(events) == summary["rebuilds"]
+        assert sum(row["rows"] for row in events) == summary["rebuilt_rows"]
+
+    def test_the_resolved_config_gives_the_same_run_again(self, finished, tmp_path):
+        again = replay(Path(finished.path) / "config.yaml", tmp_path / "again")
+        assert again.digest == finished.digest
+        assert again.metrics == finished.metrics
+        assert again.summary["config_hash"] == finished.summary["config_hash"]
+
+    def test_the_model_holds_no_training_row(self, finished):
+        meta, components = load_folder(Path(finished.path) / "model")
+        assert meta["kind"] == "model"
+        assert components.keys() == {"arrays"}
+        assert {"id", "y", "born", "X"}.isdisjoint(components["arrays"])
+
+    def test_the_state_holds_everything(self, finished):
+        state = Path(finished.path) / "checkpoints" / "5700"
+        meta, components = load_folder(state, "state")
+        assert meta["offset"] == 5700
+        assert len(components["coordinator"]["id"]) == 300
+        assert components["stream"]["seq"] == 5700
+        assert sum(c["X"].shape[1] for name, c in components.items() if name.startswith("group-")) == 3
+        assert load_model(state).classes == load_model(finished.path).classes == [0, 1]
+
+    def test_audit_reads_the_source_again_and_is_recorded(self, finished):
+        report = audit_run(finished.path)
+        assert report.conformance == "holds"
+        assert max(report.checked.values()) >= 3000
+        assert summary_of(finished.path)["audit"]["ok"] is True
+        assert report.feasibility == "not_promised"  # epsilon 0.2 lies beyond the theorem
+
+
+def outcome(folder, **cluster):
+    """Everything that must not depend on how a job is run, of one small job; and its rounds with the shards."""
+    small = {"kind": "synthetic", "generator": "sea", "n": 400}
+    stream = {"model": "sliding_window", "window": 150, "warmup": 20}
+    run = replay(config(small, stream, output={"metrics_every": 100, "predictions": True}, cluster=cluster), folder)
+    traffic = {"seconds", "rounds", "bytes_exchanged"}
+    rows = [{k: v for k, v in row.items() if k not in traffic} for row in table(run.path, "metrics")]
+    return (run.digest, run.metrics, rows, table(run.path, "predictions")), run.summary["rounds"]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """Of the simplest way to run it."""
+    return outcome(tmp_path_factory.mktemp("runs") / "reference", shards=1)[0]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_nothing_depends_on_batches_and_shards(size, shards, reference, tmp_path):
+    same, rounds = outcome(tmp_path / "run", batch_size=size, shards=shards, local_work_limit=300)
+    assert same == reference
+    assert rounds > 0
+
+
+@pytest.mark.ray
+class TestOnRay:
+    """With batches read ahead by a thread, and several under way at the coordinator."""
+
+    @pytest.fixture(autouse=True)
+    def _connected(self, cluster):
+        """Runs use the private Ray that is connected already."""
+
+    def test_the_outcome_is_that_of_one_process(self, reference, tmp_path):
+        on_ray = {"backend": "ray", "shards": 2, "batch_size": 37, "local_work_limit": 300}
+        same, rounds = outcome(tmp_path / "run", **on_ray)
+        assert same == reference
+        assert rounds > 0
+
+    def test_a_refused_update_leaves_model_and_stream_at_one_position(self, data, tmp_path):
+        spoil(data, 250, "k", "c7")
+        on_ray = {"backend": "ray", "shards": 2, "batch_size": 16}
+        with pytest.raises(UpdateError, match=r"row 250: update 250: an example with this id is live"):
+            replay(config(on_file(data), {"model": "incremental"}, cluster=on_ray), tmp_path / "run")
+        _, components = load_folder(tmp_path / "run" / "checkpoints" / "250", "state")
+        assert components["stream"]["seq"] == components["coordinator"]["seq"][0] == 250
+        assert audit_run(tmp_path / "run").conformance == "holds"
+
+
+class TestBadInput:
+    def test_a_bad_row_stops_before_it_and_keeps_everything_before(self, data, tmp_path):
+        spoil(data, 123, "x", float("nan"))
+        with pytest.raises(InputError, match=r"data\.parquet, row 123, column 'x'") as caught:
+            replay(config(on_file(data), {"model": "incremental"}), tmp_path / "run")
+        assert caught.value.exit_code == 2
+        summary = summary_of(tmp_path / "run")
+        assert (summary["status"], summary["exit_code"], summary["updates"]) == ("failed", 2, 123)
+        assert "row 123" in summary["error"]
+        assert table(tmp_path / "run", "metrics")[-1]["seq"] == 123
+        meta, components = load_folder(tmp_path / "run" / "checkpoints" / "123", "state")
+        assert components["stream"]["seq"] == meta["offset"] == 123
+        assert audit_run(tmp_path / "run").conformance == "holds"
+
+    def test_skip_passes_over_bad_rows_and_says_so(self, data, tmp_path):
+        spoil(data, 123, "x", None)
+        spoil(data, 200, "label", None)
+        run = replay(config(on_file(data), {"model": "incremental", "on_error": "skip"}), tmp_path / "run")
+        assert (run.summary["skipped"], run.summary["inserts"]) == (2, 398)
+        rows = table(run.path, "quarantine")
+        assert [row["source_row"] for row in rows] == [123, 200]
+        assert all("data.parquet" in row["file"] for row in rows)
+        assert audit_run(run.path).conformance == "holds"
+
+    def test_a_refused_update_stops_before_it(self, data, tmp_path):
+        spoil(data, 250, "k", "c7")
+        with pytest.raises(UpdateError, match=r"row 250: update 250: an example with this id is live"):
+            replay(config(on_file(data), {"model": "incremental"}, cluster={"batch_size": 64}), tmp_path / "run")
+        assert summary_of(tmp_path / "run")["active"] == 250
+        _, components = load_folder(tmp_path / "run" / "checkpoints" / "250", "state")
+        assert components["stream"]["seq"] == 250
+        assert audit_run(tmp_path / "run").conformance == "holds"
+
+    def test_a_refused_update_is_passed_over_under_skip(self, data, tmp_path):
+        spoil(data, 250, "k", "c7")
+        run = replay(config(on_file(data), {"model": "incremental", "on_error": "skip"}), tmp_path / "run")
+        assert (run.summary["refused"], run.summary["active"]) == (1, 399)
+        assert table(run.path, "quarantine")[0]["seq"] == 250
+        assert audit_run(run.path).conformance == "holds"
+
+    def test_a_missing_file_leaves_a_folder_that_can_be_used(self, data, tmp_path):
+        job = config(on_file(data.with_name("absent.parquet")), {"model": "incremental"})
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"absent\.parquet"):
+                replay(job, tmp_path / "run")
+
+    def test_a_folder_that_holds_something_is_refused(self, finished):
+        with pytest.raises(ConfigError, match="not empty"):
+            replay(config(), finished.path)
+
+    def test_data_that_changed_after_the_run_are_not_audited(self, data, tmp_path):
+        run = replay(config(on_file(data), {"model": "incremental"}), tmp_path / "run")
+        spoil(data, 5, "x", 0.0)
+        with pytest.raises(InputError, match="fingerprints differ"):
+            audit_run(run.path)
+
+    def test_inside_a_ray_job_the_folder_must_be_absolute(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+        for out in (None, "run"):
+            with pytest.raises(ConfigError, match="absolute path or a URI"):
+                replay(config(), out)
+
+
+def test_text_labels_and_categories_survive_to_the_predictions(data, tmp_path):
+    run = replay(config(on_file(data, positive="yes"), {"model": "incremental"}), tmp_path / "run")
+    assert run.summary["classes"] == ["no", "yes"]
+    assert run.summary["positive"] == ["yes"]
+    rows = [*pq.read_table(data).select(["colour", "x"]).to_pylist(), {"colour": "mauve", "x": 0.5}]
+    new = tmp_path / "new.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), new)
+    result = predict_file(run.path, new, tmp_path / "out.parquet")
+    predicted = pq.read_table(result["out"]).to_pylist()
+    assert len(predicted) == 401
+    assert predicted[0].keys() == {"prediction", "p_no", "p_yes"}
+    truth = pq.read_table(data).column("label").to_pylist()
+    right = sum(row["prediction"] == label for row, label in zip(predicted, truth, strict=False))
+    assert right / 400 > 0.9
+    for row in predicted:
+        assert row["p_no"] + row["p_yes"] == pytest.approx(1)
+        assert row["prediction"] == ("yes" if row["p_yes"] > row["p_no"] else "no")
+
+
+def test_a_column_the_model_needs_is_missed_by_name(finished, tmp_path):
+    file = tmp_path / "new.csv"
+    file.write_text("x0,x1\n1,2\n")
+    with pytest.raises(InputError, match="x2"):
+        predict_file(finished.path, file, tmp_path / "out.parquet")
+    file.write_text("x0,x1,x2\n1,2,3\n1,,3\n")
+    with pytest.raises(InputError, match=r"row 1, column 'x1'"):
+        predict_file(finished.path, file, tmp_path / "out.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
+
+
+def test_states_can_be_kept_elsewhere(tmp_path):
+    run = replay(config(checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert (tmp_path / "states" / "5700" / "manifest.json").exists()
+    assert audit_run(run.path).conformance == "holds"
+
+
+def test_a_run_folder_may_be_a_uri(tmp_path):
+    run = replay(config(output={"report": True}), f"file://{tmp_path}/run")
+    assert (tmp_path / "run" / "report.html").exists()
+    assert summary_of(tmp_path / "run")["model_digest"] == run.digest
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_cleanly(number, code, tmp_path):
+    job = config({"kind": "synthetic", "generator": "sea", "n": 50_000_000}, {"model": "incremental"})
+    job["learner"]["max_depth"] = 2
+    file = tmp_path / "job.yaml"
+    file.write_text(load_config(job).to_yaml())
+    command = [sys.executable, "-m", "pipelines.cli", "replay", str(file), "--out", str(tmp_path / "run"), "--json"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "config.yaml").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    summary = json.loads(out)
+    assert (summary["status"], summary["exit_reason"], summary["exit_code"]) == ("interrupted", number.name, code)
+    assert 0 < summary["updates"] < 50_000_000
+    _, components = load_folder(tmp_path / "run" / "checkpoints" / str(summary["updates"]), "state")
+    assert components["stream"]["seq"] == components["coordinator"]["seq"][0] == summary["updates"]

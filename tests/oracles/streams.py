@@ -1,0 +1,170 @@
+"""Twins of the stream models: plain loops over a list of rows, one event at a time; and a source held in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raydt.errors import InputError
+from raydt.features import Features
+from raydt.rng import below, stream_key, uniform
+from raydt.sources.base import Rows
+from raydt.updates import CARRIES_ROW, DELETE, INSERT
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a source; ``label`` is coded by whoever reads it."""
+
+    id: int
+    label: int
+    bad: bool = False
+    op: int = INSERT
+    x: float = 0.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One update: the row and the features are None where it carries none."""
+
+    op: int
+    id: int
+    row: int
+    x: float | None = None
+    y: int | None = None
+
+
+class MemorySource:
+    """Rows in memory, in chunks of given sizes (the last repeats)."""
+
+    id_kind = "integer"
+    known_classes = 0
+    positive = None
+
+    def __init__(self, rows: Sequence[Row], chunks: Sequence[int] = (3,), changelog: bool = False) -> None:
+        self._rows, self._chunks, self.is_changelog = rows, chunks, changelog
+        self.features = Features(("x",), (False,))
+        self.n_rows = len(rows)
+        self.y = codes(rows)
+        self.reads = 0
+
+    @property
+    def classes(self) -> list[Any]:
+        return sorted(set(self.y))
+
+    def fingerprint(self) -> str:
+        return "sha256:"
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        self.reads += 1
+        sizes = iter(self._chunks)
+        size = 1
+        while start < len(self._rows):
+            size = next(sizes, size)
+            part = self._rows[start : start + size]
+            yield Rows(
+                start,
+                np.array([[row.x] for row in part]),
+                np.array(self.y[start : start + size], dtype=np.int32),
+                max(self.y[: start + size]) + 1,
+                np.array([row.id for row in part], dtype=np.int64),
+                np.array([row.op for row in part], dtype=np.int8) if self.is_changelog else None,
+                {place: InputError("bad", row=start + place) for place, row in enumerate(part) if row.bad},
+            )
+            start += len(part)
+
+    def where(self, row: int) -> tuple[str, int]:
+        return "memory", row
+
+    def id_codes(self, ids: Sequence[Any], before: np.ndarray) -> np.ndarray:
+        return np.array(ids, dtype=np.int64)
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        assert state == {}
+
+
+def codes(rows: Sequence[Row]) -> list[int]:
+    """Labels coded in order of first appearance among the good rows that carry one."""
+    known: dict[int, int] = {}
+    return [-1 if r.bad or not CARRIES_ROW[r.op] else known.setdefault(r.label, len(known)) for r in rows]
+
+
+def good(rows: Sequence[Row], skip: bool) -> list[int]:
+    """Numbers of the rows that become updates."""
+    numbers = []
+    for number, row in enumerate(rows):
+        if not row.bad:
+            numbers.append(number)
+        elif not skip:
+            break
+    return numbers
+
+
+def insert(rows: Sequence[Row], number: int) -> Event:
+    """The insert of one row."""
+    row = rows[number]
+    return Event(INSERT, row.id, number, row.x, codes(rows)[number])
+
+
+def incremental(rows: Sequence[Row], skip: bool) -> list[Event]:
+    return [insert(rows, number) for number in good(rows, skip)]
+
+
+def sliding_window(rows: Sequence[Row], skip: bool, window: int) -> list[Event]:
+    events: list[Event] = []
+    active: deque[int] = deque()
+    for number in good(rows, skip):
+        if len(active) == window:
+            events.append(Event(DELETE, active.popleft(), -1))
+        events.append(insert(rows, number))
+        active.append(rows[number].id)
+    return events
+
+
+def random_updates(rows: Sequence[Row], skip: bool, p: float, seed: int, warmup: int) -> list[Event]:
+    coin, pick = (stream_key(seed, f"random_updates {name}") for name in ("coin", "pick"))
+    events: list[Event] = []
+    active: list[int] = []
+    waiting = deque(good(rows, skip))
+    while waiting:
+        at = np.array([len(events)])
+        if not active or len(events) < warmup or uniform(coin, at)[0] < p:
+            number = waiting.popleft()
+            events.append(insert(rows, number))
+            active.append(rows[number].id)
+        else:
+            drawn = int(below(pick, at, len(active))[0])
+            active[drawn], active[-1] = active[-1], active[drawn]
+            events.append(Event(DELETE, active.pop(), -1))
+    return events
+
+
+def changelog(rows: Sequence[Row], skip: bool) -> list[Event]:
+    return [
+        insert(rows, n)
+        if rows[n].op == INSERT
+        else Event(rows[n].op, rows[n].id, n, rows[n].x, codes(rows)[n])
+        if CARRIES_ROW[rows[n].op]
+        else Event(DELETE, rows[n].id, n)
+        for n in good(rows, skip)
+    ]
+
+
+def deletion_log(rows: Sequence[Row], skip: bool, log: Sequence[tuple[int, int | None]]) -> list[Event]:
+    due = deque(sorted(log, key=lambda entry: float("inf") if entry[1] is None else entry[1]))
+    events: list[Event] = []
+    for number, row in enumerate(rows):
+        while due and due[0][1] is not None and due[0][1] <= number:
+            events.append(Event(DELETE, due.popleft()[0], -1))
+        if not row.bad:
+            events.append(insert(rows, number))
+        elif not skip:
+            return events
+    return events + [Event(DELETE, entry[0], -1) for entry in due]

@@ -1,0 +1,219 @@
+"""The sequence of updates against plain loops, whatever the batches, the chunks, and the place of a resume."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydt.errors import InputError
+from raydt.sources import ArrowFiles
+from raydt.sources.datafile import find_files
+from raydt.sources.files import FileSource
+from raydt.streams import (
+    Changelog,
+    DeletionLog,
+    Incremental,
+    RandomUpdates,
+    SlidingWindow,
+    make_stream,
+)
+from raydt.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UPDATE, UpdateBatch
+from tests.oracles import streams as twin
+from tests.oracles.streams import Event, MemorySource, Row
+
+SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+SKIP = st.booleans()
+
+
+def rows(ops: tuple[int, ...] = (INSERT,), max_size: int = 24) -> st.SearchStrategy[list[Row]]:
+    row = st.builds(
+        Row,
+        id=st.integers(0, 9),
+        label=st.integers(0, 3),
+        bad=st.integers(0, 7).map(lambda n: n == 0),
+        op=st.sampled_from(ops),
+        x=st.integers(-3, 3).map(float),
+    )
+    return st.lists(row, max_size=max_size)
+
+
+def events(batches: list[UpdateBatch], known: int = 0) -> list[Event]:
+    """The updates of batches one by one, with a check of their rows and classes (``known`` before them)."""
+    found = []
+    for batch in batches:
+        carried = iter(zip(batch.X, batch.y, strict=True))
+        for op, id_, row in zip(batch.op.tolist(), batch.id.tolist(), batch.row.tolist(), strict=True):
+            x, y = next(carried) if CARRIES_ROW[op] else (None, None)
+            found.append(Event(op, id_, row, None if x is None else float(x[0]), None if y is None else int(y)))
+        assert next(carried, None) is None
+        known = max([known, *(int(y) + 1 for y in batch.y)])
+        assert batch.n_classes == known
+    return found
+
+
+def run(stream: Any, sizes: list[int]) -> tuple[list[UpdateBatch], list[int], InputError | None]:
+    """Take everything, in batches of changing sizes; the batches, the rows skipped and the error at the end."""
+    batches: list[UpdateBatch] = []
+    skipped: list[int] = []
+    while True:
+        size = sizes[len(batches) % len(sizes)]
+        try:
+            batch = next(stream.batches(size), None)
+        except InputError as error:
+            return batches, skipped, error
+        skipped += [entry.row for entry in stream.take_skipped()]
+        if batch is None:
+            return batches, skipped, None
+        assert 1 <= len(batch) <= size
+        batches.append(batch)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two states are equal, arrays included."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+
+
+def check(make: Any, expected: list[Event], data: list[Row], skip: bool, sizes: list[int], warmup: int = 0) -> None:
+    """``make()`` gives a fresh stream each time."""
+    batches, skipped, error = run(make(), sizes)
+    assert events(batches) == expected
+    assert [batch.start for batch in batches] == [sum(map(len, batches[:i])) for i in range(len(batches))]
+    assert all(batch.warmup == warmup for batch in batches)
+    bad = [number for number, row in enumerate(data) if row.bad]
+    assert (error is not None) == bool(bad and not skip)
+    assert skipped == (bad if skip else [])
+
+    states = {}
+    stream = make()
+    for batch in batches:
+        next(stream.batches(len(batch)))
+        states[batch.stop] = stream.state()
+
+    stream, before = make(), []
+    for seq in range(len(expected) + 1):
+        state = stream.state()
+        assert state["seq"] == seq
+        assert seq not in states or same(state, states[seq])  # a function of the updates, not of the batches
+        resumed = make()
+        resumed.restore(state)
+        rest, later, again = run(resumed, sizes)
+        assert events(rest, state["n_classes"]) == expected[seq:]
+        assert type(again) is type(error)
+        assert before + later == skipped
+        if seq < len(expected):
+            next(stream.batches(1))
+            before += [entry.row for entry in stream.take_skipped()]
+
+
+@given(rows(), SKIP, SIZES, SIZES, st.integers(0, 5))
+def test_incremental(data, skip, sizes, chunks, warmup):
+    options = Incremental(on_error="skip" if skip else "error", warmup=warmup)
+    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    check(make, twin.incremental(data, skip), data, skip, sizes, warmup)
+
+
+@given(rows(), SKIP, SIZES, SIZES, st.integers(1, 6), st.data())
+def test_sliding_window(data, skip, sizes, chunks, window, draw):
+    warmup = draw.draw(st.integers(0, window))
+    options = SlidingWindow(on_error="skip" if skip else "error", window=window, warmup=warmup)
+    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    check(make, twin.sliding_window(data, skip, window), data, skip, sizes, warmup)
+
+
+@given(rows(), SKIP, SIZES, SIZES, st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), st.integers(0, 3), st.integers(0, 5))
+def test_random_updates(data, skip, sizes, chunks, p, seed, warmup):
+    options = RandomUpdates(on_error="skip" if skip else "error", insert_probability=p, seed=seed, warmup=warmup)
+    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    check(make, twin.random_updates(data, skip, p, seed, warmup), data, skip, sizes, warmup)
+
+
+@given(rows((INSERT, DELETE, UPDATE, QUERY)), SKIP, SIZES, SIZES)
+def test_changelog(data, skip, sizes, chunks):
+    options = Changelog(on_error="skip" if skip else "error")
+    make = lambda: make_stream(options, MemorySource(data, chunks, changelog=True))  # noqa: E731
+    check(make, twin.changelog(data, skip), data, skip, sizes)
+
+
+@settings(max_examples=60)
+@given(
+    rows(),
+    SKIP,
+    SIZES,
+    SIZES,
+    st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 30)), max_size=12),
+)
+def test_deletion_log(data, skip, sizes, chunks, log):
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [f"{id_},{'' if after is None else after}\n" for id_, after in log]
+        Path(folder, "log.csv").write_text("id,after\n" + "".join(lines))
+        options = DeletionLog(on_error="skip" if skip else "error", deletion_log="log.csv")
+        make = lambda: make_stream(options, MemorySource(data, chunks), folder)  # noqa: E731
+        check(make, twin.deletion_log(data, skip, log), data, skip, sizes)
+
+
+@pytest.fixture(scope="module")
+def text_files(tmp_path_factory):
+    """Rows full of dictionaries: categories, labels and string ids, some bad; and a log that names ids too early."""
+    folder = tmp_path_factory.mktemp("text")
+    rng = np.random.default_rng(11)
+    n = 60
+    table = pa.table(
+        {
+            "c": [None if r < 0.1 else f"c{int(r * 30)}" for r in rng.random(n)],
+            "x": rng.normal(size=n),
+            "y": [f"label {int(v)}" for v in np.sort(rng.integers(0, 5, n))[::-1]],
+            "id": [f"id{v}" for v in rng.permutation(n)],
+        }
+    )
+    with pa.ipc.new_file(str(folder / "t.arrow"), table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=17):
+            writer.write_batch(batch)
+    with pa.ipc.new_file(str(folder / "log.arrow"), pa.schema([("id", pa.string()), ("after", pa.int64())])) as writer:
+        ids = [f"id{v}" for v in rng.integers(0, n + 5, 40)]
+        writer.write_table(pa.table({"id": ids, "after": rng.integers(0, n, 40)}))
+    return folder
+
+
+def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, state: Any = None) -> list[Any]:
+    files = ArrowFiles(path="t.arrow", id="id")
+    source = FileSource(files, [files.data_file(p) for p in find_files("t.arrow", folder, ())], chunk_rows)
+    stream = make_stream(options, source, folder)
+    if state is not None:
+        stream.restore(state)
+    out: list[Any] = []
+    for number in range(10_000):
+        batch = next(stream.batches(sizes[number % len(sizes)]), None)
+        if batch is None:
+            break
+        carried = iter(zip(batch.X.tolist(), batch.y.tolist(), strict=True))
+        out += [(op, i, next(carried) if CARRIES_ROW[op] else None) for op, i in zip(batch.op, batch.id, strict=True)]
+        out.append(stream.state())
+    return out
+
+
+@settings(max_examples=30)
+@given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log"]), st.integers(0, 80))
+def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chunk_rows, model, place):
+    options = {
+        "window": SlidingWindow(window=5, on_error="skip"),
+        "log": DeletionLog(deletion_log="log.arrow", on_error="skip"),
+    }[model]
+    single = read_text(text_files, options, [1], 1)
+    updates = [entry for entry in single if isinstance(entry, tuple)]
+    states = {entry["seq"]: entry for entry in single if isinstance(entry, dict)}
+    found = read_text(text_files, options, sizes, chunk_rows)
+    assert [entry for entry in found if isinstance(entry, tuple)] == updates
+    assert all(same(entry, states[entry["seq"]]) for entry in found if isinstance(entry, dict))
+    place = 1 + place % len(states)
+    resumed = read_text(text_files, options, sizes, chunk_rows, states[place])
+    assert [entry for entry in resumed if isinstance(entry, tuple)] == updates[place:]
+    assert same(resumed[-1] if resumed else states[place], states[len(states)])

@@ -1,0 +1,239 @@
+"""What the Ray edge does without a Ray: environment, addresses, resources, boundaries, errors."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ray import exceptions
+
+import raydt
+from actors import environment
+from actors.boundary import own
+from actors.cluster import bundles, connect
+from actors.faults import translate
+from actors.identity import identity, require_same
+from actors.progress import Pulse
+from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
+from raydt.updates import UpdateBatch
+
+
+@pytest.fixture
+def variables(monkeypatch, tmp_path):
+    """An environment without any of the variables, and an empty home."""
+    for name in list(os.environ):
+        if name.startswith(("RAY_", "NUMBA_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    return os.environ
+
+
+class TestEnvironment:
+    def test_importing_actors_imports_neither_ray_nor_numba(self):
+        program = "import actors.cluster, sys; print(sorted({'ray', 'numba', 'raydt.learners'} & sys.modules.keys()))"
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == "[]"
+
+    def test_kernel_cache(self, variables, tmp_path):
+        assert environment.set_numba_cache_dir() == tmp_path / ".cache" / "raydt" / "numba"
+        assert environment.of_actors() == {"NUMBA_NUM_THREADS": "1", "NUMBA_CACHE_DIR": variables["NUMBA_CACHE_DIR"]}
+        variables.update(NUMBA_CACHE_DIR="/mine", NUMBA_NUM_THREADS="4")
+        assert environment.set_numba_cache_dir() == Path("/mine")
+        assert environment.of_actors() == {"NUMBA_NUM_THREADS": "4", "NUMBA_CACHE_DIR": "/mine"}
+        del variables["NUMBA_CACHE_DIR"]
+        variables["XDG_CACHE_HOME"] = "/cache"
+        assert environment.set_numba_cache_dir() == Path("/cache/raydt/numba")
+
+    def test_a_private_ray_has_a_token_of_its_own(self, variables, monkeypatch):
+        monkeypatch.delitem(sys.modules, "ray")
+        environment.before_local_ray()
+        assert variables["RAY_USAGE_STATS_ENABLED"] == "0"
+        assert variables["RAY_AUTH_MODE"] == "token"
+        token = variables["RAY_AUTH_TOKEN"]
+        assert len(token) == 64
+        environment.before_local_ray()
+        assert variables["RAY_AUTH_TOKEN"] == token
+
+    def test_an_imported_ray_has_read_the_mode(self, variables):
+        environment.before_local_ray()
+        assert "RAY_AUTH_MODE" not in variables
+        assert "RAY_AUTH_TOKEN" in variables
+
+    @pytest.mark.parametrize(
+        "mine", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "x"}, {"RAY_AUTH_TOKEN_PATH": "/x"}]
+    )
+    def test_what_the_user_has_set_is_kept(self, variables, mine):
+        variables.update(mine)
+        environment.before_local_ray()
+        assert {name: variables.get(name) for name in mine} == mine
+        assert mine.get("RAY_AUTH_TOKEN") == variables.get("RAY_AUTH_TOKEN")
+
+    def test_a_token_file_is_used(self, variables, tmp_path):
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("x")
+        environment.before_local_ray()
+        assert "RAY_AUTH_TOKEN" not in variables
+
+    def test_what_children_inherit_is_not_kept(self, variables):
+        variables["NUMBA_CACHE_DIR"] = "/mine"
+        with environment.inherited({"NUMBA_CACHE_DIR": "/theirs", "NUMBA_NUM_THREADS": "1"}):
+            assert variables["NUMBA_CACHE_DIR"] == "/theirs"
+            assert variables["NUMBA_NUM_THREADS"] == "1"
+        assert variables["NUMBA_CACHE_DIR"] == "/mine"
+        assert "NUMBA_NUM_THREADS" not in variables
+
+    def test_workers_import_from_where_the_driver_did(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        root = Path(raydt.__file__).resolve().parents[1]
+        with environment.importing_from_driver():
+            assert Path.cwd() == root
+        assert Path.cwd() == tmp_path
+        # An installed copy is found without help, and site-packages must not come before the standard library.
+        monkeypatch.setattr("sysconfig.get_path", lambda name: str(root))
+        with environment.importing_from_driver():
+            assert Path.cwd() == Path("/")
+
+
+class TestCluster:
+    def test_bundles(self):
+        assert bundles(2) == [{"CPU": 1.0}] * 3
+        resources = {
+            "coordinator": {"num_cpus": 2},
+            "shard": {"num_cpus": 0.5, "memory": 10**9, "resources": {"ssd": 1}},
+        }
+        assert bundles(1, resources) == [{"CPU": 2.0}, {"CPU": 0.5, "memory": 1e9, "ssd": 1}]
+
+    @pytest.mark.parametrize(("shards", "resources"), [(0, None), (1, {"shard": {"num_gpu": 1}})])
+    def test_requests_that_make_no_sense(self, shards, resources):
+        with pytest.raises(ConfigError):
+            bundles(shards, resources)
+
+    @pytest.mark.parametrize(
+        ("address", "message"),
+        [
+            ("http://127.0.0.1:8265", "ray job submit --address URL"),
+            ("ray://10.0.0.1:10001", "Use host:port"),
+            ("somewhere", "use local, auto or host:port"),
+            ("somewhere:port", "use local, auto or host:port"),
+            ("127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: .*refused"),
+        ],
+    )
+    def test_addresses_that_lead_nowhere(self, variables, monkeypatch, address, message):
+        monkeypatch.setattr("ray.is_initialized", lambda: False)
+        with pytest.raises(ConfigError, match=message):
+            connect(address)
+        variables["RAY_ADDRESS"] = address
+        with pytest.raises(ConfigError, match=message):
+            connect(None)
+
+
+class TestBoundary:
+    def test_read_only_arrays_are_copied_and_others_are_not(self):
+        mine, theirs = np.arange(3.0), np.asfortranarray(np.ones((2, 3)))
+        theirs.flags.writeable = False
+        result = own({"a": mine, "b": [theirs, (theirs, "text", None)], "c": 3})
+        assert result["a"] is mine
+        copy = result["b"][1][0]
+        assert copy.flags.writeable
+        assert copy.flags.f_contiguous
+        assert (copy == theirs).all()
+        assert result["b"][1][1:] == ("text", None)
+
+    def test_dataclasses_keep_their_type(self):
+        ids = np.arange(2)
+        ids.flags.writeable = False
+        empty = np.empty(0)
+        batch = UpdateBatch(3, np.zeros(2, np.int8), ids, np.ones((2, 1)), empty, 2, empty, warmup=5)
+        result = own(batch)
+        assert type(result) is UpdateBatch
+        assert (result.start, result.warmup) == (3, 5)
+        assert result.id.flags.writeable
+        assert result.X is batch.X
+        assert own(UpdateBatch) is UpdateBatch
+
+
+class TestIdentity:
+    def test_same_sources(self):
+        mine = identity()
+        assert mine.version == raydt.__version__
+        assert mine.pid == os.getpid()
+        require_same(mine, replace(mine, pid=1, host="elsewhere", path="/copy"), "shard 0")
+
+    def test_other_sources_name_both_places(self):
+        mine = identity()
+        theirs = replace(mine, sources="f" * 64, path="/opt/raydt", host="node-7", version="0.0.9")
+        with pytest.raises(RaydtError) as caught:
+            require_same(mine, theirs, "shard 0")
+        message = str(caught.value)
+        for part in ("shard 0 on node-7", "raydt 0.0.9 from /opt/raydt", f"raydt {mine.version} from {mine.path}"):
+            assert part in message
+        assert "Install one version on every node" in message
+
+    def test_files_that_were_edited_meanwhile(self):
+        with pytest.raises(RaydtError, match="have changed since this process loaded them"):
+            require_same(identity(), replace(identity(), sources="f" * 64), "shard 0")
+
+
+class TestPulse:
+    def test_work_shows_and_waiting_does_not(self):
+        pulse, go, done = Pulse(), threading.Event(), threading.Event()
+
+        def work():
+            pulse.beat()
+            go.wait()
+            until = time.thread_time() + 0.05
+            while time.thread_time() < until:
+                pass
+            done.set()
+            go.clear()
+            go.wait()
+
+        assert pulse.seconds() == 0
+        worker = threading.Thread(target=work)
+        worker.start()
+        while pulse.seconds() == 0:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        waiting = pulse.seconds()
+        time.sleep(0.05)
+        assert pulse.seconds() == waiting
+        go.set()
+        done.wait()
+        assert pulse.seconds() >= waiting + 0.05
+        go.set()
+        worker.join()
+
+
+class TestFaults:
+    def test_our_own_errors_arrive_as_they_are(self):
+        original = UpdateError("no live example has this id", row=3)
+        assert translate(exceptions.RayTaskError("f", "traceback", original), "shard 0") is original
+
+    @pytest.mark.parametrize(
+        ("error", "message"),
+        [
+            (exceptions.ActorDiedError(), "^shard 0 died"),
+            (exceptions.OutOfMemoryError("killed"), "^shard 0 was ended because its node ran out of memory"),
+            (exceptions.ActorUnavailableError("gone", None), "^shard 0 cannot be reached"),
+            (exceptions.RuntimeEnvSetupError("no pip\ndetails"), "^shard 0 could not start: .*no pip details$"),
+            (exceptions.ObjectLostError("00" * 28, None, ""), "^shard 0 did not answer: ObjectLostError"),
+        ],
+    )
+    def test_rays_errors_become_one_of_ours(self, error, message):
+        ours = translate(error, "shard 0")
+        assert type(ours) is ProcessLostError
+        assert ours.exit_code == 1
+        assert "\n" not in str(ours)
+        assert re.search(message, str(ours))
+
+    def test_a_defect_is_called_one(self):
+        ours = translate(exceptions.RayTaskError("f", "traceback", KeyError("node")), "shard 0")
+        assert type(ours) is RaydtError
+        assert str(ours).startswith("shard 0 failed with KeyError: 'node'. This is a defect")

@@ -1,0 +1,221 @@
+"""Configs: how they are read, what is refused and how it is said, overrides, paths, hash and schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.config import Config, json_schema, load_config
+from pipelines.yaml12 import dump_yaml, load_yaml
+from raydt.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SEA = {"source": {"kind": "synthetic", "generator": "sea"}, "learner": {"kind": "fudyadt"}}
+
+
+def changed(**sections):
+    return {**SEA, **sections}
+
+
+def refused(config, *overrides):
+    with pytest.raises(ConfigError) as caught:
+        load_config(config, overrides)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+class TestYaml:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("1e-7", 1e-7),
+            ("1.5E3", 1500.0),
+            ("-.inf", float("-inf")),
+            ("010", 10),
+            ("0x1F", 31),
+            ("0o17", 15),
+            ("1:30", "1:30"),
+            ("2024-01-01", "2024-01-01"),
+            ("no", "no"),
+            ("true", True),
+            ("~", None),
+            ("'1'", "1"),
+        ],
+    )
+    def test_scalars_follow_the_core_schema_of_1_2(self, text, value):
+        read = load_yaml(text)
+        assert read == value
+        assert type(read) is type(value)
+
+    def test_a_repeated_key_is_refused_with_its_line(self):
+        with pytest.raises(ConfigError, match="line 3: the key 'a' appears twice"):
+            load_yaml("a: 1\nb: 2\na: 3")
+
+    @pytest.mark.parametrize("text", ["a: [1", "1: 2", "? [a]\n: 1", "!!python/object/apply:os.getcwd []"])
+    def test_what_is_not_a_plain_mapping_is_a_config_error(self, text):
+        with pytest.raises(ConfigError):
+            load_yaml(text)
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+            max_leaves=12,
+        )
+    )
+    def test_what_is_written_reads_back(self, value):
+        assert load_yaml(dump_yaml(value)) == value
+
+    @pytest.mark.parametrize("text", ["1e5", "1e-7", "0o7", "010", "no", "1:30", "2024-01-01", "", "~", ".5", "<<"])
+    def test_text_that_looks_like_something_else_stays_text(self, text):
+        assert load_yaml(dump_yaml({"a": text})) == {"a": text}
+
+
+class TestMessages:
+    @pytest.mark.parametrize(
+        ("config", "expected"),
+        [
+            (changed(clutser={}), "clutser = {}: unknown key. Did you mean 'cluster'?"),
+            (
+                changed(learner={"kind": "fudyadt", "epsilom": 0.1}),
+                "learner.epsilom = 0.1: unknown key. Did you mean 'epsilon'?",
+            ),
+            (
+                changed(stream={"model": "incremental", "window": 5}),
+                "stream.window = 5: unknown key. It is used only with model: sliding_window",
+            ),
+            (
+                changed(source={"kind": "csv", "path": "a.csv", "drift": 1}),
+                "source.drift = 1: unknown key. It is used only with generator: hyperplane, generator: sea",
+            ),
+            (changed(cluster={"resources": {"shard": {"num_cpu": 1}}}), "Did you mean 'num_cpus'?"),
+            (changed(source={"kind": "parqet"}), "source.kind = 'parqet': not one of"),
+            (changed(source={"kind": "parqet"}), "Did you mean 'parquet'?"),
+            (changed(source={"kind": "synthetic"}), "source.generator: missing. Choose one of hyperplane, sea"),
+            (changed(source={"kind": "csv"}), "source.path: missing"),
+            (changed(learner={"kind": "fuydadt"}), "learner.kind = 'fuydadt': not one of fudyadt. Did you mean"),
+            (changed(learner={}), "learner.kind: missing"),
+            (changed(learner=None), "learner = None: must be a mapping"),
+            (changed(cluster={"shards": 0}), "cluster.shards = 0: Input should be greater than or equal to 1"),
+            (changed(cluster={"shards": "2"}), "cluster.shards = '2'"),
+            (changed(cluster={"backend": "rayy"}), "not one of ray, in_process. Did you mean 'ray'?"),
+            (changed(cluster={"backend": "in_process", "address": "auto"}), "address is not used in process"),
+            (changed(learner={"kind": "fudyadt", "alpha": 0}), "alpha"),
+            ({"learner": {"kind": "fudyadt"}}, "source: missing"),
+            ([], None),
+        ],
+    )
+    def test_each_problem_names_its_key_and_the_remedy(self, config, expected, tmp_path):
+        file = tmp_path / "job.yaml"
+        file.write_text(dump_yaml(config))
+        message = refused(file)
+        assert message.startswith(str(file))
+        assert expected is None or expected in message
+
+    def test_all_problems_come_at_once(self):
+        message = refused(changed(cluster={"shards": 0}, output={"report": 3}, x=1))
+        assert {line.split(" = ")[0] for line in message.splitlines()} == {
+            "config: cluster.shards",
+            "config: output.report",
+            "config: x",
+        }
+
+    def test_a_missing_file_is_named(self, tmp_path):
+        assert "absent.yaml" in refused(tmp_path / "absent.yaml")
+
+    def test_a_duplicate_key_names_the_file(self, tmp_path):
+        file = tmp_path / "job.yaml"
+        file.write_text("source: {}\nsource: {}\n")
+        assert refused(file) == f"{file}: line 2: the key 'source' appears twice. Keep one of them"
+
+
+class TestOverrides:
+    def test_values_are_yaml_and_later_ones_win(self):
+        config = load_config(SEA, ["learner.epsilon=1e-7", "cluster.shards=3", "cluster.shards=4"])
+        assert (config.learner.epsilon, config.cluster.shards) == (1e-7, 4)
+
+    def test_sections_appear_as_needed(self):
+        config = load_config(SEA, ["cluster.resources.shard.num_cpus=2"])
+        assert config.cluster.resources.shard.num_cpus == 2
+
+    def test_the_config_given_is_not_changed(self):
+        given_config = {**SEA, "cluster": {"shards": 1}}
+        load_config(given_config, ["cluster.shards=2"])
+        assert given_config["cluster"] == {"shards": 1}
+
+    @pytest.mark.parametrize("override", ["cluster.shards", "=3", "cluster..shards=3", "learner.kind.x=1", "a=[1"])
+    def test_what_cannot_be_set_names_the_override(self, override):
+        assert f"--set {override}" in refused(SEA, override)
+
+    def test_an_unknown_key_is_refused_like_one_in_the_file(self):
+        assert "Did you mean 'shards'?" in refused(SEA, "cluster.shard=2")
+
+
+class TestPaths:
+    def test_relative_paths_are_relative_to_the_file(self, tmp_path, monkeypatch):
+        (tmp_path / "deep").mkdir()
+        file = tmp_path / "deep" / "job.yaml"
+        file.write_text(
+            "source: {kind: csv, path: [../a.csv, 's3://bucket/b.csv', /c.csv], id: k}\nlearner: {kind: fudyadt}\n"
+            "stream: {model: deletion_log, deletion_log: d.csv}\ncheckpoint: {path: states}\n"
+        )
+        monkeypatch.chdir("/")
+        config = load_config(file)
+        assert config.name == "job"
+        assert config.source.path == [f"{tmp_path}/a.csv", "s3://bucket/b.csv", "/c.csv"]
+        assert config.stream.deletion_log == f"{tmp_path}/deep/d.csv"
+        assert config.checkpoint.path == f"{tmp_path}/deep/states"
+
+
+class TestHash:
+    def test_operation_does_not_enter(self):
+        operation = {"cluster": {"shards": 7, "batch_size": 1}, "checkpoint": {"keep": 9}, "output": {"report": False}}
+        assert load_config({**SEA, **operation}).model_hash() == load_config(SEA).model_hash()
+
+    @pytest.mark.parametrize("override", ["source.seed=8", "stream.warmup=1", "learner.epsilon=0.01"])
+    def test_everything_else_does(self, override):
+        config = changed(stream={"model": "incremental"})
+        assert load_config(config, [override]).model_hash() != load_config(config).model_hash()
+
+    def test_defaults_written_out_make_no_difference(self):
+        assert load_config({**SEA, "stream": {"model": "incremental", "warmup": 0}}).model_hash() == (
+            load_config(SEA).model_hash()
+        )
+
+    def test_where_the_data_lie_does_not_enter_but_their_name_does(self):
+        def of(path):
+            return load_config({"source": {"kind": "csv", "path": path}, "learner": {"kind": "fudyadt"}}).model_hash()
+
+        assert of("/here/a.csv") == of("s3://there/a.csv") != of("/here/b.csv")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"kind": "synthetic", "generator": "hyperplane"},
+        {"kind": "csv", "path": "a.csv"},
+        {"kind": "parquet", "path": "a", "id": "k", "op": "o", "positive": ["x", 1]},
+    ],
+)
+def test_the_resolved_config_reads_back_to_itself(source):
+    config = load_config({"source": source, "learner": {"kind": "fudyadt"}})
+    again = load_config(load_yaml(config.to_yaml()))
+    assert again == config
+    assert again.model_hash() == config.model_hash()
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.name)
+def test_configs_of_the_repository_are_valid(file):
+    assert isinstance(load_config(file), Config)
+
+
+def test_the_schema_knows_every_learner_and_kind():
+    schema = json_schema()
+    kinds = schema["properties"]["source"]["discriminator"]["mapping"]
+    assert {"parquet", "arrow", "csv", "synthetic"} <= kinds.keys()
+    options = schema["$defs"]["FuDyADTOptions"]["properties"]
+    assert options["epsilon"]["default"] == "auto"
+    assert schema["properties"]["learner"]["discriminator"]["mapping"]["fudyadt"].endswith("/FuDyADTOptions")

@@ -1,0 +1,144 @@
+"""Run folders: refused where something is, complete or absent, the same on every file system."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs as pafs
+
+from pipelines import tables
+from pipelines.logs import log_to
+from pipelines.run_folder import RunFolder, default_location
+from pipelines.saving import load_state
+from pipelines.tables import TableWriter
+from raydt.errors import ConfigError, InputError
+from raydt.persistence import save_folder
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """A run folder on a file system that is not local: a sub-tree of the disk, seen through another class."""
+    folder = RunFolder(tmp_path / "unused")
+    folder.filesystem = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    folder.root, folder.is_local = "run", False
+    folder.filesystem.create_dir("run")
+    return folder
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "x").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        RunFolder.create(tmp_path)
+    with pytest.raises(ConfigError, match="is a file"):
+        RunFolder.create(tmp_path / "x")
+
+
+def test_an_empty_or_new_folder_is_taken_with_its_parents(tmp_path):
+    RunFolder.create(tmp_path)
+    RunFolder.create(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_uri_names_its_file_system(tmp_path):
+    folder = RunFolder.create(f"file://{tmp_path}/run")
+    folder.write_text("a.txt", "é")
+    assert (tmp_path / "run" / "a.txt").read_text(encoding="utf-8") == "é"
+    assert folder.location == f"{tmp_path}/run"
+
+
+def test_what_is_no_uri_is_a_config_error():
+    with pytest.raises(ConfigError, match="nothing://x"):
+        RunFolder("nothing://x")
+
+
+def test_text_is_replaced_as_a_whole(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_text("summary.json", "1")
+    folder.write_text("summary.json", "2")
+    assert folder.read_text("summary.json") == "2"
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_folder_without_summary_is_no_run(tmp_path):
+    with pytest.raises(InputError, match="no finished run"):
+        RunFolder.existing(tmp_path)
+
+
+def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
+    remote.write_text("a.txt", "x")
+    with remote.local() as copy:
+        assert (copy / "a.txt").read_text() == "x"
+        (copy / "b.txt").write_text("y")
+        remote.receive(copy / "b.txt", "b.txt")
+    assert not copy.exists()
+    assert (tmp_path / "run" / "b.txt").read_text() == "y"
+
+
+class TestTables:
+    def test_a_part_appears_when_it_is_complete(self, tmp_path):
+        folder = RunFolder(tmp_path)
+        writer = TableWriter(folder, "events")
+        writer.append({"seq": np.arange(3), "place": np.zeros(3, np.int8)})
+        writer.append({"seq": np.arange(2), "place": np.ones(2, np.int8)})
+        assert not (tmp_path / "events").exists()
+        writer.close()
+        table = ds.dataset(tmp_path / "events").to_table()
+        assert table.column("seq").to_pylist() == [0, 1, 2, 0, 1]
+        assert table.schema.field("place").type == pa.int8()
+
+    def test_memory_is_bounded_and_an_unfinished_part_is_hidden(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tables, "ROWS_PER_GROUP", 100)
+        writer = TableWriter(RunFolder(tmp_path), "events")
+        for begin in range(0, 1000, 30):
+            writer.append({"seq": np.arange(begin, begin + 30)})
+            assert writer._rows < 100
+        assert ds.dataset(tmp_path / "events").count_rows() == 0
+        writer.close()
+        file = pq.ParquetFile(tmp_path / "events" / "part-00000.parquet")
+        assert file.metadata.num_rows == 1020
+        assert file.metadata.num_row_groups == 9
+
+    def test_a_table_without_rows_leaves_no_file(self, tmp_path):
+        writer = TableWriter(RunFolder(tmp_path), "events")
+        writer.append({"seq": np.arange(0)})
+        writer.close()
+        assert not (tmp_path / "events").exists()
+
+
+def test_the_log_is_json_lines_with_extras_and_ends_with_the_run(tmp_path):
+    logger = logging.getLogger("raydt.test")
+    with log_to(RunFolder(tmp_path)):
+        logger.info("rebuilt %d", 3, extra={"seq": 17})
+        try:
+            raise ValueError("x")
+        except ValueError:
+            logger.exception("failed")
+    logger.warning("after the run")
+    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(e["level"], e["message"]) for e in entries] == [("info", "rebuilt 3"), ("error", "failed")]
+    assert entries[0]["seq"] == 17
+    assert "ValueError: x" in entries[1]["traceback"]
+    assert logging.getLogger("raydt").level == logging.NOTSET
+
+
+def test_the_last_complete_state_is_loaded(tmp_path):
+    states = RunFolder(tmp_path)
+    meta = {"learner": {}, "features": [], "classes": [], "config_hash": "", "source_fingerprint": ""}
+    for number in (9, 10, 100):
+        save_folder(states.path(str(number)), "state", {**meta, "offset": number}, {"coordinator": {"a": np.ones(1)}})
+    (tmp_path / "100" / "manifest.json").unlink()
+    assert load_state(states)[0]["offset"] == 10
+    with pytest.raises(InputError, match="no complete state"):
+        load_state(RunFolder(tmp_path / "absent"))
+
+
+def test_the_default_place_is_under_the_working_directory():
+    place = default_location("job")
+    assert place.parts[0] == "runs"
+    assert place.name.endswith("Z-job")

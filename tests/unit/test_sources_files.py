@@ -1,0 +1,312 @@
+"""Files as sources: order, seeking, chunks, several files, paths and fingerprints, over all formats."""
+
+import gzip
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from raydt.errors import InputError
+from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
+from raydt.sources.datafile import Place, find_files
+from raydt.sources.files import FileSource
+
+N = 257
+COLORS = ["red", "green", "blue", "grey"]
+
+
+def table(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "a": rng.normal(size=n),
+            "color": [COLORS[i] for i in rng.integers(0, 4, n)],
+            "k": rng.integers(0, 5, n).astype(np.int16),
+            "y": [("no", "yes", "maybe")[i] for i in rng.integers(0, 3, n)],
+        }
+    )
+
+
+def write_arrow(t, path, kind=pa.ipc.new_file):
+    with kind(path, t.schema) as writer:
+        for batch in t.to_batches(max_chunksize=50):
+            writer.write_batch(batch)
+
+
+WRITERS = {
+    "parquet": (ParquetFiles, "t.parquet", lambda t, p: pq.write_table(t, p, row_group_size=60)),
+    "arrow file": (ArrowFiles, "t.arrow", write_arrow),
+    "arrow stream": (ArrowFiles, "t.arrows", lambda t, p: write_arrow(t, p, pa.ipc.new_stream)),
+    "csv": (CsvFiles, "t.csv", pacsv.write_csv),
+}
+
+
+@pytest.fixture(params=WRITERS)
+def form(request):
+    return WRITERS[request.param]
+
+
+def read(source, start=0):
+    chunks = list(source.rows(start))
+    assert not any(chunk.bad for chunk in chunks)
+    ends = [chunk.start + len(chunk) for chunk in chunks]
+    assert [chunk.start for chunk in chunks[1:]] == ends[:-1]
+    return {name: np.concatenate([getattr(c, name) for c in chunks]) for name in ("X", "y", "id")}
+
+
+def expected(t):
+    def codes(values):
+        order = list(dict.fromkeys(values))
+        return [order.index(v) for v in values]
+
+    X = np.column_stack([t["a"].to_numpy(), codes(t["color"].to_pylist()), t["k"].to_numpy()]).astype(np.float64)
+    return {"X": X, "y": np.array(codes(t["y"].to_pylist())), "id": np.arange(len(t))}
+
+
+def assert_rows(found, wanted):
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_every_format_gives_the_same_rows(form, tmp_path):
+    options, name, write = form
+    write(table(), str(tmp_path / name))
+    source = open_source(options(path=name), tmp_path)
+    rows = read(source)
+    assert_rows(rows, expected(table()))
+    assert source.features.names == ("a", "color", "k")
+    assert source.features.categorical == (False, True, False)
+    assert source.classes == list(dict.fromkeys(table()["y"].to_pylist()))
+    assert source.n_rows == N
+    for array in rows.values():
+        assert array.flags.c_contiguous
+
+
+def test_arrays_are_writable_and_of_the_promised_types(form, tmp_path):
+    options, name, write = form
+    write(table().append_column("key", pa.array(np.arange(N) * 7)), str(tmp_path / name))
+    for chunk in open_source(options(path=name, id="key"), tmp_path).rows():
+        for array, dtype in ((chunk.X, np.float64), (chunk.y, np.int32), (chunk.id, np.int64)):
+            assert array.dtype == dtype
+            assert array.flags.writeable
+            assert array.flags.c_contiguous
+        assert chunk.op is None
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 7, 1000])
+def test_chunks_do_not_change_the_rows(form, tmp_path, chunk_rows):
+    options, name, write = form
+    write(table(), str(tmp_path / name))
+    opts = options(path=str(tmp_path / name))
+    source = FileSource(opts, [opts.data_file(p) for p in find_files(opts.path, ".", ())], chunk_rows)
+    assert max(len(chunk) for chunk in source.rows()) <= chunk_rows
+    assert_rows(read(source), expected(table()))
+
+
+def test_reading_can_start_anywhere_over_several_files(form, tmp_path):
+    options, name, write = form
+    t = table()
+    cuts = [0, 100, 100, 101, 200, N]
+    for part, (a, b) in enumerate(itertools.pairwise(cuts)):
+        folder = tmp_path / f"part-{part}"
+        folder.mkdir()
+        write(t.slice(a, b - a), str(folder / name))
+    opts = options(path=[f"part-{p}/{name}" for p in range(5)])
+    whole = expected(t)
+    for start in (0, 1, 59, 60, 99, 100, 101, 102, 199, 200, N - 1):
+        source = open_source(opts, tmp_path)
+        before = open_source(opts, tmp_path)
+        read(before)
+        source.restore(before.state(start))
+        assert_rows(read(source, start), {k: v[start:] for k, v in whole.items()})
+        assert source.where(start)[1] == start - max(c for c in cuts if c <= start)
+    assert not list(open_source(opts, tmp_path).rows(N))
+    assert not list(open_source(opts, tmp_path).rows(N + 5))
+
+
+def test_where_names_the_file(tmp_path):
+    for part in "ab":
+        pq.write_table(table(10), tmp_path / f"{part}.parquet")
+    source = open_source(ParquetFiles(path=str(tmp_path)))
+    assert source.where(9) == (str(tmp_path / "a.parquet"), 9)
+    assert source.where(10) == (str(tmp_path / "b.parquet"), 0)
+
+
+@pytest.mark.parametrize("limit", [1, 60, 61, N, N + 1])
+def test_limit(form, tmp_path, limit):
+    options, name, write = form
+    write(table(), str(tmp_path / name))
+    source = open_source(options(path=name, limit=limit), tmp_path)
+    n = min(limit, N)
+    assert_rows(read(source), {k: v[:n] for k, v in expected(table()).items()})
+    assert sum(len(c) for c in open_source(options(path=name, limit=limit), tmp_path).rows(n - 1)) == 1
+    if options is not CsvFiles and name != "t.arrows":
+        assert source.n_rows == n
+
+
+def test_state_at_a_row_does_not_show_reading_ahead(tmp_path):
+    pq.write_table(table(), tmp_path / "t.parquet")
+    source = open_source(ParquetFiles(path="t.parquet"), tmp_path)
+    read(source)
+    t = table()
+    for row in (0, 1, 2, 3, 5, 10, N):
+        state = source.state(row)
+        assert state["categories"]["color"] == list(dict.fromkeys(t["color"].to_pylist()[:row]))
+        assert state["labels"]["classes"] == list(dict.fromkeys(t["y"].to_pylist()[:row]))
+    assert source.state() == source.state(N)
+
+
+def test_paths(tmp_path):
+    for name in ("b/2.parquet", "b/1.parquet", "a/3.parquet", "a/.hidden.parquet", "_temporary/x.parquet", "a/n.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+
+    def found(path):
+        return [str(Path(p.path).relative_to(tmp_path)) for p in find_files(path, tmp_path, (".parquet",))]
+
+    everything = ["a/3.parquet", "b/1.parquet", "b/2.parquet"]
+    assert found(".") == found(str(tmp_path)) == found("**/*.parquet") == everything
+    assert found("b") == found("b/*") == found("b/?.parquet") == everything[1:]
+    assert found("*/[13].parquet") == everything[:2]
+    assert found(["b/2.parquet", "a"]) == ["b/2.parquet", "a/3.parquet"]
+    assert found("a/n.txt") == ["a/n.txt"]
+    assert found(f"file://{tmp_path}/b/*.parquet") == everything[1:]
+    (tmp_path / "odd[1].parquet").write_bytes(b"x")
+    assert found("odd[1].parquet") == ["odd[1].parquet"]
+    for nothing in ("nowhere.parquet", "b/*.csv", "*/x.parquet"):
+        with pytest.raises(InputError, match=r"no file is there.*\.parquet"):
+            found(nothing)
+
+
+def test_compressed_csv(tmp_path):
+    pacsv.write_csv(table(), str(tmp_path / "t.csv"))
+    (tmp_path / "z.csv.gz").write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))
+    assert_rows(read(open_source(CsvFiles(path="z.csv.gz"), tmp_path)), expected(table()))
+
+
+def test_fingerprint_follows_content_not_path(form, tmp_path):
+    options, name, write = form
+    (tmp_path / "x").mkdir()
+    write(table(), str(tmp_path / name))
+    write(table(), str(tmp_path / "x" / name))
+    first = open_source(options(path=name), tmp_path)
+    moved = open_source(options(path=f"x/{name}"), tmp_path)
+    assert first.fingerprint() == moved.fingerprint()
+    assert first.fingerprint().startswith("sha256:")
+    before = first.fingerprint()
+    read(first)
+    assert first.fingerprint() == before
+    write(table(seed=1), str(tmp_path / "x" / name))
+    assert open_source(options(path=f"x/{name}"), tmp_path).fingerprint() != before
+    assert open_source(options(path=name, limit=3), tmp_path).fingerprint() != before
+
+
+def test_large_files_are_hashed_in_spread_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("raydt.sources.datafile.WHOLE_HASH_BYTES", 4 << 20)
+    pq.write_table(table(), tmp_path / "t.parquet")
+    place = find_files("t.parquet", tmp_path, ())[0]
+    file = ParquetFiles(path="x").data_file(place)
+    data = bytearray(9 << 20)
+
+    def digest():
+        (tmp_path / "big").write_bytes(data)
+        file.place = Place(place.filesystem, str(tmp_path / "big"), "big", len(data))
+        return file.content_hash()
+
+    before = digest()
+    assert digest() == before
+    for at in (0, len(data) - 1):
+        data[at] ^= 1
+        assert digest() != before
+        data[at] ^= 1
+
+
+def test_schemas_must_agree(form, tmp_path):
+    options, name, write = form
+    suffix = Path(name).suffix
+
+    def with_second(second):
+        write(table(), str(tmp_path / f"1{suffix}"))
+        write(second, str(tmp_path / f"2{suffix}"))
+        return options(path=[f"1{suffix}", f"2{suffix}"])
+
+    t = table()
+    with pytest.raises(InputError, match=rf"2{suffix}, column 'k': this column is missing here, but in .*1{suffix}"):
+        open_source(with_second(t.drop_columns("k")), tmp_path)
+    with pytest.raises(InputError, match=rf"column 'extra': this column is not in .*1{suffix}"):
+        open_source(with_second(t.append_column("extra", t["k"])), tmp_path)
+    with pytest.raises(InputError, match=r"column 'k': the type is string, but int.*same types"):
+        open_source(with_second(t.set_column(2, "k", t["color"])), tmp_path)
+    two = with_second(t.append_column("extra", t["k"])).model_copy(update={"features": ["k", "color"]})
+    assert read(open_source(two, tmp_path))["X"].shape == (2 * N, 2)
+
+
+def test_files_may_code_their_dictionaries_differently(tmp_path):
+    t = table()
+    first, second = t.slice(0, 100), t.slice(100)
+    coded = second["color"].combine_chunks().dictionary_encode()
+    swapped = pa.DictionaryArray.from_arrays(
+        pc_reverse(coded.indices, len(coded.dictionary)), coded.dictionary.take(pa.array(range(3, -1, -1)))
+    )
+    pq.write_table(first, tmp_path / "1.parquet")
+    pq.write_table(second.set_column(1, "color", swapped), tmp_path / "2.parquet")
+    assert_rows(read(open_source(ParquetFiles(path=str(tmp_path)))), expected(t))
+
+
+def pc_reverse(indices, n):
+    return pa.array(n - 1 - indices.to_numpy(), pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "cannot be read as"), (b"\x00\xff" * 100, "cannot be read as"), (b"PAR1 no PAR1", "cannot be read as")],
+)
+def test_damaged_files_are_named(form, tmp_path, content, message):
+    options, name, _ = form
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        list(open_source(options(path=name), tmp_path).rows())
+    assert error.value.file == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow file", "arrow stream"], indirect=True)
+def test_truncated_files_are_named(form, tmp_path):
+    options, name, write = form
+    write(table(), str(tmp_path / name))
+    content = (tmp_path / name).read_bytes()
+    for keep in (len(content) // 2, len(content) - 400, 20):
+        (tmp_path / name).write_bytes(content[:keep])
+        with pytest.raises(InputError, match=f"{name}.*cannot be read"):
+            list(open_source(options(path=name), tmp_path).rows())
+
+
+def test_string_views_are_strings(tmp_path):
+    t = table()
+    views = t["color"].cast(pa.string_view())
+    coded = t["y"].combine_chunks().dictionary_encode()
+    labels = pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.string_view()))
+    write_arrow(t.set_column(1, "color", views).set_column(3, "y", labels), str(tmp_path / "t.arrow"))
+    assert_rows(read(open_source(ArrowFiles(path="t.arrow"), tmp_path)), expected(t))
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
+    text = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xffa"))
+    for column in (text, text.dictionary_encode()):
+        pq.write_table(pa.table({"s": column, "y": [0, 1]}), tmp_path / "t.parquet")
+        with pytest.raises(InputError, match=r"t\.parquet: it cannot be read as parquet.*UTF8"):
+            list(open_source(ParquetFiles(path="t.parquet"), tmp_path).rows())
+
+
+def test_wide_tables(tmp_path):
+    n, d = 200, 3000
+    X = np.random.default_rng(0).normal(size=(n, d))
+    columns = {f"f{j}": X[:, j] for j in range(d)} | {"y": np.zeros(n, dtype=np.int8)}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    source = open_source(ParquetFiles(path="t.parquet"), tmp_path)
+    assert_rows(read(source), {"X": X})
+    assert max(len(chunk) for chunk in source.rows()) * d <= 1 << 19

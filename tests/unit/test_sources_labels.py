@@ -1,0 +1,76 @@
+import pyarrow as pa
+import pytest
+
+from raydt.errors import ConfigError
+from raydt.sources.labels import Labels, find_label, resolve_positive
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labels", "found"),
+    [
+        ("DOWN", ["UP", "DOWN"], "DOWN"),
+        (1, [0, 1], 1),
+        (1, ["0", "1"], "1"),
+        ("1", [0, 1], 1),
+        (1, [0.0, 1.0], 1.0),
+        ("1", [0.0, 1.0], 1.0),
+        (True, [False, True], True),
+        (True, ["no", "yes"], "yes"),
+        (False, ["off", "on"], "off"),
+        ("true", [False, True], True),
+        (">50K", [" <=50K", " >50K"], " >50K"),
+        ("up", ["UP", "DOWN"], "UP"),
+        ("up", ["UP", "up"], "up"),
+        (1, ["01", "1"], "1"),
+    ],
+)
+def test_a_label_is_found_however_yaml_wrote_it(wanted, labels, found):
+    assert repr(find_label(wanted, labels)) == repr(found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labels", "message"),
+    [
+        ("down", ["UP", "SIDE"], r"'down' is not a label of the source; the labels are 'UP', 'SIDE'"),
+        ("Up", ["UP", "up"], r"'Up' could mean 'UP' or 'up'"),
+        (True, ["on", "yes", "no"], r"True could mean 'on' or 'yes'"),
+        (1, [], r"the labels are none at all"),
+        (2, list(range(100, 200)), r"119, \.\.\.$"),
+    ],
+)
+def test_an_unknown_or_ambiguous_label_lists_the_labels(wanted, labels, message):
+    with pytest.raises(ConfigError, match=message):
+        find_label(wanted, labels)
+
+
+def test_majority_is_the_most_frequent_and_of_equals_the_first():
+    assert resolve_positive("majority", {"a": 3, "b": 5, "c": 5}) == ["b"]
+    with pytest.raises(ConfigError, match="at least one row"):
+        resolve_positive("majority", {})
+
+
+def test_a_label_called_majority_is_written_as_a_list():
+    assert resolve_positive(["majority"], {"minority": 9, "majority": 1}) == ["majority"]
+
+
+def test_several_labels_can_be_positive():
+    assert resolve_positive([4, "5", 4], {4: 1, 5: 1, 6: 1}) == [4, 5]
+    labels = Labels([4, 5], [6])
+    assert labels.encode(pa.array([5, 6, None, 4]), 0).tolist() == [1, 0, -1, 1]
+    assert labels.classes == [6, "4|5"]
+
+
+def test_classes_are_named():
+    assert Labels(["DOWN"], ["UP"]).classes == ["UP", "DOWN"]
+    assert Labels(["a"], ["b", "c"]).classes == ["not a", "a"]
+    every = Labels()
+    assert every.encode(pa.array(["b", "a", None, "b"]), 0).tolist() == [0, 1, -1, 0]
+    assert every.classes == ["b", "a"]
+
+
+def test_state_keeps_the_resolution():
+    labels = Labels(["DOWN"], ["UP"])
+    other = Labels()
+    other.restore(labels.state(None))
+    assert other.classes == ["UP", "DOWN"]
+    assert other.encode(pa.array(["UP", "DOWN"]), 0).tolist() == [0, 1]

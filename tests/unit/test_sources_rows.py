@@ -1,0 +1,352 @@
+"""What becomes of columns and rows: parts, bad rows, ids, operations, labels; and which options are refused."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from raydt.errors import ConfigError, InputError
+from raydt.sources import CsvFiles, ParquetFiles, SourceOptions, open_source
+from raydt.sources.datafile import find_files
+from raydt.sources.files import FileSource
+from raydt.updates import DELETE, INSERT, QUERY, UPDATE
+
+OPTIONS = TypeAdapter(SourceOptions)
+
+
+def parquet(tmp_path, columns, **options):
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    return open_source(ParquetFiles(path="t.parquet", **options), tmp_path)
+
+
+def csv(tmp_path, text, **options):
+    (tmp_path / "t.csv").write_text(text)
+    return open_source(CsvFiles(path="t.csv", **options), tmp_path)
+
+
+def one(source):
+    (rows,) = source.rows()
+    return rows
+
+
+def problems(rows):
+    return {place: (error.row, error.column, error.problem) for place, error in rows.bad.items()}
+
+
+def test_parts_of_columns(tmp_path):
+    columns = {"y": [0, 1], "when": [5, 6], "key": [70, 60], "b": [True, False], "n": [1, 2], "s": ["u", "v"]}
+    source = parquet(tmp_path, columns, id="key", ts="when", categorical=["n"])
+    rows = one(source)
+    assert source.features.names == ("b", "n", "s")
+    assert source.features.categorical == (False, True, True)
+    assert rows.X.tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+    assert rows.id.tolist() == [70, 60]
+    assert rows.y.tolist() == [0, 1]
+    assert rows.n_classes == 2
+    assert source.id_kind == "integer"
+
+
+def test_features_are_taken_in_the_order_listed(tmp_path):
+    source = parquet(tmp_path, {"a": [1], "b": [2], "c": [3], "y": [0]}, features=["c", "a"])
+    assert one(source).X.tolist() == [[3.0, 1.0]]
+
+
+def test_a_timestamp_column_is_no_feature_whatever_its_type(tmp_path):
+    columns = {"a": [1.0], "t": pa.array([0], pa.timestamp("us")), "y": [0]}
+    assert parquet(tmp_path, columns, ts="t").features.names == ("a",)
+    with pytest.raises(InputError, match=r"column 't': columns of type timestamp\[us\] cannot be used"):
+        parquet(tmp_path, columns)
+
+
+def test_negative_zero_is_zero(tmp_path):
+    X = one(parquet(tmp_path, {"a": [-0.0, 0.0], "y": [0, 0]})).X
+    assert not np.signbit(X).any()
+
+
+def test_bad_values_make_bad_rows(tmp_path):
+    columns = {
+        "a": [1.0, math.nan, 2.0, math.inf, None, 3.0, 4.0, math.nan],
+        "big": [0, 0, 2**53 + 1, 0, 0, 0, 0, 2**60],
+        "s": ["p", "q", "r", "p", "p", None, "p", "t"],
+        "y": ["u", "v", "w", "u", "u", "u", None, "x"],
+    }
+    source = parquet(tmp_path, columns)
+    rows = one(source)
+    assert problems(rows) == {
+        1: (1, "a", "no value (null or NaN)"),
+        2: (2, "big", "an integer beyond 2**53 has no exact float64"),
+        3: (3, "a", "an infinite value"),
+        4: (4, "a", "no value (null or NaN)"),
+        5: (5, "s", "no value"),
+        6: (6, "y", "no label"),
+        7: (7, "big", "an integer beyond 2**53 has no exact float64"),
+    }
+    message = str(rows.bad[1])
+    assert message.startswith(f"{tmp_path}/t.parquet, row 1, column 'a': no value (null or NaN). ")
+    assert message.endswith("set stream.on_error: skip")
+    assert rows.X[0].tolist() == [1.0, 0.0, 0.0]
+    # Bad rows leave no trace in the dictionaries.
+    assert source.state()["categories"] == {"s": ["p"]}
+    assert source.classes == ["u"]
+    assert rows.n_classes == 1
+
+
+def test_bad_rows_do_not_depend_on_chunks(tmp_path):
+    n = 50
+    rng = np.random.default_rng(5)
+    columns = {
+        "a": np.where(rng.random(n) < 0.2, np.nan, 1.0),
+        "s": [None if r < 0.2 else f"c{int(r * 10)}" for r in rng.random(n)],
+        "y": [None if r < 0.1 else f"l{int(r * 4)}" for r in rng.random(n)],
+        "id": [f"i{v}" for v in rng.permutation(n)],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    options = ParquetFiles(path=str(tmp_path / "t.parquet"), id="id")
+
+    def read(chunk_rows):
+        place = find_files(options.path, ".", ())
+        source = FileSource(options, [options.data_file(p) for p in place], chunk_rows)
+        found = []
+        for rows in source.rows():
+            for i in range(len(rows)):
+                good = (rows.X[i].tolist(), int(rows.y[i]), int(rows.id[i]))
+                found.append(str(rows.bad[i]) if i in rows.bad else good)
+        return found, source.state()
+
+    whole = read(1000)
+    assert any(isinstance(row, str) for row in whole[0])
+    for chunk_rows in (1, 3, 49):
+        assert read(chunk_rows) == whole
+
+
+def test_string_ids_get_codes(tmp_path):
+    source = parquet(tmp_path, {"a": [1, 2, 3, 4], "y": [0, 0, 0, 0], "id": ["x", "y", None, "x"]}, id="id")
+    rows = one(source)
+    assert source.id_kind == "text"
+    assert rows.id[[0, 1, 3]].tolist() == [0, 1, 0]
+    assert problems(rows) == {2: (2, "id", "no id")}
+    found = source.id_codes(["y", "y", "x", "nobody"], np.array([1, 2, 1, 99]))
+    assert found.tolist() == [-1, 1, 0, -1]
+
+
+def test_integer_ids(tmp_path):
+    ids = pa.array([3, 2**63, None, 2**63 - 1], pa.uint64())
+    rows = one(parquet(tmp_path, {"a": [1, 2, 3, 4], "y": [0, 0, 0, 0], "id": ids}, id="id"))
+    assert rows.id[[0, 3]].tolist() == [3, 2**63 - 1]
+    assert {place: problem for place, (_, _, problem) in problems(rows).items()} == {
+        1: "the id does not fit into a signed 64-bit integer",
+        2: "no id",
+    }
+    with pytest.raises(InputError, match=r"ids of type double. Use integers or strings"):
+        parquet(tmp_path, {"a": [1], "y": [0], "id": [1.0]}, id="id")
+
+
+def test_changelog(tmp_path):
+    columns = {
+        "op": ["c", "+I", "D", "u", "Query", "what", None, "insert"],
+        "id": [1, 2, 1, 2, None, 3, 4, None],
+        "a": [0.5, 1.5, None, 2.5, 3.5, 0.0, 0.0, 0.0],
+        "s": ["k", "l", None, "m", "k", "z", "z", "z"],
+        "y": ["p", "q", None, "p", None, "z", "z", "z"],
+    }
+    source = parquet(tmp_path, columns, op="op", id="id")
+    rows = one(source)
+    assert source.is_changelog
+    assert rows.op[:5].tolist() == [INSERT, INSERT, DELETE, UPDATE, QUERY]
+    assert rows.id[:4].tolist() == [1, 2, 1, 2]
+    assert rows.y[:5].tolist() == [0, 1, -1, 0, -1]
+    assert rows.X[[0, 1, 3, 4]].tolist() == [[0.5, 0], [1.5, 1], [2.5, 2], [3.5, 0]]
+    assert {place: problem for place, (_, _, problem) in problems(rows).items()} == {
+        5: "unknown operation 'what'",
+        6: "no operation",
+        7: "no id",
+    }
+    assert "insert: insert, i, c, r, +i; delete: delete, d, -d; update: update, u; query: query, q" in str(rows.bad[5])
+    assert source.classes == ["p", "q"]
+
+
+def test_op_values_replace_the_defaults_of_that_operation(tmp_path):
+    columns = {"op": [1, -1, 9], "id": [1, 1, 1], "a": [0, 0, 0], "y": [0, 0, 0]}
+    options = OPTIONS.validate_python(
+        {"kind": "parquet", "path": "t.parquet", "op": "op", "id": "id"}
+        | {"op_values": {"insert": [1], "delete": ["-1"]}}
+    )
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    rows = one(open_source(options, tmp_path))
+    assert rows.op[:2].tolist() == [INSERT, DELETE]
+    assert set(rows.bad) == {2}
+
+
+def test_a_delete_needs_nothing_but_its_id(tmp_path):
+    text = "op,id,a,y\ni,1,1.5,0\nd,1,,\nd,2,junk,\n"
+    rows = one(csv(tmp_path, text, op="op", id="id"))
+    assert not rows.bad
+
+
+@pytest.mark.parametrize(
+    ("positive", "classes", "y", "resolved"),
+    [
+        (None, ["b", "a", "c"], [0, 1, 2, 1], None),
+        ("a", ["not a", "a"], [0, 1, 0, 1], ["a"]),
+        ("majority", ["not a", "a"], [0, 1, 0, 1], ["a"]),
+        (["b", "c"], ["a", "b|c"], [1, 0, 1, 0], ["b", "c"]),
+    ],
+)
+def test_positive(tmp_path, positive, classes, y, resolved):
+    source = parquet(tmp_path, {"x": [1, 2, 3, 4], "y": ["b", "a", "c", "a"]}, positive=positive)
+    assert source.known_classes == (0 if positive is None else 2)
+    rows = one(source)
+    assert (source.classes, rows.y.tolist(), source.positive) == (classes, y, resolved)
+
+
+def test_positive_is_resolved_within_the_limit_and_kept_by_the_state(tmp_path):
+    columns = {"x": [1, 2, 3, 4, 5], "y": ["b", "a", "a", "b", "b"]}
+    source = parquet(tmp_path, columns, positive="majority", limit=3)
+    assert source.positive == ["a"]
+    other = parquet(tmp_path, columns, positive="majority", limit=5)
+    assert other.positive == ["b"]
+    other.restore(source.state(0))
+    assert other.positive == ["a"]
+    assert one(other).y.tolist() == [0, 1, 1, 0, 0]
+
+
+def test_an_unknown_positive_lists_the_labels(tmp_path):
+    with pytest.raises(ConfigError, match=r"source.positive: 'UPP' is not a label.*'UP', 'DOWN'"):
+        parquet(tmp_path, {"x": [1, 2], "y": ["UP", "DOWN"]}, positive="UPP")
+
+
+def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
+    source = parquet(tmp_path, {"a": [1, 2], "s": ["u", "v"]}, label=None)
+    rows = one(source)
+    assert rows.y.tolist() == [-1, -1]
+    assert not rows.bad
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "yy"}, r"column 'yy': there is no such column, but source.label names it. Did you mean 'y'"),
+        ({"features": ["a", "z"]}, r"column 'z'.*source.features names it.*The columns are a, b, y"),
+        ({"features": ["a", "y"]}, r"column 'y': source.label and source.features name the same column"),
+        ({"id": "y"}, r"column 'y': source.label and source.id name the same column"),
+        ({"categorical": ["y"]}, r"column 'y': source.categorical names it, but it is not a feature"),
+        ({"id": "a", "ts": "b"}, r"no column is left for features"),
+    ],
+)
+def test_columns_that_cannot_play_their_part(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        parquet(tmp_path, {"a": [1], "b": [2], "y": [0]}, **options)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    with pytest.raises(InputError, match=r"column 'a': two columns have this name"):
+        csv(tmp_path, "a,a,y\n1,2,0\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "libsvm", "path": "x"},
+        {"kind": "parquet", "path": "x", "permutation": 3},
+        {"kind": "parquet", "path": "x", "delimiter": ";"},
+        {"kind": "parquet", "path": "x", "generator": "sea"},
+        {"kind": "parquet"},
+        {"kind": "parquet", "path": []},
+        {"kind": "parquet", "path": ["x", "x"]},
+        {"kind": "parquet", "path": "x", "limit": 0},
+        {"kind": "parquet", "path": "x", "limit": "7"},
+        {"kind": "parquet", "path": "x", "op": "op"},
+        {"kind": "parquet", "path": "x", "op_values": {"insert": ["z"]}},
+        {"kind": "parquet", "path": "x", "features": []},
+        {"kind": "parquet", "path": "x", "label": None, "positive": 1},
+        {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"insert": ["D"]}},
+        {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"upsert": ["z"]}},
+        {"kind": "synthetic", "generator": "randcbt"},
+        {"kind": "synthetic", "generator": "sea", "path": "x"},
+        {"kind": "synthetic", "generator": "sea", "n_features": 3},
+        {"kind": "synthetic", "generator": "sea", "positive": 1},
+        {"kind": "synthetic"},
+        {"path": "x"},
+    ],
+    ids=str,
+)
+def test_options_that_are_refused(options):
+    with pytest.raises(ValidationError):
+        OPTIONS.validate_python(options)
+
+
+def test_options_survive_a_round_trip():
+    for options in (
+        {"kind": "csv", "path": ["a", "b"], "positive": [1, "x", True], "delimiter": ";"},
+        {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"insert": [1]}},
+        {"kind": "synthetic", "generator": "hyperplane", "n": 10, "noise": 0},
+    ):
+        first = OPTIONS.validate_python(options)
+        assert OPTIONS.validate_json(first.model_dump_json()) == first
+    assert OPTIONS.json_schema()["discriminator"]["propertyName"] == "kind"
+
+
+def test_csv_types_come_from_the_values(tmp_path):
+    source = csv(tmp_path, "n,b,s,k,y\n1,true,p q,7,0\n2.5,false,r,8,1\n")
+    assert source.features.categorical == (False, False, True, False)
+    assert one(source).X.tolist() == [[1.0, 1.0, 0.0, 7.0], [2.5, 0.0, 1.0, 8.0]]
+    assert source.classes == [0, 1]
+
+
+def test_csv_categories_are_text(tmp_path):
+    source = csv(tmp_path, "n,k,y\n1,7,0\n1,08,1\n1,A,0\n", categorical=["k"])
+    assert one(source).X[:, 1].tolist() == [0.0, 1.0, 2.0]
+    assert source.state()["categories"] == {"k": ["7", "08", "A"]}
+
+
+def test_csv_values_of_another_kind_make_bad_rows(tmp_path):
+    filler = "".join(f"{i},{i},{i % 2}\n" for i in range(200_000))  # longer than the block that types come from
+    text = "a,id,y\n" + filler + "oops,1,0\n 2.5 ,2,1\n3,x,1\n4,3,maybe\n,5,0\nnan,6,0\n9007199254740993,7,0\n"
+    source = csv(tmp_path, text, id="id")
+    bad = [error for rows in source.rows() for _, error in sorted(rows.bad.items())]
+    assert [(e.row - 200_000, e.column, e.problem) for e in bad] == [
+        (0, "a", "'oops' is not a number"),
+        (2, "id", "'x' is not of type int64 as in the first rows"),
+        (3, "y", "'maybe' is not of type int64 as in the first rows"),
+        (4, "a", "no value (null or NaN)"),
+        (5, "a", "no value (null or NaN)"),
+        (6, "a", "an integer beyond 2**53 has no exact float64"),
+    ]
+
+
+def test_csv_that_starts_with_a_header_only_file(tmp_path):
+    (tmp_path / "0.csv").write_text("s,a,y\n")
+    (tmp_path / "1.csv").write_text("s,a,y\nu,1.5,0\n")
+    source = open_source(CsvFiles(path="*.csv"), tmp_path)
+    assert source.features.categorical == (True, False)
+    assert sum(len(rows) for rows in source.rows()) == 1
+
+
+def test_csv_dialect(tmp_path):
+    text = '\ufeffa;s;y\n1;"x;\n2";0\n2;"say ""hi""";1\n'
+    source = csv(tmp_path, text, delimiter=";")
+    rows = one(source)
+    assert rows.X.tolist() == [[1.0, 0.0], [2.0, 1.0]]
+    assert source.state()["categories"] == {"s": ["x;\n2", 'say "hi"']}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"a,y\n1,0\n1,0,3\n", "Expected 2 columns, got 3"), (b"a,y\n\xff,0\n", "UTF8"), (b"", "Empty CSV")],
+)
+def test_csv_that_cannot_be_read(tmp_path, content, message):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(InputError, match=rf"t\.csv: it cannot be read as csv.*{message}"):
+        list(open_source(CsvFiles(path="t.csv"), tmp_path).rows())
+
+
+@pytest.mark.data
+def test_electricity(data_dir):
+    options = {"kind": "parquet", "path": str(data_dir / "electricity.parquet"), "positive": "DOWN"}
+    source = open_source(OPTIONS.validate_python(options))
+    y = np.concatenate([rows.y for rows in source.rows()])
+    assert (len(y), int(y.sum()), source.n_rows) == (45_312, 26_075, 45_312)
+    assert source.classes == ["UP", "DOWN"]

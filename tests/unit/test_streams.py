@@ -1,0 +1,180 @@
+"""Stream models by example: what is refused, where a bad row stops, lengths, and large windows."""
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from raydt.errors import ConfigError, InputError
+from raydt.sources import Sea, open_source
+from raydt.streams import (
+    Changelog,
+    Incremental,
+    RandomUpdates,
+    SlidingWindow,
+    StreamOptions,
+    make_stream,
+    warmup,
+)
+from raydt.updates import DELETE, INSERT, QUERY, UPDATE
+from tests.oracles.streams import MemorySource, Row
+
+OPTIONS = TypeAdapter(StreamOptions)
+INSERTS_AND_A_DELETE = [Row(1, 0), Row(2, 0), Row(1, 0, op=DELETE), Row(3, 1)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": "batches"},
+        {},
+        {"model": "incremental", "window": 5},
+        {"model": "incremental", "warmup": -1},
+        {"model": "incremental", "warmup": "3"},
+        {"model": "incremental", "on_error": "ignore"},
+        {"model": "sliding_window", "window": 0},
+        {"model": "sliding_window", "window": 5, "warmup": 6},
+        {"model": "sliding_window", "seed": 1},
+        {"model": "random_updates", "insert_probability": 1.5},
+        {"model": "changelog", "seed": 1},
+        {"model": "deletion_log"},
+    ],
+    ids=str,
+)
+def test_options_that_are_refused(options):
+    with pytest.raises(ValidationError):
+        OPTIONS.validate_python(options)
+
+
+def test_options_survive_a_round_trip():
+    for options in (Incremental(warmup=3), SlidingWindow(), RandomUpdates(insert_probability=1), Changelog()):
+        assert OPTIONS.validate_json(options.model_dump_json()) == options
+
+
+def test_source_and_model_must_fit():
+    with pytest.raises(ConfigError, match=r"stream.model: changelog needs source.op"):
+        make_stream(Changelog(), MemorySource([]))
+    for options in (Incremental(), SlidingWindow(), RandomUpdates()):
+        with pytest.raises(ConfigError, match=r"set stream.model: changelog or drop source.op"):
+            make_stream(options, MemorySource([], changelog=True))
+
+
+def test_the_window_stays_full():
+    stream = make_stream(SlidingWindow(window=3, warmup=3), MemorySource([Row(i, 0) for i in range(6)]))
+    (batch,) = stream.batches(100)
+    assert batch.op.tolist() == [INSERT] * 3 + [DELETE, INSERT] * 3
+    assert batch.id.tolist() == [0, 1, 2, 0, 3, 1, 4, 2, 5]
+    assert batch.row.tolist() == [0, 1, 2, -1, 3, -1, 4, -1, 5]
+    assert batch.X.shape == (6, 1)
+    assert batch.warmup == 3
+    assert stream.length() == len(batch)
+
+
+def test_lengths():
+    data = [Row(i, 0) for i in range(7)]
+    assert make_stream(Incremental(), MemorySource(data)).length() == 7
+    assert make_stream(SlidingWindow(window=9), MemorySource(data)).length() == 7
+    assert make_stream(RandomUpdates(), MemorySource(data)).length() is None
+    source = MemorySource(data)
+    source.n_rows = None
+    assert make_stream(SlidingWindow(), source).length() is None
+
+
+def test_random_updates_delete_uniformly():
+    data = [Row(i, 0) for i in range(30_000)]
+    stream = make_stream(RandomUpdates(insert_probability=0.6), MemorySource(data, (4096,)))
+    batches = list(stream.batches(4096))
+    op = np.concatenate([batch.op for batch in batches])
+    ids = np.concatenate([batch.id for batch in batches])
+    assert abs((op == INSERT).mean() - 0.6) < 0.01
+    born = np.zeros(len(data), dtype=np.int64)
+    born[ids[op == INSERT]] = np.nonzero(op == INSERT)[0]
+    active: list[int] = []
+    ranks = []
+    for kind, i in zip(op.tolist(), ids.tolist(), strict=True):
+        if kind == INSERT:
+            active.append(i)
+        elif len(ranks) < 4000:
+            place = active.index(i)
+            ranks.append((place + 0.5) / len(active))
+            active.pop(place)
+    counts = np.histogram(ranks, bins=10, range=(0, 1))[0]  # by age: neither the oldest nor the youngest first
+    assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_everything_before_a_bad_row_is_kept(size):
+    data = [Row(0, 0), Row(1, 0), Row(2, 0), Row(3, 0, bad=True), Row(4, 0)]
+    stream = make_stream(SlidingWindow(window=2), MemorySource(data, (10,)))
+    batches = stream.batches(size)
+    taken = []
+    while len(taken) < 4:
+        taken += next(batches).id.tolist()
+    assert taken == [0, 1, 0, 2]
+    state = stream.state()
+    assert (state["seq"], state["row"], state["active"].tolist()) == (4, 3, [1, 2])
+    for again in (batches, stream.batches(1)):
+        with pytest.raises(InputError, match="row 3: bad"):
+            next(again)
+    assert stream.take_skipped() == []
+
+
+def test_skipped_rows_are_recorded_when_they_are_passed():
+    data = [Row(0, 0, bad=True), Row(1, 0), Row(2, 0), Row(3, 0, bad=True)]
+    stream = make_stream(Incremental(on_error="skip"), MemorySource(data, (10,)))
+    assert stream.take_skipped() == []
+    batches = stream.batches(1)
+    next(batches)
+    assert stream.take_skipped() == [(0, "memory", "row 0: bad")]
+    next(batches)
+    assert stream.take_skipped() == []
+    assert next(batches, None) is None
+    assert [entry.row for entry in stream.take_skipped()] == [3]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_warm_up_holds_inserts_only(size):
+    stream = make_stream(Changelog(warmup=3), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
+    batches = stream.batches(size)
+    for _ in range(2 if size == 1 else 1):
+        next(batches)
+    assert stream.state()["seq"] == 2
+    message = r"memory, row 2: update 2 is a delete, but the first 3 must be inserts. Set stream.warmup to 2 or less"
+    with pytest.raises(InputError, match=message):
+        next(batches)
+    fits = make_stream(Changelog(warmup=2), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
+    assert sum(len(batch) for batch in fits.batches(size)) == 4
+
+
+def test_a_changelog_passes_its_operations_on():
+    data = [Row(5, 0, x=1.0), Row(5, 1, op=UPDATE, x=2.0), Row(0, 0, op=QUERY, x=3.0), Row(5, 0, op=DELETE, x=4.0)]
+    (batch,) = make_stream(Changelog(), MemorySource(data, changelog=True)).batches(9)
+    assert batch.op.tolist() == [INSERT, UPDATE, QUERY, DELETE]
+    assert batch.X[:, 0].tolist() == [1.0, 2.0, 3.0]
+    assert batch.y.tolist() == [0, 1, 0]
+    assert batch.row.tolist() == [0, 1, 2, 3]
+
+
+def test_batches_go_on_where_the_last_ones_stopped():
+    stream = make_stream(Incremental(), MemorySource([Row(i, 0) for i in range(10)]))
+    first = next(stream.batches(4))
+    (second,) = stream.batches(100)
+    assert (first.start, first.stop, second.start, second.stop) == (0, 4, 4, 10)
+    assert stream.source.reads == 1
+    with pytest.raises(ValueError, match="at least 1"):
+        next(stream.batches(0))
+
+
+def test_arrays_are_writable_and_contiguous():
+    warmup()
+    for options in (Incremental(), SlidingWindow(window=10), RandomUpdates()):
+        for batch in make_stream(options, open_source(Sea(n=50_000))).batches(4096):
+            dtypes = (np.int8, np.int64, np.float64, np.int32, np.int64)
+            for array, dtype in zip((batch.op, batch.id, batch.X, batch.y, batch.row), dtypes, strict=True):
+                assert array.dtype == dtype
+                assert array.flags.c_contiguous
+                assert array.flags.writeable
+
+
+def test_a_synthetic_stream_knows_its_classes_at_once():
+    batch = next(make_stream(Incremental(), open_source(Sea(n=10))).batches(1))
+    assert batch.n_classes == 2

@@ -1,0 +1,135 @@
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raydt.errors import ConfigError, InputError
+from raydt.sources import ParquetFiles, Sea, open_source
+from raydt.streams import DeletionLog, make_stream
+from raydt.updates import DELETE, INSERT
+from tests.oracles.streams import MemorySource, Row
+
+
+def stream_of(tmp_path, log, rows=4, bad=(), source=None, **options):
+    if isinstance(log, str):
+        name = "log.csv"
+        (tmp_path / name).write_text(log)
+    else:
+        name = "log.parquet"
+        pq.write_table(pa.table(log), tmp_path / name)
+    source = source or MemorySource([Row(10 + i, 0, bad=i in bad) for i in range(rows)], (100,))
+    return make_stream(DeletionLog(deletion_log=name, **options), source, tmp_path)
+
+
+def sequence(stream):
+    """Inserted ids as they are, deleted ones negative."""
+    return [int(i) for b in stream.batches(3) for i in np.where(b.op == DELETE, -b.id, b.id)]
+
+
+def test_deletions_take_effect_after_so_many_rows(tmp_path):
+    log = "why,after,id\nx,2,11\nx,,10\nx,0,13\nx,2,12\nx,4,13\nx,99,11\n"
+    stream = stream_of(tmp_path, log)
+    assert stream.length() == 10
+    assert sequence(stream) == [-13, 10, 11, -11, -12, 12, 13, -13, -11, -10]
+
+
+@pytest.mark.parametrize(
+    "after", [pa.array([1, None, 1], pa.uint8()), [1.0, None, 1.0], [1.0, float("nan"), 1.0]], ids=str
+)
+def test_positions_may_be_any_numbers(tmp_path, after):
+    assert sequence(stream_of(tmp_path, {"id": [10, 10, 11], "after": after}, rows=2)) == [10, -10, -11, 11, -10]
+
+
+@pytest.mark.parametrize("log", ["id\n11\n10\n", {"id": [11, 10]}, {"id": [11, 10], "after": pa.nulls(2)}], ids=str)
+def test_without_positions_deletions_come_last(tmp_path, log):
+    assert sequence(stream_of(tmp_path, log, rows=2)) == [10, 11, -11, -10]
+
+
+def test_an_empty_log(tmp_path):
+    assert sequence(stream_of(tmp_path, "id,after\n", rows=2)) == [10, 11]
+
+
+def test_what_is_due_before_a_bad_row_is_kept(tmp_path):
+    log = "id,after\n10,2\n11,3\n12,4\n"
+    stream = stream_of(tmp_path, log, rows=6, bad=(2,))
+    batches = stream.batches(1)
+    assert [(b.op[0], b.id[0]) for b in itertools.islice(batches, 3)] == [(INSERT, 10), (INSERT, 11), (DELETE, 10)]
+    with pytest.raises(InputError, match="row 2: bad"):
+        next(batches)
+    assert sequence(stream_of(tmp_path, log, rows=6, bad=(2,), on_error="skip")) == [10, 11, -10, -11, 13, -12, 14, 15]
+
+
+def test_ids_are_row_numbers_where_the_source_has_none(tmp_path):
+    stream = stream_of(tmp_path, "id,after\n1,3\n", source=open_source(Sea(n=4)))
+    assert sequence(stream) == [0, 1, 2, -1, 3]
+
+
+def test_string_ids(tmp_path):
+    pq.write_table(pa.table({"x": [1, 2, 3], "y": [0, 0, 0], "key": ["b", "a", "007"]}), tmp_path / "t.parquet")
+
+    def source():
+        return open_source(ParquetFiles(path="t.parquet", id="key"), tmp_path)
+
+    log = "id,after\nb,1\n007,2\na,2\n007,\nnobody,\n"  # 007 is deleted before it comes: not known then
+    assert sequence(stream_of(tmp_path, log, source=source())) == [0, 0, 1, 1, -1, 2, -2, 1]
+    with pytest.raises(InputError, match=r"log.parquet, column 'id': the ids are of type int64.*source are strings"):
+        stream_of(tmp_path, {"id": [1]}, source=source())
+
+
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ("key,after\n1,2\n", r"column 'id': a deletion log needs this column. Its columns are key, after"),
+        ("id,after\n1,2\n,3\n", r"row 1, column 'id': no id. Correct the deletion log"),
+        ("id,after\nx,2\n", r"column 'id': the ids are of type string, but those of the source are integers"),
+        ("id,after\n1,2\n1,-1\n", r"row 1, column 'after': it must be a number of rows, 0 or more"),
+        ("id,after\n1,2.5\n", r"row 0, column 'after': it must be a number of rows"),
+        ("id,after\n1,soon\n", r"column 'after': it holds string, not numbers of rows"),
+        ({"id": [1.0]}, r"column 'id': the ids are of type double"),
+        ({"id": [1], "after": ["1"]}, r"column 'after': it holds string"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("on_error", ["error", "skip"])
+def test_a_log_that_cannot_be_read_is_an_error(tmp_path, log, message, on_error):
+    with pytest.raises(InputError, match=message):
+        stream_of(tmp_path, log, on_error=on_error)
+
+
+def test_a_late_value_of_another_kind_is_an_error_too(tmp_path):
+    filler = "".join(f"{i},{i}\n" for i in range(150_000))  # longer than the block that types come from
+    for last, message in (("x,1", "row 150000, column 'id'"), ("1,x", "row 150000, column 'after'")):
+        with pytest.raises(InputError, match=f"{message}: a value that is not of type int64"):
+            stream_of(tmp_path, f"id,after\n{filler}{last}\n")
+
+
+def test_the_format_is_told_by_the_name(tmp_path):
+    (tmp_path / "log.txt").write_text("id\n1\n")
+    with pytest.raises(InputError, match=r"the format of the deletion log is not known. Its name must end in"):
+        make_stream(DeletionLog(deletion_log="log.txt"), MemorySource([]), tmp_path)
+    with pytest.raises(InputError, match="no file is there"):
+        make_stream(DeletionLog(deletion_log="nowhere.csv"), MemorySource([]), tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_deletion_in_the_warm_up_is_an_error(tmp_path, size):
+    stream = stream_of(tmp_path, "id,after\n10,2\n", warmup=3)
+    batches = stream.batches(size)
+    for _ in range(2 if size == 1 else 1):
+        next(batches)
+    message = r"log.csv, row 0: update 2 is a delete, but the first 3 must be inserts. Set stream.warmup to 2 or less"
+    with pytest.raises(InputError, match=message):
+        next(batches)
+    assert sequence(stream_of(tmp_path, "id,after\n10,2\n", warmup=2)) == [10, 11, -10, 12, 13]
+
+
+def test_a_log_that_changed_cannot_be_resumed(tmp_path):
+    log = "id,after\n10,1\n11,2\n"
+    stream = stream_of(tmp_path, log)
+    next(stream.batches(2))
+    state = stream.state()
+    stream_of(tmp_path, log).restore(state)
+    with pytest.raises(ConfigError, match="has changed since this position was saved"):
+        stream_of(tmp_path, "id,after\n10,1\n12,2\n").restore(state)

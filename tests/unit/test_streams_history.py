@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from raydt.streams import Changelog, Incremental, RandomUpdates, SlidingWindow, history_of, make_stream
+from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from tests.oracles.streams import MemorySource, Row
+
+ALIVE = np.iinfo(np.int64).max
+
+
+def spans(history):
+    """(id, x, y, inserted, deleted) of each example; ``None`` while live."""
+    columns = (history.id, history.X[:, 0], history.y, history.inserted, history.deleted)
+    return [(i, x, y, a, None if b == ALIVE else b) for i, x, y, a, b in np.array(columns, dtype=object).T]
+
+
+def test_a_window():
+    data = [Row(10 + i, i % 2, x=float(i)) for i in range(4)]
+    history = history_of(make_stream(SlidingWindow(window=2, warmup=2), MemorySource(data)))
+    assert spans(history) == [(10, 0.0, 0, 0, 2), (11, 1.0, 1, 1, 4), (12, 2.0, 0, 3, None), (13, 3.0, 1, 5, None)]
+    assert history.warmup == 2
+    assert history.complete
+    assert (history.X.dtype, history.y.dtype, history.inserted.dtype) == (np.float64, np.int32, np.int64)
+
+
+def test_what_cannot_be_applied_is_passed_over():
+    data = [
+        Row(1, 0, x=1.0),
+        Row(1, 0, x=2.0),  # live already
+        Row(2, 0, op=DELETE),  # unknown
+        Row(2, 0, op=UPDATE, x=3.0),  # unknown
+        Row(9, 0, op=QUERY, x=4.0),
+        Row(1, 1, op=UPDATE, x=5.0),
+        Row(1, 0, op=DELETE),
+        Row(1, 0, op=DELETE),  # no longer live
+        Row(1, 0, x=6.0),
+    ]
+    history = history_of(make_stream(Changelog(), MemorySource(data, changelog=True)))
+    assert spans(history) == [(1, 1.0, 0, 0, 5), (1, 5.0, 1, 5, 6), (1, 6.0, 0, 8, None)]
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 10_000, 20_000, 39_997, 10**6])
+def test_stop(stop):
+    data = [Row(i, i % 3) for i in range(20_000)]
+    stream = make_stream(SlidingWindow(window=3), MemorySource(data, (1000,)))
+    history = history_of(stream, stop)
+    whole = history_of(make_stream(SlidingWindow(window=3), MemorySource(data, (1000,))))
+    kept = whole.inserted < stop
+    np.testing.assert_array_equal(history.id, whole.id[kept])
+    np.testing.assert_array_equal(history.X, whole.X[kept])
+    deleted = whole.deleted[kept]
+    np.testing.assert_array_equal(history.deleted, np.where(deleted < stop, deleted, ALIVE))
+    assert stream.state()["seq"] == min(stop, 39_997)
+
+
+def test_a_bad_row_behind_the_stop_is_not_met():
+    data = [Row(0, 0), Row(1, 0), Row(2, 0, bad=True)]
+    assert len(history_of(make_stream(Incremental(), MemorySource(data)), 2).id) == 2
+
+
+def test_live_examples_are_those_of_a_fold():
+    data = [Row(i, i % 3, x=float(i)) for i in range(3000)]
+    make = lambda: make_stream(RandomUpdates(insert_probability=0.55), MemorySource(data, (100,)))  # noqa: E731
+    live: dict[int, int] = {}
+    for batch in make().batches(77):
+        for place, (op, i) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
+            if op == INSERT:
+                live[i] = batch.start + place
+            else:
+                del live[i]
+    history = history_of(make())
+    alive = history.deleted == ALIVE
+    assert dict(zip(history.id[alive].tolist(), history.inserted[alive].tolist(), strict=True)) == live
+    assert (history.y == history.id % 3).all()
+    assert (history.X[:, 0] == history.id).all()
+
+
+class ValueStream:
+    """Batches as given, for operations that no file can hold."""
+
+    def __init__(self, updates, size):
+        self.source = MemorySource([])
+        self._updates, self._at, self._size = updates, 0, size
+
+    def batches(self, size):
+        while self._at < len(self._updates):
+            part = self._updates[self._at : self._at + min(size, self._size)]
+            op = np.array([u[0] for u in part], dtype=np.int8)
+            rows = [u for u in part if CARRIES_ROW[u[0]]]
+            batch = UpdateBatch(
+                self._at,
+                op,
+                np.array([u[1] for u in part], dtype=np.int64),
+                np.array([[u[2]] for u in rows]).reshape(-1, 1),
+                np.array([u[3] for u in rows], dtype=np.int32),
+                2,
+                np.full(len(part), -1),
+            )
+            self._at += len(part)
+            yield batch
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_deletes_by_value_take_the_oldest_equal_example(size):
+    updates = [
+        (INSERT, 1, 5.0, 0),
+        (INSERT, 2, 5.0, 0),
+        (INSERT, 3, 5.0, 1),
+        (UPDATE, 1, 5.0, 0),  # example 1 is younger than 2 from here on
+        (DELETE_VALUE, 0, 5.0, 0),
+        (DELETE_VALUE, 0, 7.0, 0),  # nobody
+        (DELETE_VALUE, 0, 5.0, 0),
+        (DELETE_VALUE, 0, 5.0, 0),  # nobody any more
+    ]
+    history = history_of(ValueStream(updates, size))
+    assert spans(history) == [(1, 5.0, 0, 0, 3), (2, 5.0, 0, 1, 4), (3, 5.0, 1, 2, None), (1, 5.0, 0, 3, 6)]

@@ -1,0 +1,101 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from raydt.sources import Hyperplane, Sea, open_source
+from raydt.sources.synthetic import SEA_THRESHOLDS
+
+CASES = [
+    Sea(n=40_000, noise=0.1),
+    Sea(n=999, drift=0, noise=0.0),
+    Hyperplane(n=30_000, n_features=10),
+    Hyperplane(n=500, n_features=1, drift=0),
+    Hyperplane(n=777, n_features=70, drift=5, seed=-3),
+]
+
+
+def read(options, start=0):
+    source = open_source(options)
+    chunks = list(source.rows(start))
+    X, y, ids = (np.concatenate([getattr(c, name) for c in chunks]) for name in ("X", "y", "id"))
+    return X, y, ids
+
+
+@pytest.mark.parametrize("options", CASES, ids=str)
+def test_a_row_does_not_depend_on_where_reading_starts(options):
+    X, y, ids = read(options)
+    assert ids.tolist() == list(range(options.n))
+    for start in (1, 63, 64, options.n // 2, options.n - 1):
+        X2, y2, ids2 = read(options, start)
+        np.testing.assert_array_equal(X2, X[start:])
+        np.testing.assert_array_equal(y2, y[start:])
+        np.testing.assert_array_equal(ids2, ids[start:])
+    assert not list(open_source(options).rows(options.n))
+
+
+@pytest.mark.parametrize("options", CASES, ids=str)
+def test_limit_cuts_and_changes_nothing_else(options):
+    short = options.model_copy(update={"limit": 101})
+    for cut, whole in zip(read(short), read(options), strict=True):
+        np.testing.assert_array_equal(cut, whole[:101])
+    assert open_source(short).n_rows == 101
+
+
+def test_bits_are_the_same_everywhere():
+    digest = hashlib.sha256()
+    for options in CASES:
+        X, y, _ = read(options)
+        digest.update(X.astype("<f8").tobytes() + y.astype("<i4").tobytes())
+    assert digest.hexdigest() == "ec7774dd2c8f4447a5b8bc085d5aa5d919964596a9ec45fb86809da6db87df10"
+
+
+def test_sea_follows_its_concepts():
+    X, y, _ = read(Sea(n=8_000, noise=0.0, drift=7))
+    assert X.min() >= 0.0
+    assert X.max() < 10.0
+    for part in range(8):
+        rows = slice(part * 1000, (part + 1) * 1000)
+        above = X[rows, 0] + X[rows, 1] > SEA_THRESHOLDS[part % 4]
+        np.testing.assert_array_equal(y[rows], above)
+
+
+def test_noise_flips_its_share_of_labels():
+    for options in (Sea(n=50_000), Hyperplane(n=50_000)):
+        clean = read(options.model_copy(update={"noise": 0.0}))
+        noisy = read(options.model_copy(update={"noise": 0.2}))
+        np.testing.assert_array_equal(clean[0], noisy[0])
+        assert abs((clean[1] != noisy[1]).mean() - 0.2) < 0.01
+
+
+def test_the_hyperplane_turns_and_stays_balanced():
+    n = 60_000
+    X, y, _ = read(Hyperplane(n=n, n_features=5, noise=0.0, drift=3))
+    assert abs(y.mean() - 0.5) < 0.02
+
+    def direction(rows):
+        return np.linalg.lstsq(X[rows] - 0.5, y[rows] - 0.5, rcond=None)[0]
+
+    def angle(a, b):
+        return np.degrees(np.arccos(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))
+
+    begin, soon, later = (direction(slice(a, a + 3000)) for a in (0, 3000, 20_000))
+    assert angle(begin, soon) < 30 < angle(begin, later)
+    still = read(Hyperplane(n=n, n_features=5, noise=0.0, drift=0))
+    X, y = still[0], still[1]
+    assert angle(direction(slice(0, 3000)), direction(slice(n - 3000, n))) < 5
+
+
+def test_seeds_and_settings_show_in_the_fingerprint():
+    prints = [open_source(o).fingerprint() for o in [*CASES, Sea(n=40_000, seed=8), Sea(n=40_001)]]
+    assert len(set(prints)) == len(prints)
+    assert open_source(Sea(n=40_000, noise=0.1)).fingerprint() == prints[0]
+
+
+def test_the_source_says_what_it_is():
+    source = open_source(Hyperplane(n=10, n_features=3))
+    assert source.features.names == ("x0", "x1", "x2")
+    assert source.features.categorical == (False, False, False)
+    assert (source.classes, source.known_classes, source.n_rows, source.positive) == ([0, 1], 2, 10, None)
+    assert source.where(4) == ("synthetic hyperplane", 4)
+    assert source.state() == {}
