@@ -1,10 +1,27 @@
-"""Jobs: a stream of insertions and deletions goes through a learner, and a run folder says what happened."""
+"""Jobs: a stream of insertions and deletions goes through a learner, and a run folder says what happened.
+
+The names below are imported when they are first used, so that ``raydt --help`` does not load kernels and charts.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from actors.environment import set_numba_cache_dir
 
-set_numba_cache_dir()  # before any kernel is imported: Numba reads it then, and actors inherit it
-
-from pipelines.config import Config, load_config  # noqa: E402
-from pipelines.job import RunResult, replay  # noqa: E402
+if TYPE_CHECKING:
+    from pipelines.config import Config, load_config
+    from pipelines.job import RunResult, replay
 
 __all__ = ["Config", "RunResult", "load_config", "replay"]
+
+_HOMES = {"Config": "config", "load_config": "config", "RunResult": "job", "replay": "job"}
+
+set_numba_cache_dir()  # before any kernel is imported: Numba reads it then, and actors inherit it
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pipelines' has no attribute {name!r}")
+    return getattr(import_module(f"pipelines.{_HOMES[name]}"), name)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pipelines.run_folder import RunFolder
 
 ROWS_PER_GROUP = 65_536
+_BATCHES_PENDING = 512
 
 METRICS = pa.schema(
     [(name, pa.int64()) for name in ("seq", "inserts", "deletes", "predictions", "active", "nodes", "leaves", "depth")]
@@ -59,6 +60,9 @@ class TableWriter:
             self._rows += batch.num_rows
         if self._rows >= ROWS_PER_GROUP:
             self._flush()
+        elif len(self._pending) >= _BATCHES_PENDING:
+            # Into one: many small batches weigh more than their rows, and each may be a view of something large.
+            self._pending = pa.Table.from_batches(self._pending).combine_chunks().to_batches()
 
     def close(self) -> None:
         """Write what is pending and let the part appear."""

@@ -47,6 +47,10 @@ class Features:
         d, g = len(self), self.groups
         return np.arange(group * d // g, (group + 1) * d // g)
 
+    def columns_of(self, groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Columns of several groups, in the order of the groups."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *(self.group_columns(int(g)) for g in groups)])
+
     def assign(self, shards: int) -> list[npt.NDArray[np.int64]]:
         """Groups of each of ``shards`` shards, contiguous and in order; a shard beyond G owns none."""
         g = self.groups

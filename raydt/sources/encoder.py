@@ -241,7 +241,8 @@ class RowEncoder:
                 continue
             X[:, j] = numbers(columns[name])
             bad.add_mask(inexact(columns[name]), needed, name, _INEXACT, _SCALE)
-        X += 0.0  # turns -0.0 into 0.0
+        with np.errstate(invalid="ignore"):  # a signalling NaN is reported below like any other
+            X += 0.0  # turns -0.0 into 0.0
         finite = np.isfinite(X)
         if not finite.all():
             wrong = ~finite if needed is None else ~finite & needed[:, None]

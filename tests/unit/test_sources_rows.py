@@ -66,6 +66,11 @@ def test_negative_zero_is_zero(tmp_path):
     assert not np.signbit(X).any()
 
 
+def test_a_signalling_nan_is_a_bad_value(tmp_path):
+    value = np.array([0x7FF0000000000001], dtype=np.uint64).view(np.float64)
+    assert list(one(parquet(tmp_path, {"a": value, "y": [0]})).bad) == [0]
+
+
 def test_bad_values_make_bad_rows(tmp_path):
     columns = {
         "a": [1.0, math.nan, 2.0, math.inf, None, 3.0, 4.0, math.nan],

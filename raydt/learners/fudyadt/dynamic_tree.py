@@ -1,0 +1,214 @@
+"""The live tree with its examples, and how a subtree is rebuilt: here, here after gathering columns, or on the shards.
+
+Where a rebuild is done depends on its size and on which features are at hand; what comes out does not.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.example_store import ExampleStore
+from raydt.exchange import Ask, Exchange, Tell
+from raydt.features import Features
+from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt.build import build, new_scratch
+from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, Log, record
+from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
+from raydt.learners.fudyadt.live_tree import (
+    NODES,
+    Members,
+    Rules,
+    count_rows,
+    most_nodes,
+    new_tree,
+    start_node,
+    stays_leaf,
+    take_rows,
+    with_room,
+)
+from raydt.learners.fudyadt.model import Arrays, link_members, live_tree
+from raydt.memory import grown
+from raydt.updates import INSERT, UPDATE, UpdateBatch
+
+#: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
+LOOP_CELLS = 1 << 15
+
+
+class DynamicTree:
+    """Tree, membership of rows in leaves, example store and scratch, growing together.
+
+    Parameters
+    ----------
+    features : Features
+    rules : Rules
+    shards : int
+    plan : WorkPlan
+
+    Attributes
+    ----------
+    loop_rows : int
+        Largest rebuild the compiled loop does itself.
+    """
+
+    def __init__(self, features: Features, rules: Rules, shards: int, plan: WorkPlan) -> None:
+        self.features, self.rules, self.plan = features, rules, plan
+        self.categorical = features.kinds.astype(np.bool_)
+        groups = features.assign(shards)
+        self._groups = [len(owned) for owned in groups]
+        self.columns = [features.columns_of(owned) for owned in groups]
+        d = len(features)
+        self.store = ExampleStore(d, plan.row_cache_bytes)
+        self.members = Members(*(np.empty(0, dtype=np.int32) for _ in range(3)))
+        self.tree = new_tree(64, 2)
+        self.loop_rows = max(16, LOOP_CELLS // max(1, d))
+        self.scratch = new_scratch(self.loop_rows, d, 2)
+
+    def make_room(self, batch: UpdateBatch) -> None:
+        """Room for the rows and classes of one batch."""
+        self.store.reserve(int(((batch.op == INSERT) | (batch.op == UPDATE)).sum()))
+        if len(self.members.leaf) < self.store.capacity:
+            self.members = Members(*(grown(array, self.store.capacity) for array in self.members))
+        classes = max(2, batch.n_classes)
+        if classes > self.tree.counts.shape[1]:
+            self.tree = with_room(self.tree, 0, classes)
+            self.scratch = new_scratch(self.loop_rows, len(self.features), classes)
+
+    def restore(self, state: Arrays) -> None:
+        """Replace everything by a saved state; its rows take slots 0, 1, ..."""
+        n = len(state["id"])
+        self.store.fill(state["id"], state["y"], state["born"])
+        self.tree = live_tree(state, self.rules)
+        self.members = Members(*(np.empty(self.store.capacity, dtype=np.int32) for _ in range(3)))
+        self.members.leaf[:n] = state["leaf"]
+        link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
+        self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
+
+    def rebuild(self, node: int, stamp: int, log: Log) -> Exchange[None]:
+        """Rebuild one subtree, wherever its features are."""
+        began = time.perf_counter()
+        counts = np.zeros((1, self.tree.counts.shape[1]), dtype=np.int64)
+        n = count_rows(self.tree, node, counts)
+        depth = int(self.tree.depth[node])
+        if n * len(self.features) < self.plan.local_work_limit:
+            self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), counts.shape[1])
+        slots = np.empty(n, dtype=np.int32)
+        take_rows(self.tree, self.members, node, slots)
+        slots.sort()  # reads memory in order; the result does not depend on it
+        self.tree.counts[node] = counts[0]
+        before = int(self.tree.reg[NODES])
+        if stays_leaf(counts, 0, depth, self.rules):
+            place = RESET
+            start_node(self.tree, node, stamp, self.rules)
+            self.members.leaf[slots] = node
+            link_members(self.tree, self.members, slots)
+        elif n * len(self.features) < self.plan.local_work_limit:
+            place = COORDINATOR
+            X, rows = yield from self._features_of(slots)
+            self._build(node, X, rows, slots, stamp)
+        else:
+            place = SHARDS
+            yield from self._spread(node, slots, stamp)
+        nodes = int(self.tree.reg[NODES]) - before + 1
+        record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
+
+    def _build(
+        self,
+        node: int,
+        X: npt.NDArray[np.float64],
+        rows: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.int32],
+        stamp: int,
+    ) -> None:
+        n = len(slots)
+        scratch = self.scratch
+        if n > self.loop_rows:
+            scratch = new_scratch(n, len(self.features), self.tree.counts.shape[1])
+        build(
+            self.tree,
+            self.members,
+            node,
+            X,
+            X.view(np.int64),
+            rows,
+            slots,
+            self.store.y[slots],
+            n,
+            self.categorical,
+            self.rules,
+            stamp,
+            scratch,
+        )
+
+    def _features_of(
+        self, slots: npt.NDArray[np.int32]
+    ) -> Exchange[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]]:
+        """A matrix and the row in it of each slot; columns of uncached rows are gathered in one round."""
+        cached = slots < len(self.store.X)
+        if cached.all():
+            return self.store.X, slots
+        X = np.empty((len(slots), len(self.features)))
+        X[cached] = self.store.X[slots[cached]]
+        replies = yield Ask("gather", {"slots": slots[~cached]})
+        for columns, reply in zip(self.columns, replies, strict=True):
+            X[np.ix_(np.flatnonzero(~cached), columns)] = reply
+        return X, np.arange(len(slots), dtype=np.int32)
+
+    def _spread(self, root: int, slots: npt.NDArray[np.int32], stamp: int) -> Exchange[None]:
+        """BUILD on the shards, one round per level; what is left of little work is finished here."""
+        n, K, d = len(slots), self.tree.counts.shape[1], len(self.features)
+        start_node(self.tree, root, stamp, self.rules)
+        begin = {"slots": slots, "labels": self.store.y[slots], "counts": self.tree.counts[root].copy()}
+        replies = yield Ask("begin", begin)
+        open_nodes = np.array([root], dtype=np.int32)
+        place = np.zeros(n, dtype=np.int32)
+        while True:
+            f = len(open_nodes)
+            candidates, shard_of, words = split_reply(replies, self._groups, f, K, n)
+            self.tree = with_room(self.tree, 2 * f, K)
+            sides = np.empty(side_words(n), dtype=np.int64)
+            keep, size_left = np.empty(f, dtype=np.uint8), np.zeros(f, dtype=np.int64)
+            below = np.empty(2 * f, dtype=np.int32)
+            count = grow_level(
+                self.tree,
+                self.members,
+                open_nodes,
+                candidates,
+                shard_of,
+                words,
+                place,
+                slots,
+                self.rules,
+                stamp,
+                sides,
+                keep,
+                size_left,
+                below,
+                np.empty((3, f), dtype=np.int64),
+            )
+            open_nodes = below[:count].copy()
+            left_over = int(np.count_nonzero(place >= 0))
+            if left_over * d < self.plan.local_work_limit or not count:
+                break
+            replies = yield Ask(
+                "level",
+                {"sides": sides, "keep": keep, "size_left": size_left, "counts": self.tree.counts[open_nodes]},
+            )
+        yield Tell("end", {})
+        if left_over:
+            yield from self._finish_open(open_nodes, slots, place, stamp)
+
+    def _finish_open(
+        self, nodes: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], place: npt.NDArray[np.int32], stamp: int
+    ) -> Exchange[None]:
+        """Build the subtrees of the nodes that are still open from the rows in them."""
+        waiting = np.flatnonzero(place >= 0)
+        waiting = waiting[np.argsort(place[waiting], kind="stable")]
+        X, rows = yield from self._features_of(slots[waiting])
+        stops = np.cumsum(np.bincount(place[waiting], minlength=len(nodes)))
+        for node, begin, stop in zip(nodes.tolist(), [0, *stops[:-1].tolist()], stops.tolist(), strict=True):
+            room = most_nodes(stop - begin, int(self.tree.depth[node]), self.rules)
+            self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
+            self._build(node, X, rows[begin:stop], slots[waiting[begin:stop]], stamp)
