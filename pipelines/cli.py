@@ -156,9 +156,10 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
         return 0
     if config is None:
         raise click.UsageError("give a CONFIG, or --schema")
-    result = look_at(load_config(config, overrides))
+    job = load_config(config, overrides)
+    result = look_at(job)
     _print(result, validation_lines(result, config), as_json)
-    return 2 if result["bad_rows"] else 0
+    return 2 if result["bad_rows"] and job.stream.on_error == "error" else 0
 
 
 @cli.command()

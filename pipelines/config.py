@@ -38,6 +38,8 @@ class ActorResources(_Section):
     """What one actor asks of the cluster."""
 
     num_cpus: float = Field(1, ge=0, description="logical CPUs")
+    memory: int | None = Field(None, ge=1, description="bytes; null: not reserved")
+    resources: dict[str, float] = Field({}, description="custom resources of the cluster, by name")
 
 
 class Resources(_Section):

@@ -15,7 +15,7 @@ from pipelines.summary import read_summary
 CONFIG = Path(__file__).with_name("demo.yaml")
 
 
-def run_demo(out: str | None = None, progress: Reporter | None = None) -> RunResult:
+def run_demo(out: str | Path | None = None, progress: Reporter | None = None) -> RunResult:
     """Replay the demo's stream and audit what came out."""
     result = replay(CONFIG, out, progress=progress)
     audit_run(result.path)

@@ -182,7 +182,7 @@ class _Run:
         self.interruption = interruption
         self.started, self.startup_seconds = datetime.now(timezone.utc), 0.0
         self.fingerprint = stream.source.fingerprint()
-        self.recorder = Recorder(folder, config.output, stream.source)
+        self.recorder = Recorder(folder, config.output, stream.source, getattr(config.stream, "deletion_log", None))
         self.intake = Intake(
             stream,
             config.cluster.batch_size,

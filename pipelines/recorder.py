@@ -39,10 +39,12 @@ class Recorder:
     output : Output
     source : Source
         For the names of classes and the places of rows.
+    deletions : str, optional
+        The file that updates without a row of the source come from, for messages.
     """
 
-    def __init__(self, folder: RunFolder, output: Output, source: Source) -> None:
-        self._every, self._source = output.metrics_every, source
+    def __init__(self, folder: RunFolder, output: Output, source: Source, deletions: str | None = None) -> None:
+        self._every, self._source, self._deletions = output.metrics_every, source, deletions
         self.prequential = Prequential(source.positive is not None)
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
         self.statistics: dict[str, int] = {}
@@ -121,12 +123,10 @@ class Recorder:
     def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
         """The error of a refused update: its place, its id and the remedy."""
         problem, remedy = REFUSALS[refusal.reason]
-        row = int(batch.row[refusal.position])
-        file, line = self._source.where(row) if row >= 0 else (None, None)
+        row, key = int(batch.row[refusal.position]), self._id(int(batch.id[refusal.position]))
+        file, line = self._source.where(row) if row >= 0 else (self._deletions, None)
         seq = batch.start + refusal.position
-        return UpdateError(
-            f"update {seq}: {problem} (id {int(batch.id[refusal.position])})", file=file, row=line, remedy=remedy
-        )
+        return UpdateError(f"update {seq}: {problem} (id {key})", file=file, row=line, remedy=remedy)
 
     def close(self) -> None:
         """Complete the tables: everything recorded is in them."""
@@ -192,6 +192,13 @@ class Recorder:
                 "reason": [error.problem for error in errors],
             }
         )
+
+    def _id(self, code: int) -> str:
+        """An id as the user knows it."""
+        if self._source.id_kind != "text":
+            return str(code)
+        known: list[str] = self._source.state()["ids"]
+        return repr(known[code]) if 0 <= code < len(known) else "that was never inserted"
 
     def _names(self, codes: npt.NDArray[np.int32]) -> pa.Array:
         """Labels of class codes; null for -1."""

@@ -7,9 +7,9 @@ are moved there when they are closed, and the folders of model and state get the
 
 from __future__ import annotations
 
+import copy
 import io
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,6 +87,12 @@ class RunFolder:
             )
         return folder
 
+    def inside(self, name: str) -> RunFolder:
+        """A folder in this one."""
+        folder = copy.copy(self)
+        folder.root, folder.location = self.path(name), f"{self.location}/{name}"
+        return folder
+
     def path(self, name: str) -> str:
         """Path of an entry, for :attr:`filesystem`."""
         return f"{self.root}/{name}"
@@ -121,12 +127,9 @@ class RunFolder:
         if self.is_local:
             yield Path(self.root)
             return
-        copy = Path(tempfile.mkdtemp(prefix="raydt-"))
-        try:
-            pafs.copy_files(self.root, str(copy), source_filesystem=self.filesystem)
-            yield copy
-        finally:
-            shutil.rmtree(copy, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="raydt-") as copied:
+            pafs.copy_files(self.root, copied, source_filesystem=self.filesystem)
+            yield Path(copied)
 
 
 def default_location(name: str) -> Path:

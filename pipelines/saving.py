@@ -43,7 +43,7 @@ def stream_at(config: Config, seq: int) -> tuple[Source, Stream]:
 
 def states_of(config: Config, folder: RunFolder) -> RunFolder:
     """Where the states of a run are: ``checkpoints`` in its folder, or ``checkpoint.path``."""
-    return RunFolder(config.checkpoint.path or f"{folder.location}/checkpoints")
+    return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
 
 
 def feature_list(features: Features) -> list[dict[str, str]]:

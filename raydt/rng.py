@@ -15,7 +15,8 @@ import hashlib
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from raydt.kernel import kernel
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -71,7 +72,7 @@ def below(key: np.uint64, counter: npt.NDArray[np.integer], n: int) -> npt.NDArr
     return (uniform(key, counter) * n).astype(np.int64)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def bits_at(key: np.uint64, counter: int) -> np.uint64:
     """:func:`bits` of one counter, for use inside Numba kernels."""
     z = key + (np.uint64(counter) + _ONE) * _GAMMA
@@ -81,14 +82,14 @@ def bits_at(key: np.uint64, counter: int) -> np.uint64:
     return mixed
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def uniform_at(key: np.uint64, counter: int) -> float:
     """:func:`uniform` of one counter, for use inside Numba kernels."""
     unit: float = np.float64(bits_at(key, counter) >> _11) * _TO_UNIT
     return unit
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def below_at(key: np.uint64, counter: int, n: int) -> int:
     """:func:`below` of one counter, for use inside Numba kernels."""
     number: int = np.int64(uniform_at(key, counter) * n)

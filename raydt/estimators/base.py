@@ -123,7 +123,7 @@ class Estimator:
         classes : array-like, optional
             All labels that will come, on the first call. Without it, unseen labels are added as they come.
         """
-        if not hasattr(self, "session_"):
+        if not self.__sklearn_is_fitted__():
             self._start(X, y, classes)
         self._require_examples()
         return self._insert(X, y, ids, warmup=False)
@@ -337,7 +337,7 @@ class Estimator:
             raise UpdateError(f"id {ids[counts > 1][0]} is given twice in one call", remedy="Give every id once")
 
     def _require_fitted(self) -> None:
-        if hasattr(self, "session_") or hasattr(self, "_loaded"):
+        if self.__sklearn_is_fitted__():
             return
         message = f"This {type(self).__name__} instance is not fitted yet. Call 'fit' or 'partial_fit' first."
         try:

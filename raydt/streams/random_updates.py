@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from pydantic import Field
 
+from raydt.kernel import kernel
 from raydt.rng import below_at, stream_key, uniform_at
 from raydt.sources.base import Source
 from raydt.streams.row_stream import RowStream, RowStreamOptions
@@ -31,7 +31,7 @@ class RandomUpdates(RowStreamOptions):
         return RandomUpdatesStream(self, source)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _draw(
     coin: np.uint64,
     pick: np.uint64,

@@ -124,7 +124,7 @@ class RowStream(ABC):
     def state(self) -> dict[str, Any]:
         """Position and dictionaries; see :meth:`raydt.streams.base.Stream.state`."""
         row = self._reader.position
-        return {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state()}
+        return {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""

@@ -14,13 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from pipelines import load_config, replay
 from pipelines.auditing import audit_run
+from pipelines.demo import run_demo, story
 from pipelines.prediction import predict_file
+from pipelines.run_folder import RunFolder
 from pipelines.saving import load_model
-from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.persistence import load_folder
+from raydt.session import InProcessSession
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,6 +173,18 @@ class TestOnRay:
         assert same == reference
         assert rounds > 0
 
+    def test_the_demo_has_its_shards_work_and_passes_its_audit(self, tmp_path):
+        result = run_demo(tmp_path / "demo")
+        summary = summary_of(tmp_path / "demo")
+        assert summary == result.summary
+        assert (summary["audit"]["conformance"], summary["audit"]["feasibility"]) == ("holds", "proven")
+        assert min(summary["inserts"], summary["deletes"], summary["rounds"]) > 0
+        assert all(shard["requests"] > 0 for shard in summary["work"])
+        assert {2} <= {row["place"] for row in table(tmp_path / "demo", "events")}  # rebuilt by the shards
+        assert summary["metrics"]["accuracy"] > max(summary["baselines"].values())
+        assert (tmp_path / "demo" / "report.html").exists()
+        assert summary["model_digest"] in story(summary, result.path)
+
     def test_a_refused_update_leaves_model_and_stream_at_one_position(self, data, tmp_path):
         spoil(data, 250, "k", "c7")
         on_ray = {"backend": "ray", "shards": 2, "batch_size": 16}
@@ -205,7 +221,7 @@ class TestBadInput:
 
     def test_a_refused_update_stops_before_it(self, data, tmp_path):
         spoil(data, 250, "k", "c7")
-        with pytest.raises(UpdateError, match=r"row 250: update 250: an example with this id is live"):
+        with pytest.raises(UpdateError, match=r"row 250: update 250: an example with this id is live \(id 'c7'\)"):
             replay(config(on_file(data), {"model": "incremental"}, cluster={"batch_size": 64}), tmp_path / "run")
         assert summary_of(tmp_path / "run")["active"] == 250
         _, components = load_folder(tmp_path / "run" / "checkpoints" / "250", "state")
@@ -218,6 +234,34 @@ class TestBadInput:
         assert (run.summary["refused"], run.summary["active"]) == (1, 399)
         assert table(run.path, "quarantine")[0]["seq"] == 250
         assert audit_run(run.path).conformance == "holds"
+
+    def test_an_unknown_id_in_the_deletion_log_names_the_log(self, data, tmp_path):
+        log = tmp_path / "deletions.csv"
+        log.write_text("id,after\nc3,10\nnobody,20\n")
+        stream = {"model": "deletion_log", "deletion_log": str(log)}
+        with pytest.raises(UpdateError, match=r"deletions\.csv: update 21: no live example .*never inserted"):
+            replay(config(on_file(data), stream), tmp_path / "run")
+        summary = summary_of(tmp_path / "run")
+        assert (summary["inserts"], summary["deletes"]) == (20, 1)
+        assert audit_run(tmp_path / "run").conformance == "holds"
+
+    def test_a_lost_learner_leaves_tables_and_summary_but_no_model(self, tmp_path, monkeypatch):
+        apply = InProcessSession.apply
+
+        def failing(self, batch, **options):
+            if batch.start >= 1000:
+                raise RaydtError("shard 1 died")
+            return apply(self, batch, **options)
+
+        monkeypatch.setattr(InProcessSession, "apply", failing)
+        with pytest.raises(RaydtError, match="shard 1 died"):
+            replay(config(), tmp_path / "run")
+        summary = summary_of(tmp_path / "run")
+        assert (summary["status"], summary["exit_code"], summary["model_digest"]) == ("failed", 1, None)
+        assert summary["updates"] == table(tmp_path / "run", "metrics")[-1]["seq"] == 1000
+        assert not (tmp_path / "run" / "model").exists()
+        entry = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
+        assert entry["level"] == "error"
 
     def test_a_missing_file_leaves_a_folder_that_can_be_used(self, data, tmp_path):
         job = config(on_file(data.with_name("absent.parquet")), {"model": "incremental"})
@@ -241,6 +285,17 @@ class TestBadInput:
         for out in (None, "run"):
             with pytest.raises(ConfigError, match="absolute path or a URI"):
                 replay(config(), out)
+
+
+def test_a_deletion_log_is_carried_out(data, tmp_path):
+    log = tmp_path / "deletions.parquet"
+    pq.write_table(pa.table({"id": ["c3", "c390", "c5"], "after": pa.array([100, None, 6])}), log)
+    stream = {"model": "deletion_log", "deletion_log": str(log)}
+    run = replay(config(on_file(data), stream), tmp_path / "run")
+    assert (run.summary["inserts"], run.summary["deletes"], run.summary["active"]) == (400, 3, 397)
+    _, components = load_folder(Path(run.path) / "checkpoints" / "403", "state")
+    assert set(range(400)) - set(components["coordinator"]["id"].tolist()) == {3, 5, 390}
+    assert audit_run(run.path).conformance == "holds"
 
 
 def test_text_labels_and_categories_survive_to_the_predictions(data, tmp_path):
@@ -284,6 +339,23 @@ def test_a_run_folder_may_be_a_uri(tmp_path):
     run = replay(config(output={"report": True}), f"file://{tmp_path}/run")
     assert (tmp_path / "run" / "report.html").exists()
     assert summary_of(tmp_path / "run")["model_digest"] == run.digest
+
+
+def test_a_run_folder_on_another_file_system_gets_everything(tmp_path, monkeypatch):
+    def create(location):
+        folder = RunFolder(tmp_path)
+        folder.filesystem = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+        folder.root, folder.is_local = "run", False
+        folder.filesystem.create_dir("run")
+        return folder
+
+    monkeypatch.setattr(RunFolder, "create", create)
+    replay(config(output={"report": True}), "elsewhere")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.yaml", "summary.json", "metrics", "events", "model", "checkpoints", "report.html", "log.jsonl"
+    }  # fmt: skip
+    assert summary_of(tmp_path / "run")["report_seconds"] > 0
+    assert audit_run(tmp_path / "run").conformance == "holds"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -26,8 +27,10 @@ def raydt(capfd):
     """Run a command; gives exit code, stdout and stderr."""
 
     def run(*arguments):
+        before = list(logging.getLogger().handlers)
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
+        logging.getLogger().handlers[:] = before
         out, err = capfd.readouterr()
         return ended.value.code or 0, out, err
 
@@ -151,6 +154,8 @@ class TestValidate:
         code, out, _ = raydt("validate", tmp_path / "job.yaml")
         assert code == 2
         assert "row 1, column 'a'" in out
+        skip = ("--set", "stream.model=incremental", "--set", "stream.on_error=skip")
+        assert raydt("validate", tmp_path / "job.yaml", *skip)[0] == 0
 
     def test_prints_the_schema(self, raydt):
         code, out, _ = raydt("validate", "--schema")

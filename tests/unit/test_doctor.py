@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -36,8 +38,9 @@ def test_listeners_are_found_and_judged(address, loopback):
 
 
 def test_a_process_that_is_gone_has_no_listeners():
-    gone = psutil.Process()
-    gone._pid = 2**22 + 1
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    gone = psutil.Process(child.pid)
+    child.wait()
     assert listeners(gone) == []
 
 

@@ -29,6 +29,7 @@ from raydt.updates import (
 
 class FakeSource:
     positive = None
+    id_kind = "integer"
     classes = ("a", "b", "c")
 
     def where(self, row):

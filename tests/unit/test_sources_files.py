@@ -136,7 +136,7 @@ def test_where_names_the_file(tmp_path):
     assert source.where(10) == (str(tmp_path / "b.parquet"), 0)
 
 
-@pytest.mark.parametrize("limit", [1, 60, 61, N, N + 1])
+@pytest.mark.parametrize("limit", [1, 60, 61, N - 1, N, N + 1])
 def test_limit(form, tmp_path, limit):
     options, name, write = form
     write(table(), str(tmp_path / name))
@@ -282,6 +282,24 @@ def test_truncated_files_are_named(form, tmp_path):
         (tmp_path / name).write_bytes(content[:keep])
         with pytest.raises(InputError, match=f"{name}.*cannot be read"):
             list(open_source(options(path=name), tmp_path).rows())
+
+
+@pytest.mark.parametrize(("form", "rows"), [("parquet", 60), ("arrow file", 50)], indirect=["form"])
+def test_a_seek_does_not_read_what_lies_before(form, rows, tmp_path):
+    options, name, write = form
+    write(table().select(["a", "k", "y"]), str(tmp_path / name))
+    content = bytearray((tmp_path / name).read_bytes())
+    if name.endswith("parquet"):
+        begin = pq.ParquetFile(tmp_path / name).metadata.row_group(0).column(0).data_page_offset
+        content[begin : begin + 100] = bytes(100)
+    else:
+        first = table()["y"].to_pylist()[0].encode()
+        at = content.index(first)
+        content[at : at + 2] = b"\xff\xff"  # no longer UTF-8
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="cannot be read"):
+        next(open_source(options(path=name), tmp_path).rows())
+    assert sum(len(chunk) for chunk in open_source(options(path=name), tmp_path).rows(rows)) == N - rows
 
 
 def test_string_views_are_strings(tmp_path):

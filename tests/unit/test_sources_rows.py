@@ -338,6 +338,14 @@ def test_csv_dialect(tmp_path):
     assert source.state()["categories"] == {"s": ["x;\n2", 'say "hi"']}
 
 
+def test_csv_line_breaks_inside_quotes(tmp_path):
+    n = 30_000
+    text = "s,a,y\n" + "".join(f'"{"line,break" * 3}\n{i}",{i},0\n' for i in range(n))  # longer than a block
+    source = csv(tmp_path, text)
+    assert not any(rows.bad for rows in source.rows())
+    assert len(source.state()["categories"]["s"]) == n
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"a,y\n1,0\n1,0,3\n", "Expected 2 columns, got 3"), (b"a,y\n\xff,0\n", "UTF8"), (b"", "Empty CSV")],

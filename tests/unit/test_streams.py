@@ -1,11 +1,12 @@
 """Stream models by example: what is refused, where a bad row stops, lengths, and large windows."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.errors import ConfigError, InputError
-from raydt.sources import Sea, open_source
+from raydt.sources import ArrowFiles, Sea, open_source
 from raydt.streams import (
     Changelog,
     Incremental,
@@ -116,6 +117,22 @@ def test_everything_before_a_bad_row_is_kept(size):
         with pytest.raises(InputError, match="row 3: bad"):
             next(again)
     assert stream.take_skipped() == []
+
+
+@pytest.mark.parametrize("on_error", ["error", "skip"])
+def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
+    table = pa.table({"x": np.arange(100.0), "y": np.zeros(100, dtype=np.int8)})
+    with pa.ipc.new_stream(str(tmp_path / "t.arrows"), table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=10):
+            writer.write_batch(batch)
+    content = (tmp_path / "t.arrows").read_bytes()
+    (tmp_path / "t.arrows").write_bytes(content[: len(content) - 200])
+    stream = make_stream(Incremental(on_error=on_error), open_source(ArrowFiles(path="t.arrows"), tmp_path))
+    batches = stream.batches(64)
+    assert [len(next(batches)), len(next(batches))] == [64, 26]
+    with pytest.raises(InputError, match=r"t\.arrows: it cannot be read as arrow"):
+        next(batches)
+    assert stream.state()["seq"] == 90
 
 
 def test_skipped_rows_are_recorded_when_they_are_passed():

@@ -1,0 +1,63 @@
+"""Definition 3.1 of the FuDyADT paper, as ``docs/guarantees.md`` amends it, by brute force in exact fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node, gini
+
+
+@dataclass
+class Place:
+    """One node on the live examples: S_v, and the gains of its own and of the best split there."""
+
+    node: Node
+    depth: int
+    examples: list[Example]
+    impurity: Fraction
+    best: Fraction
+    own: Fraction
+
+
+def gain(twin: FudyadtTwin, examples: Sequence[Example], feature: int, threshold: float) -> Fraction:
+    """Gini gain of a split, equation (1)."""
+    left = [e for e in examples if twin.is_left(feature, threshold, e.x)]
+    right = [e for e in examples if not twin.is_left(feature, threshold, e.x)]
+    n = len(examples)
+    if n == 0:
+        return Fraction(0)
+    g, g_left, g_right = (gini(twin.counts(list(side))) for side in (examples, left, right))
+    return g - (Fraction(len(left), n) * g_left + Fraction(len(right), n) * g_right)
+
+
+def places(twin: FudyadtTwin) -> Iterator[Place]:
+    """Every node, from the root in preorder."""
+
+    def visit(node: Node, depth: int) -> Iterator[Place]:
+        examples = list(twin.below(node))
+        gains = (gain(twin, examples, *split) for split in twin.candidates(examples))
+        own = Fraction(0) if node.is_leaf else gain(twin, examples, node.feature, node.threshold)
+        yield Place(node, depth, examples, gini(twin.counts(examples)), max(gains, default=Fraction(0)), own)
+        for child in (node.left, node.right):
+            if child is not None:
+                yield from visit(child, depth + 1)
+
+    yield from visit(twin.root, 0)
+
+
+def violations(twin: FudyadtTwin, alpha: float, beta: float) -> list[str]:
+    """Where the definition does not hold; condition 3 (labels) holds by how the twin predicts."""
+    found = []
+    for place in places(twin):
+        too_small = len(place.examples) < twin.min_samples_split
+        must_be_leaf = too_small or place.impurity == 0 or place.depth == twin.max_depth
+        if place.node.is_leaf:
+            if not must_be_leaf and place.impurity >= Fraction(alpha) and place.best > Fraction(beta):
+                found.append(f"leaf at depth {place.depth} with g = {place.impurity}, best gain {place.best}")
+        elif must_be_leaf:
+            found.append(f"split at depth {place.depth} of {len(place.examples)} examples with g = {place.impurity}")
+        elif place.best - place.own > Fraction(beta):
+            found.append(f"split at depth {place.depth} lacks {place.best - place.own}")
+    return found

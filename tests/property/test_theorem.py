@@ -1,0 +1,232 @@
+"""The lemmas of ``docs/guarantees.md`` in exact fractions, and the theorem end to end with the slow twin."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import nextafter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound
+from raydt.updates import INSERT, UpdateBatch
+from tests.oracles.feasibility import gain, places, violations
+from tests.oracles.fudyadt import Example, FudyadtTwin, gini, score
+from tests.strategies import Stream, streams
+
+Counts = list[int]
+
+
+def mass(counts: Counts) -> Fraction:
+    """h(S) = |S| g(S)."""
+    return sum(counts) * gini(counts)
+
+
+def added(counts: Counts, k: int, by: int = 1) -> Counts:
+    return [c + by * (i == k) for i, c in enumerate(counts)]
+
+
+def total(*parts: Counts) -> Counts:
+    return [sum(c) for c in zip(*parts, strict=True)]
+
+
+class Quarters:
+    """Examples by their sides under two splits: ``cells[side under the first][side under the second]``."""
+
+    def __init__(self, cells: list[Counts]) -> None:
+        self.cells = [list(cell) for cell in cells]
+
+    @property
+    def size(self) -> int:
+        return sum(map(sum, self.cells))
+
+    @property
+    def impurity(self) -> Fraction:
+        return gini(total(*self.cells))
+
+    def gain(self, split: int) -> Fraction:
+        """Equation (1) for the first (0) or second (1) split."""
+        a, b, c, d = self.cells
+        sides = (total(a, b), total(c, d)) if split == 0 else (total(a, c), total(b, d))
+        if not self.size:
+            return Fraction(0)
+        return self.impurity - sum(Fraction(sum(side), self.size) * gini(side) for side in sides)
+
+    def edited(self, cell: int, k: int, by: int) -> Quarters:
+        return Quarters([added(c, k, by) if i == cell else c for i, c in enumerate(self.cells)])
+
+
+class_counts = st.integers(2, 4).flatmap(lambda K: st.lists(st.integers(0, 60), min_size=K, max_size=K))
+quarters = st.integers(2, 4).flatmap(
+    lambda K: st.lists(st.lists(st.integers(0, 25), min_size=K, max_size=K), min_size=4, max_size=4)
+)
+edits = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from((1, -1))), max_size=40)
+
+
+# ---------------------------------------------------------------------- one edit
+
+
+@given(class_counts, st.integers(0, 3))
+def test_lemma_1_an_insertion_adds_between_0_and_2_to_the_mass(counts: Counts, k: int) -> None:
+    k %= len(counts)
+    n = sum(counts)
+    change = mass(added(counts, k)) - mass(counts)
+    if n:
+        others = sum(c * c for i, c in enumerate(counts) if i != k)
+        assert change == Fraction((n - counts[k]) ** 2 + others, n * (n + 1))
+    assert 0 <= change <= Fraction(2 * n, n + 1)
+
+
+@given(quarters, st.integers(0, 3), st.integers(0, 3))
+def test_lemma_2_an_edit_changes_weighted_gain_and_advantage_by_less_than_2(
+    cells: list[Counts], cell: int, k: int
+) -> None:
+    before = Quarters(cells)
+    after = before.edited(cell, k % len(cells[0]), 1)
+    n, m = before.size, after.size
+    for split in (0, 1):
+        assert abs(m * after.gain(split) - n * before.gain(split)) < 2
+        assert abs(after.gain(split) - before.gain(split)) < Fraction(3, m)
+    assert abs(after.impurity - before.impurity) < Fraction(2, m)
+    advantage = m * (after.gain(1) - after.gain(0)) - n * (before.gain(1) - before.gain(0))
+    assert abs(advantage) < 2
+
+
+def test_the_constants_of_one_edit_cannot_be_lowered() -> None:
+    n = 10_000
+    assert mass([n, 1]) - mass([n, 0]) == Fraction(2 * n, n + 1) > Fraction(1999, 1000)
+    pure = Quarters([[n, 0], [0, 0], [0, n], [0, 0]])  # the first split is perfect, the second one-sided
+    spoilt = pure.edited(0, 1, 1)
+    assert (2 * n + 1) * (pure.gain(0) - spoilt.gain(0)) > Fraction(999, 1000)
+    assert pure.size * pure.gain(0) - spoilt.size * spoilt.gain(0) > Fraction(499, 1000)
+
+
+# ---------------------------------------------------------------------- many edits
+
+
+@given(quarters, edits)
+def test_lemma_3_many_edits(cells: list[Counts], script: list[tuple[int, int, int]]) -> None:
+    """Bounds in the number of edits and the sizes at the ends; sizes along the way do not matter."""
+    before = now = Quarters(cells)
+    done = 0
+    for cell, k, by in script:
+        k %= len(cells[0])
+        if by > 0 or now.cells[cell][k] > 0:
+            now, done = now.edited(cell, k, by), done + 1
+    larger = max(before.size, now.size)
+    assert abs(now.impurity - before.impurity) * larger <= 2 * done
+    for split in (0, 1):
+        assert abs(now.gain(split) - before.gain(split)) * larger <= 3 * done
+    for best, other in ((0, 1), (1, 0)):
+        if before.gain(best) >= before.gain(other):
+            assert (now.gain(other) - now.gain(best)) * now.size <= 2 * done
+
+
+@given(quarters)
+def test_the_score_is_the_weighted_gain(cells: list[Counts]) -> None:
+    table = Quarters(cells)
+    left, everything = total(cells[0], cells[1]), total(*cells)
+    if 0 < sum(left) < table.size:
+        assert score(left, everything) == pytest.approx(float(table.gain(0) * table.size**2), rel=1e-14, abs=0)
+
+
+# ---------------------------------------------------------------------- the theorem
+
+
+def provable_epsilon(alpha: float, beta: float, min_samples_split: int) -> float:
+    """The largest epsilon the proof admits: below 1 / (k + 1), at most alpha / 4 and beta / (2 + beta)."""
+    a, b = Fraction(alpha), Fraction(beta)
+    limit = min(a / 4, b / (2 + b))
+    epsilon = float(min(limit, Fraction(1, min_samples_split)))
+    while Fraction(epsilon) > limit or Fraction(epsilon) >= Fraction(1, min_samples_split):
+        epsilon = nextafter(epsilon, 0.0)
+    return epsilon
+
+
+@given(st.floats(0.001, 1.0), st.floats(0.001, 1.0), st.integers(2, 50))
+def test_the_promised_bound_lies_below_the_provable_one(alpha: float, beta: float, min_samples_split: int) -> None:
+    promised = auto_epsilon(alpha, beta, min_samples_split)
+    assert promised <= provable_epsilon(alpha, beta, min_samples_split)
+    assert Fraction(promised) < epsilon_bound(alpha, beta, min_samples_split)
+
+
+@settings(max_examples=40)
+@given(
+    streams(max_events=90),
+    st.sampled_from(((0.1, 0.2), (0.5, 0.5), (0.4, 1.0), (0.8, 0.3))),
+    st.sampled_from((2, 2, 3, 6)),
+    st.sampled_from((None, 1, 3)),
+    st.sampled_from((auto_epsilon, provable_epsilon)),
+)
+def test_random_streams_stay_feasible(stream: Stream, promise, min_samples_split, max_depth, rule) -> None:
+    alpha, beta = promise
+    epsilon = rule(alpha, beta, min_samples_split)
+    twin = FudyadtTwin(
+        stream.categorical, epsilon=epsilon, alpha=alpha, max_depth=max_depth, min_samples_split=min_samples_split
+    )
+    for batch in stream.batches([1]):
+        twin.process(batch)
+        if twin.warmup_left == 0:
+            assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
+
+
+class Adversary:
+    """Makes a tree on two binary features, then sends whatever hurts its root most.
+
+    The two features are equally good at first, each spoilt by its own few examples; from then on every update
+    inserts or deletes the example that raises the most what the root's split lacks.
+    """
+
+    def __init__(self, epsilon: float, alpha: float, size: int = 120) -> None:
+        self.twin = FudyadtTwin((False, True), epsilon=epsilon, alpha=alpha)
+        half = size // 2
+        X = [(float(i >= half), float(i >= half)) for i in range(size)]
+        y = [int(i >= half) for i in range(size)]
+        self.seq = 0
+        self.send(X, y, warmup=size)
+
+    def send(self, X: list[tuple[float, ...]], y: list[int], warmup: int = 0) -> None:
+        n = len(X)
+        seqs = np.arange(self.seq, self.seq + n)
+        ops = np.full(n, INSERT, np.int8)
+        batch = UpdateBatch(self.seq, ops, seqs, np.array(X), np.array(y, np.int32), 2, seqs, warmup)
+        assert self.twin.process(batch).applied == n
+        self.seq += n
+
+    def lacks(self, examples: list[Example]) -> Fraction:
+        """What the root's split lacks to the better one of both."""
+        root = self.twin.root
+        gains = [gain(self.twin, examples, *split) for split in ((0, 0.5), (1, 0.0))]
+        return max(gains) - gain(self.twin, examples, root.feature, root.threshold)
+
+    def strike(self) -> None:
+        live = list(self.twin.live.values())
+        options = [((a, b), y) for a, b, y in product((0.0, 1.0), (0.0, 1.0), (0, 1))]
+        x, y = max(options, key=lambda option: self.lacks([*live, Example(-1, *option, 0)]))
+        self.send([x], [y])
+
+
+@pytest.mark.parametrize("rule", [auto_epsilon, provable_epsilon])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.2), (0.9, 0.2), (0.5, 0.5)])
+def test_an_adversary_does_not_get_past_beta(alpha, beta, rule) -> None:
+    adversary = Adversary(rule(alpha, beta, 2), alpha)
+    worst = Fraction(0)
+    for _ in range(45):
+        adversary.strike()
+        assert violations(adversary.twin, alpha, beta) == []
+        if not adversary.twin.root.is_leaf:
+            worst = max(worst, next(places(adversary.twin)).best - next(places(adversary.twin)).own)
+    assert 0 < worst < Fraction(beta)
+
+
+def test_an_adversary_gets_past_beta_beyond_the_bound() -> None:
+    """The same attack breaks what is not promised, so the test above can fail."""
+    adversary = Adversary(0.5, 0.1)
+    broken = 0
+    for _ in range(45):
+        adversary.strike()
+        broken += bool(violations(adversary.twin, 0.1, 0.05))
+    assert broken > 0

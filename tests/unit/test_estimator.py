@@ -1,0 +1,155 @@
+"""FullyDynamicTreeClassifier: scikit-learn's checks, ids, atomic calls, deletion, frames, saving."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+from raydt import FullyDynamicTreeClassifier, load_model
+from raydt.errors import ConfigError, InputError, ModelFileError, UpdateError
+
+RNG = np.random.default_rng(4)
+X = np.round(RNG.normal(size=(300, 4)), 1)
+Y = (X[:, 0] + X[:, 1] > 0).astype(int) + (X[:, 2] > 1)
+
+
+@pytest.mark.filterwarnings("ignore:Estimator FullyDynamicTreeClassifier does not inherit:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_sklearn_checks() -> None:
+    done = check_estimator(FullyDynamicTreeClassifier())
+    assert sum(check["status"] == "passed" for check in done) > 40
+    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}
+
+
+def test_calls_may_be_cut_anyhow() -> None:
+    whole = FullyDynamicTreeClassifier(epsilon=0.3).partial_fit(X, Y, [0, 1, 2])
+    parts = FullyDynamicTreeClassifier(epsilon=0.3)
+    for begin in range(0, 300, 7):
+        parts.partial_fit(X[begin : begin + 7], Y[begin : begin + 7], [0, 1, 2])
+    assert whole.digest() == parts.digest()
+    assert (whole.row_ids_ == np.arange(300)).all()
+    assert (parts.row_ids_ == np.arange(294, 300)).all()
+
+
+def test_fit_builds_at_once_and_forgets_what_was() -> None:
+    tree = FullyDynamicTreeClassifier(alpha=0.01, beta=0.01).partial_fit(X, Y).fit(X, Y)
+    assert tree.session_.statistics()["active"] == 300
+    assert tree.session_.statistics()["rebuilds"] == 1
+    assert tree.score(X, Y) > 0.95
+    assert clone(tree).get_params() == tree.get_params()
+
+
+def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
+    tree = FullyDynamicTreeClassifier().partial_fit(X, Y, ids=np.arange(1000, 1300))
+    receipt = tree.forget([1000, 1299, 1004])
+    assert receipt.active == 297
+    assert receipt.digest_before != receipt.digest_after == tree.digest()
+    state, groups = tree.session_.state()
+    assert not np.isin([1000, 1299, 1004], state["id"]).any()
+    left = np.setdiff1d(np.arange(300), [0, 299, 4])
+    assert (state["counts"][0] == np.bincount(Y[left])).all()
+    assert all(len(group["X"]) == 297 for group in groups.values())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda t: t.forget([5, 999]), UpdateError, "id 999: no live example"),
+        (lambda t: t.forget([5, 5]), UpdateError, "id 5 is given twice"),
+        (lambda t: t.partial_fit(X[:2], Y[:2], ids=[777, 5]), UpdateError, "id 5: an example with this id is live"),
+        (lambda t: t.partial_fit(X[:2], [0, 9]), InputError, "label 9 is not among the classes"),
+        (lambda t: t.partial_fit(np.where(X[:3] > 9, X[:3], np.nan), Y[:3]), InputError, "NaN"),
+        (lambda t: t.partial_fit(X[:3], Y[:2]), InputError, "X has 3 rows and y has 2"),
+        (lambda t: t.partial_fit(X[:3, :2], Y[:3]), InputError, "X has 2 features"),
+        (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), UpdateError, "no live example equals"),
+    ],
+)
+def test_a_bad_call_has_no_effect(call: Any, error: type[Exception], words: str) -> None:
+    rows = X + np.arange(300)[:, None] * 1e-6  # all distinct
+    tree = FullyDynamicTreeClassifier().partial_fit(rows, Y, [0, 1, 2])
+    before = tree.digest()
+    with pytest.raises(error, match=words):
+        call(tree)
+    assert tree.digest() == before
+    assert tree.session_.statistics()["active"] == 300
+
+
+def test_deletion_by_value_takes_the_oldest() -> None:
+    tree = FullyDynamicTreeClassifier().partial_fit([[1.0], [2.0], [1.0], [1.0]], [0, 1, 0, 1], ids=[40, 30, 20, 10])
+    assert tree.forget_examples([[1.0]], [0]).ids.tolist() == [40]
+    assert tree.forget_examples([[1.0], [2.0]], [0, 1]).ids.tolist() == [20, 30]
+    with pytest.raises(UpdateError):
+        tree.forget_examples([[1.0]], [0])
+
+
+def test_frames_of_all_kinds_agree_and_text_is_categorical() -> None:
+    words = np.array(["red", "green", "blue"])[(X[:, 3] > 0).astype(int) + (X[:, 2] > 0)]
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "colour": words})
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    trees = [
+        FullyDynamicTreeClassifier().partial_fit(data, Y)
+        for data in (frame, pl.from_pandas(frame), table, table.to_batches()[0])
+    ]
+    assert len({tree.digest() for tree in trees}) == 1
+    assert trees[0].feature_names_in_.tolist() == ["a", "b", "colour"]
+    assert trees[0]._features().categorical == (False, False, True)
+    unseen = frame.assign(colour="mauve")
+    assert len(trees[0].predict(unseen[["colour", "b", "a"]])) == 300  # by name, in any order
+    with pytest.raises(InputError, match="lacks the column 'b'"):
+        trees[0].predict(frame[["a", "colour"]])
+
+
+def test_audit_proves_the_live_model() -> None:
+    tree = FullyDynamicTreeClassifier().partial_fit(X, Y)
+    tree.forget(tree.row_ids_[::3])
+    report = tree.audit()
+    assert (report.conformance, report.feasibility) == ("holds", "proven")
+    loose = FullyDynamicTreeClassifier(epsilon=1.5).partial_fit(X, Y).audit()
+    assert (loose.conformance, loose.feasibility) == ("holds", "not_promised")
+    tree.session_.coordinator.live.tree.threshold[0] += 0.5
+    assert tree.audit().conformance == "violated"
+
+
+def test_saved_with_examples_goes_on_and_without_predicts(tmp_path: Path) -> None:
+    tree = FullyDynamicTreeClassifier(epsilon=0.2).partial_fit(X[:200], Y[:200], [0, 1, 2])
+    tree.save(tmp_path / "whole", with_examples=True)
+    tree.save(tmp_path / "model")
+    whole, model = load_model(tmp_path / "whole"), load_model(tmp_path / "model")
+    for other in (whole, model):
+        assert (other.predict(X) == tree.predict(X)).all()
+        assert np.array_equal(other.predict_proba(X), tree.predict_proba(X))
+    assert whole.digest() == tree.digest()
+    for each in (tree, whole):
+        each.partial_fit(X[200:], Y[200:])
+        each.forget(np.arange(50))
+    assert whole.digest() == tree.digest()
+    for call in (lambda: model.partial_fit(X, Y), lambda: model.forget([1]), model.audit, model.digest):
+        with pytest.raises(ModelFileError, match="only predicts"):
+            call()
+
+
+def test_epsilon_auto_needs_alpha_and_beta() -> None:
+    with pytest.raises((ConfigError, ValueError), match="auto needs alpha"):
+        FullyDynamicTreeClassifier(alpha=0).fit(X, Y)
+
+
+def test_works_without_scikit_learn() -> None:
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "from raydt import FullyDynamicTreeClassifier as T\n"
+        "t = T().fit([[0.0], [1.0]], [0, 1]); print(t.predict([[1.0]]))\n"
+        "try: T().predict([[1.0]])\n"
+        "except ValueError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("[1]\nThis FullyDynamicTreeClassifier instance is not fitted yet")

@@ -1,0 +1,102 @@
+"""The in-process driver delivers requests as the contract says, and a shard refuses what is out of order."""
+
+import numpy as np
+import pytest
+
+from raydt.errors import SequenceGapError, StaleEpochError
+from raydt.exchange import Ask, FeatureShard, InProcessDriver, Tell
+
+
+class Recorder:
+    """A worker that notes what it is handed and answers with how often it was asked."""
+
+    def __init__(self, columns):
+        self.columns = np.array(columns)
+        self.seen = []
+
+    def handle(self, method, payload):
+        if method == "fail":
+            raise KeyError("node")
+        self.seen.append((method, payload))
+        return np.array([len(self.seen)])
+
+
+@pytest.fixture
+def shards():
+    return [FeatureShard(Recorder([0, 1]), 0), FeatureShard(Recorder([2]), 1)]
+
+
+def test_an_exchange_reads_like_a_conversation(shards):
+    def conversation():
+        first = yield Ask("split", {"node": 3}, [{"rows": 1}, {"rows": 2}])
+        yield Tell("go", {"node": 4})
+        second = yield Ask("split", {"node": 5})
+        return [reply.tolist() for reply in first + second]
+
+    driver = InProcessDriver(shards)
+    assert driver.run(conversation()) == [[1], [1], [3], [3]]
+    assert shards[0].worker.seen[0] == ("split", {"node": 3, "rows": 1})
+    assert shards[1].worker.seen == [("split", {"node": 3, "rows": 2}), ("go", {"node": 4}), ("split", {"node": 5})]
+    assert [shard.seq for shard in shards] == [3, 3]
+    assert driver.traffic.rounds == 3
+
+
+def test_traffic_counts_the_bytes_of_arrays_both_ways(shards):
+    def conversation():
+        yield Ask("a", {"x": np.zeros(10), "n": 3}, [{"y": [np.zeros(2, np.int8)]}, {"y": (np.zeros(1), "text")}])
+
+    driver = InProcessDriver(shards)
+    driver.run(conversation())
+    assert driver.traffic.bytes == 2 * 80 + 2 + 8 + 2 * 8
+
+
+def test_an_exchange_without_requests(shards):
+    def silence():
+        return 7
+        yield
+
+    driver = InProcessDriver(shards)
+    assert driver.run(silence()) == 7
+    assert driver.traffic.rounds == 0
+
+
+def test_a_second_driver_goes_on_where_the_first_ended(shards):
+    def conversation():
+        yield Ask("a", {})
+
+    InProcessDriver(shards).run(conversation())
+    InProcessDriver(shards).run(conversation())
+    assert [shard.seq for shard in shards] == [2, 2]
+
+
+def test_a_repeated_message_is_answered_and_not_done_again(shards):
+    shard = shards[1]
+    first = shard.receive(0, 1, "split", {})
+    assert shard.receive(0, 1, "split", {}) is first
+    assert len(shard.worker.seen) == 1
+    work = shard.work()
+    assert (work["shard"], work["columns"], work["requests"]) == (1, [2], 1)
+
+
+def test_gaps_and_other_epochs_are_refused(shards):
+    shard = shards[1]
+    shard.receive(0, 1, "split", {})
+    for seq in (0, 3):
+        with pytest.raises(SequenceGapError, match=f"shard 1 has seen message 1, got {seq}"):
+            shard.receive(0, seq, "split", {})
+    shard.begin_epoch(2)
+    for epoch in (0, 1, 3):
+        with pytest.raises(StaleEpochError, match=f"shard 1 is at epoch 2, the message is of epoch {epoch}"):
+            shard.receive(epoch, 1, "split", {})
+    with pytest.raises(StaleEpochError, match="cannot begin epoch 2"):
+        shard.begin_epoch(2)
+    assert len(shard.worker.seen) == 1
+    shard.receive(2, 1, "split", {})
+    assert len(shard.worker.seen) == 2
+
+
+def test_a_message_that_failed_may_be_sent_again(shards):
+    with pytest.raises(KeyError):
+        shards[0].receive(0, 1, "fail", {})
+    assert (shards[0].seq, shards[0].answered) == (0, 0)
+    shards[0].receive(0, 1, "split", {})
