@@ -13,6 +13,7 @@ import time
 import numpy as np
 from measure import machine
 
+from actors.cluster import bundles, connect
 from actors.session import RaySession
 from raydt.features import Features
 from raydt.learners import learners
@@ -75,5 +76,7 @@ def run(name: str, session) -> float:
 
 
 alone = run("in process, one core", InProcessSession(LEARNER, OPTIONS, FEATURES, 1, WorkPlan(2**62)))
-shared = run("Ray, 2 shards", RaySession(LEARNER, OPTIONS, FEATURES, 2, WorkPlan(4_000_000, None, False)))
+cluster = connect("local", bundles(2))
+ours = RaySession(cluster, LEARNER, OPTIONS, FEATURES, shards=2, plan=WorkPlan(shared_store=False), owns_cluster=True)
+shared = run("Ray, 2 shards", ours)
 print(f"in process / Ray: {alone / shared:.2f}")

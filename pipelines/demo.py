@@ -39,4 +39,4 @@ A decision tree on Ray has taken {summary["inserts"]:,} examples in and forgotte
   model        {summary["model_digest"]}
 
 The report is at {path}/report.html
-Next: your own data, with configs/own-data.yaml and: raydt replay configs/own-data.yaml"""
+Next: your own data. Begin with configs/own-data.yaml of the repository, and: raydt validate own-data.yaml"""

@@ -58,6 +58,8 @@ class Source(Protocol):
         ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"`` (codes are the ids).
     is_changelog : bool
         Whether rows carry operations.
+    has_labels : bool
+        Whether rows carry labels; without, they can be predicted only.
     known_classes : int
         Classes known before any row is read: 2 under ``positive`` and for generators, else 0.
     """
@@ -65,6 +67,7 @@ class Source(Protocol):
     features: Features
     id_kind: Literal["row", "integer", "text"]
     is_changelog: bool
+    has_labels: bool
     known_classes: int
 
     @property

@@ -62,6 +62,7 @@ class FileSource:
         self.features = self._encoder.features
         self.id_kind = self._encoder.id_kind
         self.is_changelog = options.op is not None
+        self.has_labels = options.label is not None
         low, high = CHUNK_ROWS
         self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // len(self.features)))
         if options.positive is not None and options.label is not None:

@@ -46,6 +46,7 @@ class SyntheticSource(ABC):
 
     id_kind: Literal["row", "integer", "text"] = "row"
     is_changelog = False
+    has_labels = True
     known_classes = 2
     positive: ClassVar[None] = None
     purpose: ClassVar[str]

@@ -57,6 +57,8 @@ class RowStream(ABC):
             raise ConfigError("source.op makes the source a changelog; set stream.model: changelog or drop source.op")
         if self.changelog and not source.is_changelog:
             raise ConfigError("stream.model: changelog needs source.op, the column of operations, and source.id")
+        if not source.has_labels:
+            raise ConfigError("source.label: null reads rows for prediction only; a stream needs the label column")
         self.source = source
         self.warmup = options.warmup
         self._skip_bad = options.on_error == "skip"

@@ -43,6 +43,7 @@ class MemorySource:
 
     id_kind = "integer"
     known_classes = 0
+    has_labels = True
     positive = None
 
     def __init__(self, rows: Sequence[Row], chunks: Sequence[int] = (3,), changelog: bool = False) -> None:

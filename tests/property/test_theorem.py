@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 from math import nextafter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,10 @@ from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound
 from raydt.updates import INSERT, UpdateBatch
 from tests.oracles.feasibility import gain, places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, gini, score
-from tests.strategies import Stream, streams
+from tests.strategies import Stream, fudyadt_options, streams
 
 Counts = list[int]
+Rule = Callable[[float, float, int], float]
 
 
 def mass(counts: Counts) -> Fraction:
@@ -98,10 +101,11 @@ def test_lemma_2_an_edit_changes_weighted_gain_and_advantage_by_less_than_2(
 def test_the_constants_of_one_edit_cannot_be_lowered() -> None:
     n = 10_000
     assert mass([n, 1]) - mass([n, 0]) == Fraction(2 * n, n + 1) > Fraction(1999, 1000)
-    pure = Quarters([[n, 0], [0, 0], [0, n], [0, 0]])  # the first split is perfect, the second one-sided
-    spoilt = pure.edited(0, 1, 1)
-    assert (2 * n + 1) * (pure.gain(0) - spoilt.gain(0)) > Fraction(999, 1000)
-    assert pure.size * pure.gain(0) - spoilt.size * spoilt.gain(0) > Fraction(499, 1000)
+    # Both splits part the classes; an example of the common class on the rare one's side of the first only.
+    pure = Quarters([[n, 0], [0, 0], [0, 0], [0, 10_000 * n]])
+    spoilt = pure.edited(1, 1, 1)
+    assert pure.size * pure.gain(0) - spoilt.size * spoilt.gain(0) > Fraction(1999, 1000)
+    assert spoilt.size * (spoilt.gain(1) - spoilt.gain(0)) > Fraction(1999, 1000)
 
 
 # ---------------------------------------------------------------------- many edits
@@ -161,7 +165,9 @@ def test_the_promised_bound_lies_below_the_provable_one(alpha: float, beta: floa
     st.sampled_from((None, 1, 3)),
     st.sampled_from((auto_epsilon, provable_epsilon)),
 )
-def test_random_streams_stay_feasible(stream: Stream, promise, min_samples_split, max_depth, rule) -> None:
+def test_random_streams_stay_feasible(
+    stream: Stream, promise: tuple[float, float], min_samples_split: int, max_depth: int | None, rule: Rule
+) -> None:
     alpha, beta = promise
     epsilon = rule(alpha, beta, min_samples_split)
     twin = FudyadtTwin(
@@ -171,6 +177,18 @@ def test_random_streams_stay_feasible(stream: Stream, promise, min_samples_split
         twin.process(batch)
         if twin.warmup_left == 0:
             assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
+
+
+@settings(max_examples=60)
+@given(streams(), fudyadt_options())
+def test_whatever_epsilon_is_the_gap_follows_from_the_counter(stream: Stream, options: dict[str, Any]) -> None:
+    """Lemma 3.3 at every node: n * gap <= 2c, and nothing at all while c = 0."""
+    twin = FudyadtTwin(stream.categorical, **{name: value for name, value in options.items() if name != "beta"})
+    for batch in stream.batches([5]):
+        twin.process(batch)
+        for place in places(twin):
+            if not place.node.is_leaf:
+                assert (place.best - place.own) * len(place.examples) <= 2 * place.node.c + Fraction(1, 10**12)
 
 
 class Adversary:
@@ -211,7 +229,7 @@ class Adversary:
 
 @pytest.mark.parametrize("rule", [auto_epsilon, provable_epsilon])
 @pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.2), (0.9, 0.2), (0.5, 0.5)])
-def test_an_adversary_does_not_get_past_beta(alpha, beta, rule) -> None:
+def test_an_adversary_does_not_get_past_beta(alpha: float, beta: float, rule: Rule) -> None:
     adversary = Adversary(rule(alpha, beta, 2), alpha)
     worst = Fraction(0)
     for _ in range(45):

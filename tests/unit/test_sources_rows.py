@@ -226,6 +226,7 @@ def test_an_unknown_positive_lists_the_labels(tmp_path):
 def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
     source = parquet(tmp_path, {"a": [1, 2], "s": ["u", "v"]}, label=None)
     rows = one(source)
+    assert not source.has_labels
     assert rows.y.tolist() == [-1, -1]
     assert not rows.bad
 
@@ -340,7 +341,7 @@ def test_csv_dialect(tmp_path):
 
 def test_csv_line_breaks_inside_quotes(tmp_path):
     n = 30_000
-    text = "s,a,y\n" + "".join(f'"{"line,break" * 3}\n{i}",{i},0\n' for i in range(n))  # longer than a block
+    text = "s,a,y\n" + "".join(f'"{"line,break" * 14}\n{i}",{i},0\n' for i in range(n))  # longer than a block
     source = csv(tmp_path, text)
     assert not any(rows.bad for rows in source.rows())
     assert len(source.state()["categories"]["s"]) == n

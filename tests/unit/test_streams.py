@@ -59,6 +59,13 @@ def test_source_and_model_must_fit():
             make_stream(options, MemorySource([], changelog=True))
 
 
+def test_a_stream_needs_labels():
+    source = MemorySource([])
+    source.has_labels = False
+    with pytest.raises(ConfigError, match=r"source.label: null .* a stream needs the label column"):
+        make_stream(Incremental(), source)
+
+
 def test_the_window_stays_full():
     stream = make_stream(SlidingWindow(window=3, warmup=3), MemorySource([Row(i, 0) for i in range(6)]))
     (batch,) = stream.batches(100)
