@@ -80,7 +80,8 @@ class Cluster:
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        group = placement_group([dict(bundle) for bundle in requested], strategy="SPREAD")
+        # There is no bundle of nothing; an actor that asks for no CPU is placed with a thousandth of one.
+        group = placement_group([{**bundle, "CPU": bundle["CPU"] or 0.001} for bundle in requested], strategy="SPREAD")
         if group.wait(timeout):
             return group
         remove_placement_group(group)

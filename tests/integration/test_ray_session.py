@@ -261,7 +261,7 @@ def test_processes_with_other_sources_are_refused(cluster, monkeypatch):
 
 def test_a_cluster_is_asked_for_its_resources_first(cluster):
     joined = Cluster(started=False, connected=False)
-    with faulty(joined) as session:
+    with faulty(joined, resources={"coordinator": {"num_cpus": 0}}) as session:
         assert len(list(session.process([act("report", 0)]))) == 1
         assert psutil.Process(session.work()[0]["pid"]).environ()["NUMBA_NUM_THREADS"] == "1"
     with pytest.raises(ConfigError, match=r"needs 1001 CPUs, the cluster has \d+ "):

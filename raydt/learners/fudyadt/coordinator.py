@@ -70,6 +70,7 @@ class FuDyADTCoordinator:
         Stops before the first bad update; with ``skip_refused`` passes it over.
         """
         m = len(batch)
+        yield from self.live.fill_cache()
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
@@ -250,7 +251,7 @@ class FuDyADTCoordinator:
         }
 
     def restore(self, state: Arrays) -> None:
-        """Continue from a saved state; its rows take slots 0, 1, ..., their features come from the shards."""
+        """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         for register, name in ((WARMUP_LEFT, "warmup_left"), (REBUILDS, "rebuilds"), (REBUILT_ROWS, "rebuilt_rows")):
             self.live.tree.reg[register] = state[name][0]

@@ -35,6 +35,8 @@ from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15
+#: Rows fetched in one round when the cache is filled after a restore.
+FETCHED_ROWS = 1 << 16
 
 
 class DynamicTree:
@@ -65,6 +67,7 @@ class DynamicTree:
         self.tree = new_tree(64, 2)
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))
         self.scratch = new_scratch(self.loop_rows, d, 2)
+        self._rows_to_fetch = 0
 
     def make_room(self, batch: UpdateBatch) -> None:
         """Room for the rows and classes of one batch."""
@@ -85,6 +88,15 @@ class DynamicTree:
         self.members.leaf[:n] = state["leaf"]
         link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
         self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
+        self._rows_to_fetch = 0 if self.plan.shared_store else min(n, len(self.store.X))
+
+    def fill_cache(self) -> Exchange[None]:
+        """Fetch the features of cached rows from the shards, after a restore and before the next batch."""
+        for begin in range(0, self._rows_to_fetch, FETCHED_ROWS):
+            slots = np.arange(begin, min(begin + FETCHED_ROWS, self._rows_to_fetch), dtype=np.int32)
+            for columns, reply in zip(self.columns, (yield Ask("gather", {"slots": slots})), strict=True):
+                self.store.X[np.ix_(slots, columns)] = reply
+        self._rows_to_fetch = 0
 
     def rebuild(self, node: int, stamp: int, log: Log) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""

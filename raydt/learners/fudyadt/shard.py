@@ -83,7 +83,7 @@ class FuDyADTShard:
 
     def _on_rows(self, slots: Any, freed: Any, X: Any = None) -> None:
         """Keep new rows; forget freed ones (their slots are not handed out again before this is acknowledged)."""
-        if self._store is None:
+        if self._store is None and len(self.columns):
             self._own.put(slots, X)
             self._own.live[freed] = False
 
@@ -139,6 +139,8 @@ class FuDyADTShard:
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """Columns of some rows, shape (rows, columns of this shard)."""
         X: npt.NDArray[np.float64]
+        if not len(self.columns):  # more shards than groups
+            return np.empty((len(slots), 0))
         X = self._store.X[np.ix_(slots, self.columns)] if self._store else self._own.X[slots]
         return X
 
