@@ -24,7 +24,9 @@ LEARNER = learners()["fudyadt"]
 OPTIONS = LEARNER.Options(kind="fudyadt", epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10)
 print(machine(), f"features {d}")
 LEARNER.warmup()
-session = InProcessSession(LEARNER, OPTIONS, Features(tuple(f"x{j}" for j in range(d)), (False,) * d), 1, WorkPlan(2**62))
+session = InProcessSession(
+    LEARNER, OPTIONS, Features(tuple(f"x{j}" for j in range(d)), (False,) * d), 1, WorkPlan(2**62)
+)
 rng = np.random.default_rng(0)
 live, rss = [], []
 m = 10_000

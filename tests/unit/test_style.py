@@ -27,7 +27,9 @@ def test_tool_is_content(command: tuple[str, ...]) -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    sources = [p for folder in ("raydt", "actors", "pipelines", "tests", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
+    sources = [
+        p for folder in ("raydt", "actors", "pipelines", "tests", "benchmarks") for p in (ROOT / folder).rglob("*.py")
+    ]
     lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in sources}
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
     assert sorted(lengths.values())[len(lengths) // 2] < 200
