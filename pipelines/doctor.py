@@ -53,7 +53,7 @@ def _local_ray() -> dict[str, Any]:
     from actors.cluster import connect
 
     before = {process.pid for process in psutil.process_iter()}
-    cluster = connect(None, [{"CPU": 1.0}])
+    cluster = connect("local", [{"CPU": 1.0}])
     try:
         ours = [process for process in psutil.process_iter(["pid", "name"]) if process.pid not in before]
         found = [listener for process in [*ours, psutil.Process()] for listener in listeners(process)]

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from pipelines.saving import SavedModel, load_model
+from pipelines.saving import load_model
 from raydt.errors import InputError
+from raydt.saved_model import SavedModel
 from raydt.sources.base import Source
 from raydt.sources.options import SourceOptions, open_source
 
@@ -92,12 +93,13 @@ def _open(saved: SavedModel, data: str, kind: str | None) -> Source:
 
 
 def _predicted(saved: SavedModel, source: Source) -> Iterator[pa.Table]:
+    predictor = saved.predictor()
     labels = pa.array(saved.classes) if saved.classes else pa.array([], pa.null())
     for rows in source.rows():
         if rows.bad:
             raise rows.bad[min(rows.bad)]
-        codes = saved.predictor.predict(rows.X)
-        shares = saved.predictor.predict_proba(rows.X, len(saved.classes))
+        codes = predictor.predict(rows.X)
+        shares = predictor.predict_proba(rows.X, len(saved.classes))
         columns = [labels.take(pa.array(codes)), *(pa.array(shares[:, k]) for k in range(shares.shape[1]))]
         yield pa.Table.from_arrays(columns, schema=_schema(saved))
 

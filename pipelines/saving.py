@@ -6,7 +6,6 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from pyarrow import fs as pafs
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError, ModelFileError
-from raydt.features import Features
-from raydt.learners import learners
-from raydt.learners.base import LearnerOptions
 from raydt.persistence import MANIFEST, load_folder, save_folder
+from raydt.saved_model import SavedModel, model_meta, open_model, state_components
 from raydt.session import Session
 from raydt.sources.base import Source
 from raydt.sources.options import open_source
@@ -46,14 +43,6 @@ def states_of(config: Config, folder: RunFolder) -> RunFolder:
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
 
 
-def feature_list(features: Features) -> list[dict[str, str]]:
-    """Names and kinds, as plain values."""
-    return [
-        {"name": name, "kind": "categorical" if categorical else "numeric"}
-        for name, categorical in zip(features.names, features.categorical, strict=True)
-    ]
-
-
 def save_run(config: Config, folder: RunFolder, session: Session, stream: Stream, seq: int, fingerprint: str) -> None:
     """Write ``model/`` and the state of update ``seq``.
 
@@ -67,21 +56,12 @@ def save_run(config: Config, folder: RunFolder, session: Session, stream: Stream
     fingerprint : str
         Of the source.
     """
-    source = stream.source
-    meta = {
-        "learner": config.learner.model_dump(mode="json"),
-        "features": feature_list(source.features),
-        "classes": source.classes,
-        "categories": source.state().get("categories", {}),
-        "config_hash": config.model_hash(),
-        "source_fingerprint": fingerprint,
-        "offset": seq,
-    }
+    at = stream.state()  # dictionaries as they are here, whatever was read ahead
+    categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
+    meta = model_meta(config.learner, stream.source.features, classes, categories)
+    meta |= {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": seq}
     save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
-    coordinator, groups = session.state()
-    components: dict[str, Any] = {"coordinator": coordinator}
-    components |= {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
-    components["stream"] = stream.state()
+    components: dict[str, Any] = {**state_components(*session.state()), "stream": at}
     states = states_of(config, folder)
     save_folder(states.path(str(seq)), "state", meta, components, filesystem=states.filesystem)
 
@@ -102,27 +82,6 @@ def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, A
     raise InputError("no complete state is here", file=states.location, remedy="Run the replay again")
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """A model that predicts.
-
-    Attributes
-    ----------
-    predictor
-        As ``Learner.predictor`` makes it.
-    features : Features
-    classes : list
-        Labels in the order of their codes.
-    categories : dict of str to list
-        Values of each categorical feature in the order of their codes.
-    """
-
-    predictor: Any
-    features: Features
-    classes: list[Any]
-    categories: dict[str, list[Any]]
-
-
 def load_model(location: str | Path) -> SavedModel:
     """The model at ``location``: a run folder, its ``model``, or a state.
 
@@ -137,14 +96,4 @@ def load_model(location: str | Path) -> SavedModel:
         raise ModelFileError(
             "no model is here", file=folder.location, remedy="Give a run folder, its model/ or one of its checkpoints/"
         )
-    meta, components = load_folder(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)
-    arrays = components["coordinator" if meta["kind"] == "state" else "arrays"]
-    learner = learners()[meta["learner"]["kind"]]
-    options: LearnerOptions = learner.Options.model_validate(meta["learner"])
-    features = Features(
-        tuple(feature["name"] for feature in meta["features"]),
-        tuple(feature["kind"] == "categorical" for feature in meta["features"]),
-        options.feature_groups,
-    )
-    predictor = learner.predictor(options, features, arrays)
-    return SavedModel(predictor, features, meta["classes"], meta.get("categories", {}))
+    return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)

@@ -14,7 +14,6 @@ import raydt
 from pipelines.config import Config
 from pipelines.recorder import Recorder
 from pipelines.run_folder import RunFolder
-from pipelines.saving import feature_list
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -110,7 +109,7 @@ def run_summary(
         "label": getattr(config.source, "label", None),
         "classes": [str(label) for label in classes],
         "positive": source.positive,
-        "features": feature_list(source.features),
+        "features": source.features.describe(),
         "startup_seconds": startup_seconds,
         "report_seconds": None,
         "work": work,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.saving import feature_list, open_stream
+from pipelines.saving import open_stream
 
 
 def look_at(config: Config) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def look_at(config: Config) -> dict[str, Any]:
     return {
         "learner": config.learner.kind,
         "stream": config.stream.model,
-        "features": feature_list(source.features),
+        "features": source.features.describe(),
         "rows": source.n_rows,
         "updates": stream.length(),
         "rows_read": len(rows) if rows is not None else 0,

@@ -42,6 +42,11 @@ class Features:
         """NUMERIC or CATEGORICAL of each column, int8, shape (d,)."""
         return np.array(self.categorical, dtype=np.int8)
 
+    def describe(self) -> list[dict[str, str]]:
+        """Name and kind of each feature, as plain values."""
+        kinds = ("categorical" if categorical else "numeric" for categorical in self.categorical)
+        return [{"name": name, "kind": kind} for name, kind in zip(self.names, kinds, strict=True)]
+
     def group_columns(self, group: int) -> npt.NDArray[np.int64]:
         """Columns of one group: a contiguous range, sizes differing by at most one."""
         d, g = len(self), self.groups

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydt.errors import ModelFileError
-from raydt.learners import learners
-from raydt.persistence import load_folder
+from raydt.saved_model import open_model
 
 __all__ = ["load_model"]
 
@@ -19,8 +17,5 @@ def load_model(path: Any) -> Any:
     ModelFileError
         The folder is damaged, of another format, or of a learner this version does not have.
     """
-    meta, components = load_folder(path)
-    kind = meta["learner"]["kind"]
-    if kind not in learners():
-        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=str(path))
-    return learners()[kind].estimator()._load(meta, components)
+    saved = open_model(path)
+    return saved.learner.estimator().from_saved(saved)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -24,6 +24,7 @@ from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.persistence import save_folder
+from raydt.saved_model import SavedModel, model_meta, state_components
 from raydt.session import InProcessSession
 from raydt.updates import DELETE, INSERT, REFUSALS, UpdateBatch
 
@@ -192,51 +193,37 @@ class Estimator:
     def save(self, path: Any, with_examples: bool = False) -> None:
         """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on."""
         self._require_fitted()
-        options = self._fitted_options.model_dump(mode="json")
-        features = self._features()
-        kinds = ["categorical" if c else "numeric" for c in features.categorical]
-        meta = {
-            "learner": options,
-            "features": [{"name": n, "kind": k} for n, k in zip(features.names, kinds, strict=True)],
-            "classes": self.classes_.tolist(),
-            "named": self._encoder.named,
-        }
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
+        meta = model_meta(self._fitted_options, self._features(), self.classes_.tolist(), categories)
+        meta["named"] = self._encoder.named
         if not with_examples:
-            save_folder(path, "model", meta, {"arrays": self._model(), "categories": categories})
+            save_folder(path, "model", meta, {"arrays": self._model()})
             return
         self._require_examples()
-        state, groups = self.session_.state()
-        parts: dict[str, Mapping[str, Any]] = {"coordinator": state, "categories": categories}
-        parts |= {f"group-{number:03d}": arrays for number, arrays in groups.items()}
-        origin = {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
-        save_folder(path, "state", {**meta, **origin}, parts)
+        meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
+        save_folder(path, "state", meta, state_components(*self.session_.state()))
 
     @classmethod
-    def _load(cls: type[Self], meta: dict[str, Any], components: dict[str, dict[str, Any]]) -> Self:
-        """An estimator of a saved folder's contents."""
-        names = cls._parameter_names()
-        self = cls(**{name: value for name, value in meta["learner"].items() if name in names})
-        self._fitted_options = learners()[cls.kind].Options(**meta["learner"])
-        categorical = [f["name"] for f in meta["features"] if f["kind"] == "categorical"]
+    def from_saved(cls: type[Self], saved: SavedModel) -> Self:
+        """An estimator that goes on from a state, or predicts with a model; written by ``save`` or by a run."""
+        parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
+        self = cls(**parameters)
+        self._fitted_options = saved.options
+        names, kinds = saved.features.names, saved.features.categorical
+        categorical = [name for name, kind in zip(names, kinds, strict=True) if kind]
         self.categorical_features = categorical or None
-        encoder = FrameEncoder(categorical, self._fitted_options.feature_groups)
-        kinds = tuple(f["kind"] == "categorical" for f in meta["features"])
-        features = Features(tuple(f["name"] for f in meta["features"]), kinds, self._fitted_options.feature_groups)
-        encoder.features, encoder.named = features, meta.get("named", True)
-        categories = components.get("categories", {})
-        encoder.dictionaries = {name: Dictionary(categories.get(name, ())) for name in categorical}
-        self._encoder = encoder
-        self._set_fitted(np.array(meta["classes"]))
-        if meta["kind"] == "model":
-            self._loaded = components["arrays"]
+        self._encoder = FrameEncoder(categorical, saved.options.feature_groups)
+        self._encoder.features, self._encoder.named = saved.features, saved.meta.get("named", True)
+        self._encoder.dictionaries = {name: Dictionary(saved.categories.get(name, ())) for name in categorical}
+        self._declared = True
+        self._set_fitted(np.array(saved.classes))
+        if not saved.is_state:
+            self._loaded = saved.arrays
             return self
         self._open_session()
-        groups = {int(n.removeprefix("group-")): c for n, c in components.items() if n.startswith("group-")}
-        self.session_.restore(components["coordinator"], groups)
-        self._seq = int(meta["offset"])
-        state_ids = components["coordinator"]["id"]
-        self._next_id = int(meta.get("next_id", state_ids.max(initial=-1) + 1))
+        self.session_.restore(saved.arrays, saved.groups)
+        self._seq = int(saved.meta["offset"])
+        self._next_id = int(saved.meta.get("next_id", saved.arrays["id"].max(initial=-1) + 1))
         return self
 
     # ------------------------------------------------------------ inside

@@ -1,0 +1,105 @@
+"""A saved model or state: what its manifest says of learner, features, classes and categories.
+
+Runs and estimators write and read the same two kinds of folder. A *model* predicts and holds no training row; a
+*state* holds everything needed to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+from pyarrow import fs
+
+from raydt.errors import ModelFileError
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.base import Learner, LearnerOptions
+from raydt.persistence import load_folder
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def model_meta(
+    options: LearnerOptions, features: Features, classes: Sequence[Any], categories: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """What the manifest of a model or state says of it, as JSON values."""
+    return {
+        "learner": options.model_dump(mode="json"),
+        "features": features.describe(),
+        "classes": list(classes),
+        "categories": {name: list(values) for name, values in categories.items()},
+    }
+
+
+def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[str, Arrays]:
+    """The components of a state's folder."""
+    return {"coordinator": coordinator} | {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A folder's contents, understood.
+
+    Attributes
+    ----------
+    learner, options, features
+    classes : list
+        Labels in the order of their codes.
+    categories : dict of str to list
+        Values of each categorical feature in the order of their codes.
+    meta, components : dict
+        As :func:`raydt.persistence.load_folder` returns them.
+    """
+
+    learner: Learner
+    options: LearnerOptions
+    features: Features
+    classes: list[Any]
+    categories: dict[str, list[Any]]
+    meta: dict[str, Any]
+    components: dict[str, dict[str, Any]]
+
+    @property
+    def is_state(self) -> bool:
+        """Whether the training rows are there."""
+        return bool(self.meta["kind"] == "state")
+
+    @property
+    def arrays(self) -> Arrays:
+        """Arrays of the model, or of the coordinator's state, which contain them."""
+        return self.components["coordinator" if self.is_state else "arrays"]
+
+    @property
+    def groups(self) -> dict[int, Arrays]:
+        """Arrays of each feature group of a state."""
+        found = {name: part for name, part in self.components.items() if name.startswith("group-")}
+        return {int(name.removeprefix("group-")): part for name, part in found.items()}
+
+    def predictor(self) -> Any:
+        """As ``Learner.predictor`` makes it."""
+        return self.learner.predictor(self.options, self.features, self.arrays)
+
+
+def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
+    """Read a model or state.
+
+    Raises
+    ------
+    ModelFileError
+        The folder is damaged, of another format, or of a learner this version does not have.
+    """
+    meta, components = load_folder(path, filesystem=filesystem)
+    kind = meta["learner"].get("kind")
+    if kind not in learners():
+        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=str(path))
+    learner = learners()[kind]
+    options = learner.Options.model_validate(meta["learner"])
+    features = Features(
+        tuple(feature["name"] for feature in meta["features"]),
+        tuple(feature["kind"] == "categorical" for feature in meta["features"]),
+        options.feature_groups,
+    )
+    return SavedModel(learner, options, features, meta["classes"], meta.get("categories", {}), meta, components)
