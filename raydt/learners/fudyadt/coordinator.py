@@ -7,6 +7,8 @@ gathering columns, or level by level on the shards; (5) emptied slots are releas
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -39,6 +41,42 @@ from raydt.updates import (
     Refusal,
     UpdateBatch,
 )
+
+
+class Admission(NamedTuple):
+    """What admission decided, per update of the batch.
+
+    ``old`` is the slot that is emptied, ``new`` the one that is filled (-1: none), ``fault`` the reason of refusal
+    (0: none), ``row`` the row of the batch's ``X``.
+    """
+
+    old: npt.NDArray[np.int32]
+    new: npt.NDArray[np.int32]
+    fault: npt.NDArray[np.int8]
+    row: npt.NDArray[np.int32]
+
+
+def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:
+    """Before admission."""
+    m = len(op)
+    row = (np.cumsum(CARRIES_ROW[op]) - 1).astype(np.int32)
+    return Admission(np.full(m, -1, dtype=np.int32), np.full(m, -1, dtype=np.int32), np.zeros(m, dtype=np.int8), row)
+
+
+def plan_steps(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[Plan, npt.NDArray[np.int64]]:
+    """Steps of one part and the position in the batch of each; refused updates have none."""
+    op = batch.op[part]
+    times = np.where(admitted.fault[part] != 0, 0, np.where(op == UPDATE, 2, 1))
+    position = np.repeat(np.arange(part.start, part.stop), times)
+    op = batch.op[position]
+    second = np.zeros(len(position), dtype=bool)
+    second[1:] = (op[1:] == UPDATE) & (position[1:] == position[:-1])
+    first_half = (op == UPDATE) & ~second
+    removes = (op == DELETE) | (op == DELETE_VALUE) | first_half
+    kind = np.where(removes, REMOVE, np.where(op == QUERY, LOOK, ADD)).astype(np.int8)
+    stamp = 2 * (batch.start + position) + 1 - first_half
+    slot = np.where(removes, admitted.old[position], admitted.new[position]).astype(np.int32)
+    return Plan(kind, slot, admitted.row[position], stamp, np.full(len(position), -1, dtype=np.int32)), position
 
 
 class FuDyADTCoordinator:
@@ -75,23 +113,20 @@ class FuDyADTCoordinator:
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
         result = BatchResult(m, np.full(m, -1, dtype=np.int32))
-        old, new = np.full(m, -1, dtype=np.int32), np.full(m, -1, dtype=np.int32)
-        fault = np.zeros(m, dtype=np.int8)
-        x_row = (np.cumsum(CARRIES_ROW[batch.op]) - 1).astype(np.int32)
+        admitted = nothing_admitted(batch.op)
+        old, new, fault, rows = admitted
         logs: list[Arrays] = []
         begin = 0
         while begin < m:
             stop = self.store.admit(batch.op, batch.id, begin, skip_refused, old, new, fault)
             by_value = stop < m and fault[stop] == 0
-            logs.append((yield from self._take(batch, slice(begin, stop), old, new, fault, x_row, result.predictions)))
+            logs.append((yield from self._take(batch, slice(begin, stop), admitted, result.predictions)))
             if by_value:
-                row = int(x_row[stop])
-                equal = yield from self.find_equal(batch.X, row, int(batch.y[row]))
+                equal = yield from self.find_equal(batch.X, int(rows[stop]), int(batch.y[rows[stop]]))
                 if len(equal):
                     old[stop] = equal[0]
-                    self.store.discard(int(old[stop]))
-                    here = slice(stop, stop + 1)
-                    logs.append((yield from self._take(batch, here, old, new, fault, x_row, result.predictions)))
+                    self.store.discard(int(equal[0]))
+                    logs.append((yield from self._take(batch, slice(stop, stop + 1), admitted, result.predictions)))
                 else:
                     fault[stop] = UNKNOWN_VALUE
             if stop < m and fault[stop] and not skip_refused:
@@ -107,28 +142,20 @@ class FuDyADTCoordinator:
         return result
 
     def _take(
-        self,
-        batch: UpdateBatch,
-        part: slice,
-        old: npt.NDArray[np.int32],
-        new: npt.NDArray[np.int32],
-        fault: npt.NDArray[np.int8],
-        x_row: npt.NDArray[np.int32],
-        predictions: npt.NDArray[np.int32],
+        self, batch: UpdateBatch, part: slice, admitted: Admission, predictions: npt.NDArray[np.int32]
     ) -> Exchange[Arrays]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
-        added = np.flatnonzero(new[part] >= 0) + part.start
-        slots, rows = new[added], x_row[added]
+        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        slots, rows = admitted.new[added], admitted.row[added]
+        X = batch.X[rows]
         self.store.y[slots] = batch.y[rows]
         self.store.born[slots] = batch.start + added
-        self.store.put(slots, batch.X[rows])
+        self.store.put(slots, X)
         if not self.live.plan.shared_store:
-            freed = old[part][old[part] >= 0]
-            X = batch.X[rows]
-            yield Tell(
-                "rows", {"slots": slots, "freed": freed}, [{"X": X[:, columns]} for columns in self.live.columns]
-            )
-        plan, position = self._plan(batch, part, old, new, fault, x_row)
+            freed = admitted.old[part][admitted.old[part] >= 0]
+            columns = [{"X": X[:, owned]} for owned in self.live.columns]
+            yield Tell("rows", {"slots": slots, "freed": freed}, columns)
+        plan, position = plan_steps(batch, part, admitted)
         n = len(plan.kind)
         log = new_log(n)
         step = 0
@@ -161,28 +188,6 @@ class FuDyADTCoordinator:
             "seq": log.stamp[:filled] >> 1,
             **{name: getattr(log, name)[:filled] for name in ("rows", "depth", "nodes", "place", "seconds")},
         }
-
-    def _plan(
-        self,
-        batch: UpdateBatch,
-        part: slice,
-        old: npt.NDArray[np.int32],
-        new: npt.NDArray[np.int32],
-        fault: npt.NDArray[np.int8],
-        x_row: npt.NDArray[np.int32],
-    ) -> tuple[Plan, npt.NDArray[np.int64]]:
-        """Steps of one part and the position in the batch of each; refused updates have none."""
-        op = batch.op[part]
-        times = np.where(fault[part] != 0, 0, np.where(op == UPDATE, 2, 1))
-        position = np.repeat(np.arange(part.start, part.stop), times)
-        op = batch.op[position]
-        second = np.zeros(len(position), dtype=bool)
-        second[1:] = (op[1:] == UPDATE) & (position[1:] == position[:-1])
-        removes = (op == DELETE) | (op == DELETE_VALUE) | ((op == UPDATE) & ~second)
-        kind = np.where(removes, REMOVE, np.where(op == QUERY, LOOK, ADD)).astype(np.int8)
-        stamp = 2 * (batch.start + position) + 1 - ((op == UPDATE) & ~second)
-        slot = np.where(removes, old[position], new[position]).astype(np.int32)
-        return Plan(kind, slot, x_row[position], stamp, np.full(len(position), -1, dtype=np.int32)), position
 
     def find_equal(self, X: npt.NDArray[np.float64], row: int, y: int) -> Exchange[npt.NDArray[np.int32]]:
         """Slots of the live examples equal to (X[row], y), the oldest first: all lie in the leaf of X[row]."""
