@@ -13,7 +13,7 @@ import numpy.typing as npt
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
 from raydt.learners.fudyadt.presort import MOST_PASSES, presort
-from raydt.learners.fudyadt.split_search import mark_sides, partition, scan, threshold_between
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 from raydt.memory import empty
 
 
@@ -145,6 +145,8 @@ def build(
         if not (keep_left or keep_right):
             continue
         for j in range(d):
+            if j > 0 and is_constant(E, j, first, size):  # and stays so: only column 0 must always list the rows
+                continue
             if j != feature or categorical[j] or not keep_left:
                 partition(E, j, first, size, label_bits, side, spare, keep_left, keep_right)
         if keep_right:

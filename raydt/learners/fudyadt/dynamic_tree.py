@@ -14,7 +14,7 @@ from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import build, new_scratch
+from raydt.learners.fudyadt.build import Scratch, build, new_scratch
 from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, Log, record
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
 from raydt.learners.fudyadt.live_tree import (
@@ -35,6 +35,8 @@ from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15
+#: Cells up to which scratch is kept: fresh pages cost a third of a BUILD's time (16 MiB of elements).
+KEPT_CELLS = 1 << 21
 #: Rows fetched in one round when the cache is filled after a restore.
 FETCHED_ROWS = 1 << 16
 
@@ -126,6 +128,17 @@ class DynamicTree:
         nodes = int(self.tree.reg[NODES]) - before + 1
         record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
 
+    def _scratch_for(self, rows: int) -> Scratch:
+        """Scratch for a BUILD; that of a very large one is not kept."""
+        have = len(self.scratch.spare)
+        if rows <= have:
+            return self.scratch
+        d, classes = len(self.features), self.tree.counts.shape[1]
+        if rows * d > KEPT_CELLS:
+            return new_scratch(rows, d, classes)
+        self.scratch = new_scratch(min(2 * rows, KEPT_CELLS // d), d, classes)
+        return self.scratch
+
     def _build(
         self,
         node: int,
@@ -135,9 +148,7 @@ class DynamicTree:
         stamp: int,
     ) -> None:
         n = len(slots)
-        scratch = self.scratch
-        if n > self.loop_rows:
-            scratch = new_scratch(n, len(self.features), self.tree.counts.shape[1])
+        scratch = self._scratch_for(n)
         build(
             self.tree,
             self.members,

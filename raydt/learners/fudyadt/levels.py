@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
-from raydt.learners.fudyadt.split_search import mark_sides, partition, scan, threshold_between
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 
 #: Words of a candidate before the class counts.
 SCORE, THRESHOLD, FEATURE, LEFT = 0, 1, 2, 3
@@ -131,6 +131,8 @@ def next_level(E: Any, bounds: Any, keep: Any, label_bits: int, side: Any, spare
         left = (keep[f] & KEEP_LEFT) != 0
         right = (keep[f] & KEEP_RIGHT) != 0
         for j in range(E.shape[0]):
+            if is_constant(E, j, first, size):
+                continue
             partition(E, j, first, size, label_bits, side, spare, left, right)
         middle = first + size_left[f]
         if left:

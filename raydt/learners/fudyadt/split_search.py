@@ -146,6 +146,13 @@ def _scan_values(
 
 
 @kernel
+def is_constant(E: Any, j: int, first: int, n: int) -> bool:
+    """Whether all rows of a sorted segment have the same value."""
+    same: bool = E[j, first] >> 32 == E[j, first + n - 1] >> 32
+    return same
+
+
+@kernel
 def scan(
     E: Any,
     j: int,
@@ -179,7 +186,7 @@ def scan(
         Last element on the left (numeric) or of the chosen value's run (categorical), counted from ``first``;
         -1 if nothing is better.
     """
-    if E[j, first] >> 32 == E[j, first + n - 1] >> 32:
+    if is_constant(E, j, first, n):
         return best, -1
     if categorical:
         return _scan_values(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
