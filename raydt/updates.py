@@ -50,7 +50,8 @@ class UpdateBatch:
     n_classes : int
         Classes known once the last row of this batch has been read.
     row : ndarray of int64, shape (m,)
-        Row of the source each update came from, for messages; -1 where there is none.
+        Row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion ordered
+        by row r of a deletion log. ``Stream.where`` and ``Stream.id_of`` read it.
     warmup : int
         How many leading updates of the *stream* are warm-up inserts.
     state : object, optional

@@ -94,6 +94,9 @@ class Source(Protocol):
     def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
 
+    def id_of(self, code: int) -> Any:
+        """The user's id of an entry of :attr:`Rows.id`: the string if ids are strings, else the integer itself."""
+
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Dictionaries of categories, labels and string ids, as plain JSON values.
 

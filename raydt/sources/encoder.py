@@ -263,6 +263,10 @@ class RowEncoder:
             return np.array(ids, dtype=np.int64)
         return np.array([self._ids.code(i, r) for i, r in zip(ids, before.tolist(), strict=True)], dtype=np.int64)
 
+    def id_of(self, code: int) -> Any:
+        """The string behind a code; integers as they are."""
+        return self._ids.values[code] if self.id_kind == "text" else code
+
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""
         return {

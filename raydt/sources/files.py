@@ -123,6 +123,10 @@ class FileSource:
         """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
         return self._encoder.id_codes(ids, before)
 
+    def id_of(self, code: int) -> Any:
+        """The user's id of an entry of :attr:`Rows.id`."""
+        return self._encoder.id_of(code)
+
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Dictionaries as known before ``row`` (all, if None)."""
         return self._encoder.state(row)

@@ -92,6 +92,10 @@ class SyntheticSource(ABC):
         """Ids are row numbers."""
         return np.array(ids, dtype=np.int64)
 
+    def id_of(self, code: int) -> Any:
+        """Ids are row numbers."""
+        return code
+
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Nothing to keep."""
         return {}

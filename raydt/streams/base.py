@@ -40,5 +40,27 @@ class Stream(Protocol):
     def length(self) -> int | None:
         """Number of updates in the whole stream, where known in advance (for the progress bar)."""
 
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based) of an update, for messages.
+
+        Parameters
+        ----------
+        row : int
+            The update's entry in ``UpdateBatch.row``, other than -1. From 0 on it is a row of the source; a deletion
+            ordered by row r of a deletion log has -2 - r, and the file is then the log.
+        """
+
+    def id_of(self, code: int, row: int) -> Any:
+        """The example of an update as the user names it: a string where ids are strings, else an integer.
+
+        Parameters
+        ----------
+        code : int
+            The update's entry in ``UpdateBatch.id``.
+        row : int
+            Its entry in ``UpdateBatch.row``. A deletion log names ids that the source has not shown (all have code
+            -1), so the log's own text is the answer for its deletions.
+        """
+
     def take_skipped(self) -> list[Skipped]:
         """Bad rows passed over since the last call, up to the current position."""

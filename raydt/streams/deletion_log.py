@@ -59,10 +59,11 @@ class LoggedDeletions:
     Attributes
     ----------
     ids : list of int or str
+        By row of the file.
     after : ndarray of int64, shape (n,)
         Ascending; the largest int64 for the end.
     row : ndarray of int64, shape (n,)
-        Row of the file.
+        Row of the file of each entry of ``after``.
     """
 
     def __init__(self, path: str, base_dir: str | Path, text_ids: bool) -> None:
@@ -78,22 +79,22 @@ class LoggedDeletions:
             remedy = f"Its columns are {', '.join(self.file.names)}; rename the one that holds the ids"
             raise InputError("a deletion log needs this column", file=self.file.name, column="id", remedy=remedy)
         self._check_ids(text_ids)
-        ids: list[Any] = []
+        self.ids: list[Any] = []
         after = [np.empty(0, dtype=np.int64)]
         for batch in self.file.batches(columns, 0, 1 << 16):
-            column = self._read(batch, "id", len(ids))
+            seen = len(self.ids)
+            column = self._read(batch, "id", seen)
             lost = missing(column)
             if lost is not None:
-                raise self._error("no id", "id", len(ids) + int(np.argmax(lost)))
+                raise self._error("no id", "id", seen + int(np.argmax(lost)))
             if "after" in columns:
-                after.append(self._positions(self._read(batch, "after", len(ids)), len(ids)))
+                after.append(self._positions(self._read(batch, "after", seen), seen))
             else:
                 after.append(np.full(batch.num_rows, _AT_END))
-            ids += column.to_pylist()
+            self.ids += column.to_pylist()
         when = np.concatenate(after)
         self.row = np.argsort(when, kind="stable")
         self.after = when[self.row]
-        self.ids = [ids[row] for row in self.row.tolist()]
 
     def _check_ids(self, text_ids: bool) -> None:
         kind = self.file.schema.field("id").type
@@ -151,8 +152,17 @@ class DeletionLogStream(RowStream):
             op = op[: self._inserts_first(op, log.file.name, int(log.row[self._done]))]
         deletes = int(np.count_nonzero(op))
         done, self._done = self._done, self._done + deletes
-        ids = self.source.id_codes(log.ids[done : self._done], log.after[done : self._done])
-        return self._spread(op, self._reader.take(len(op) - deletes), ids)
+        row = log.row[done : self._done]
+        ids = self.source.id_codes([log.ids[i] for i in row.tolist()], log.after[done : self._done])
+        return self._spread(op, self._reader.take(len(op) - deletes), ids, -2 - row)
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it: of the log for its deletions (``row`` = -2 - row of the log), else of the source."""
+        return (self._log.file.name, -2 - row) if row < -1 else super().where(row)
+
+    def id_of(self, code: int, row: int) -> Any:
+        """The id in the log for its deletions, whether or not the source has it; else that of the source."""
+        return self._log.ids[-2 - row] if row < -1 else super().id_of(code, row)
 
     def length(self) -> int | None:
         """Rows and deletions."""

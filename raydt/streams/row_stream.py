@@ -113,14 +113,24 @@ class RowStream(ABC):
         self._seq += len(op)
         return UpdateBatch(start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup)
 
-    def _spread(self, op: npt.NDArray[np.int8], rows: GoodRows, deleted: npt.NDArray[np.int64]) -> UpdateBatch:
-        """A batch of inserts (``rows``, in order) and deletes (ids ``deleted``, in order), as ``op`` says."""
+    def _spread(
+        self,
+        op: npt.NDArray[np.int8],
+        rows: GoodRows,
+        deleted: npt.NDArray[np.int64],
+        deleted_row: npt.NDArray[np.int64] | int = -1,
+    ) -> UpdateBatch:
+        """A batch of inserts (``rows``, in order) and deletes (ids ``deleted``, in order), as ``op`` says.
+
+        ``deleted_row`` is what ``UpdateBatch.row`` says of the deletes.
+        """
         insert = op == INSERT
         ids = np.empty(len(op), dtype=np.int64)
         ids[insert] = rows.id
         ids[~insert] = deleted
-        row = np.full(len(op), -1, dtype=np.int64)
+        row = np.empty(len(op), dtype=np.int64)
         row[insert] = rows.row
+        row[~insert] = deleted_row
         return self._batch(op, ids, rows, row)
 
     def state(self) -> dict[str, Any]:
@@ -133,6 +143,14 @@ class RowStream(ABC):
         self._seq, self._n_classes = int(state["seq"]), int(state["n_classes"])
         self.source.restore(state["source"])
         self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it of an update; see :meth:`raydt.streams.base.Stream.where`."""
+        return self.source.where(row)
+
+    def id_of(self, code: int, row: int) -> Any:
+        """An update's example as the user names it; see :meth:`raydt.streams.base.Stream.id_of`."""
+        return self.source.id_of(code)
 
     def length(self) -> int | None:
         """Number of updates, where the source's number of rows is known; bad rows not considered."""

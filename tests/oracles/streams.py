@@ -84,6 +84,9 @@ class MemorySource:
     def id_codes(self, ids: Sequence[Any], before: np.ndarray) -> np.ndarray:
         return np.array(ids, dtype=np.int64)
 
+    def id_of(self, code: int) -> Any:
+        return code
+
     def state(self, row: int | None = None) -> dict[str, Any]:
         return {}
 
@@ -159,13 +162,15 @@ def changelog(rows: Sequence[Row], skip: bool) -> list[Event]:
 
 
 def deletion_log(rows: Sequence[Row], skip: bool, log: Sequence[tuple[int, int | None]]) -> list[Event]:
-    due = deque(sorted(log, key=lambda entry: float("inf") if entry[1] is None else entry[1]))
+    numbered = [(id_, float("inf") if after is None else after, -2 - line) for line, (id_, after) in enumerate(log)]
+    due = deque(sorted(numbered, key=lambda entry: entry[1]))
     events: list[Event] = []
     for number, row in enumerate(rows):
-        while due and due[0][1] is not None and due[0][1] <= number:
-            events.append(Event(DELETE, due.popleft()[0], -1))
+        while due and due[0][1] <= number:
+            id_, _, place = due.popleft()
+            events.append(Event(DELETE, id_, place))
         if not row.bad:
             events.append(insert(rows, number))
         elif not skip:
             return events
-    return events + [Event(DELETE, entry[0], -1) for entry in due]
+    return events + [Event(DELETE, id_, place) for id_, _, place in due]

@@ -78,6 +78,34 @@ def test_string_ids(tmp_path):
         stream_of(tmp_path, {"id": [1]}, source=source())
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_deletion_is_traced_to_its_row_of_the_log(tmp_path, size):
+    table = pa.table({"x": [1, 2, 3], "y": [0, 0, 0], "key": ["b", "a", "007"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    source = open_source(ParquetFiles(path="t.parquet", id="key"), tmp_path)
+    stream = stream_of(tmp_path, "id,after\nnobody,3\n007,1\nb,1\n", source=source)
+    found = []
+    for batch in stream.batches(size):
+        for op, code, row in zip(batch.op.tolist(), batch.id.tolist(), batch.row.tolist(), strict=True):
+            file, at = stream.where(row)
+            found.append((op, file.rsplit("/", 1)[-1], at, stream.id_of(code, row)))
+    assert found == [
+        (INSERT, "t.parquet", 0, "b"),
+        (DELETE, "log.csv", 1, "007"),  # which comes later
+        (DELETE, "log.csv", 2, "b"),
+        (INSERT, "t.parquet", 1, "a"),
+        (INSERT, "t.parquet", 2, "007"),
+        (DELETE, "log.csv", 0, "nobody"),
+    ]
+
+
+def test_integer_ids_are_their_own_names(tmp_path):
+    stream = stream_of(tmp_path, "id,after\n99,0\n", rows=1)
+    (batch,) = stream.batches(9)
+    names = [stream.id_of(*update) for update in zip(batch.id.tolist(), batch.row.tolist(), strict=True)]
+    assert (names, batch.row.tolist(), stream.where(0)) == ([99, 10], [-2, 0], ("memory", 0))
+
+
 @pytest.mark.parametrize(
     ("log", "message"),
     [

@@ -77,44 +77,21 @@ def _full_code(element: int, low_mask: int, shift: int, Xbits: Any, rows: Any, c
 
 
 @kernel
-def _sift(S: Any, first: int, at: int, n: int, low_mask: int, shift: int, Xbits: Any, rows: Any, column: int) -> None:
-    """Restore the heap of full codes in ``S[first : first + n]`` below place ``at``."""
-    element = S[first + at]
-    code = _full_code(element, low_mask, shift, Xbits, rows, column)
-    while 2 * at + 1 < n:
-        child = 2 * at + 1
-        child_code = _full_code(S[first + child], low_mask, shift, Xbits, rows, column)
-        if child + 1 < n:
-            other = _full_code(S[first + child + 1], low_mask, shift, Xbits, rows, column)
-            if other > child_code:
-                child += 1
-                child_code = other
-        if child_code <= code:
-            break
-        S[first + at] = S[first + child]
-        at = child
-    S[first + at] = element
-
-
-@kernel
 def _sort_run(S: Any, first: int, stop: int, low_mask: int, shift: int, Xbits: Any, rows: Any, column: int) -> None:
-    """Put one run of equal leading bits in order of the full codes: by insertion, or a heap if it is long."""
-    n = stop - first
-    if n <= SHORT:
-        for i in range(first + 1, stop):
+    """Put one run of equal leading bits in order of the full codes (Shell sort: mostly runs of two)."""
+    gap = 1
+    while 3 * gap + 1 < stop - first:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(first + gap, stop):
             element = S[i]
             code = _full_code(element, low_mask, shift, Xbits, rows, column)
             at = i
-            while at > first and _full_code(S[at - 1], low_mask, shift, Xbits, rows, column) > code:
-                S[at] = S[at - 1]
-                at -= 1
+            while at >= first + gap and _full_code(S[at - gap], low_mask, shift, Xbits, rows, column) > code:
+                S[at] = S[at - gap]
+                at -= gap
             S[at] = element
-        return
-    for at in range(n // 2 - 1, -1, -1):
-        _sift(S, first, at, n, low_mask, shift, Xbits, rows, column)
-    for last in range(n - 1, 0, -1):
-        S[first], S[first + last] = S[first + last], S[first]
-        _sift(S, first, 0, last, low_mask, shift, Xbits, rows, column)
+        gap //= 3
 
 
 @kernel
