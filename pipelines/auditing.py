@@ -45,6 +45,12 @@ def audit_run(run: str | Path) -> AuditReport:
     """
     folder = RunFolder.existing(run)
     summary, config = read_summary(folder), config_of(folder)
+    if summary["model_digest"] is None:
+        raise InputError(
+            f"the run has {summary['status']} and left no state to audit: {summary['error']}",
+            file=folder.location,
+            remedy="Run the replay again",
+        )
     meta, components = load_state(states_of(config, folder))
     source, stream = open_stream(config)
     if (source.fingerprint(), config.model_hash()) != (meta["source_fingerprint"], meta["config_hash"]):

@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -18,15 +18,28 @@ import raydt
 from raydt.errors import RaydtError
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-SET = click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Change one key of the config.")
+SET = click.option(
+    "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Change one key of the config. May be repeated."
+)
 OUT_RUN = click.option("--out", metavar="RUN", help="Run folder, new or empty. Default: runs/<UTC>-<name>.")
+OVERWRITE_RUN = click.option("--overwrite", is_flag=True, help="Remove the run that --out holds, if it holds one.")
+
+EPILOG = """\b
+Exit codes:
+  0    ok
+  1    the run failed
+  2    bad input or config
+  3    a guarantee is violated
+  130  interrupted (SIGINT)
+  143  terminated (SIGTERM)
+"""
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
     click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG)
 @click.version_option(raydt.__version__, prog_name="raydt")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log on stderr.")
 def cli(verbose: bool) -> None:
@@ -39,13 +52,16 @@ def cli(verbose: bool) -> None:
     # The level is the handler's: a run sets the loggers to INFO for its own log.jsonl.
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.INFO if verbose else logging.WARNING)
+    # What ends a command is said once, by main(); its traceback is in log.jsonl.
+    shown.addFilter(lambda record: verbose or record.exc_info is None)
     logging.basicConfig(handlers=[shown], format="%(levelname)s %(message)s")
 
 
-@cli.command()
+@cli.command(short_help="Insert, delete and audit on a local Ray; needs no input.")
 @OUT_RUN
+@OVERWRITE_RUN
 @JSON
-def demo(out: str | None, as_json: bool) -> int:
+def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
     """Insert and delete examples on a local Ray, audit the tree, write a report. Needs no input.
 
     \b
@@ -54,20 +70,23 @@ def demo(out: str | None, as_json: bool) -> int:
     from pipelines.demo import run_demo, story
     from pipelines.progress import reporter
 
-    result = run_demo(out, reporter())
+    result = run_demo(out, reporter(), overwrite=overwrite)
     _print({"path": result.path, **result.summary}, story(result.summary, result.path), as_json)
     return result.exit_code or (0 if result.summary["audit"]["ok"] else 3)
 
 
-@cli.command()
+@cli.command(short_help="Run the stream of CONFIG and write a run folder.")
 @click.argument("config", type=click.Path(dir_okay=False))
 @SET
 @OUT_RUN
+@OVERWRITE_RUN
 @click.option(
     "--address", metavar="A", help="Ray cluster: host:port, auto or local. Default: the config's, RAY_ADDRESS, local."
 )
 @JSON
-def replay(config: str, overrides: tuple[str, ...], out: str | None, address: str | None, as_json: bool) -> int:
+def replay(
+    config: str, overrides: tuple[str, ...], out: str | None, overwrite: bool, address: str | None, as_json: bool
+) -> int:
     """Run the stream of CONFIG through its learner and write a run folder.
 
     \b
@@ -77,31 +96,53 @@ def replay(config: str, overrides: tuple[str, ...], out: str | None, address: st
     from pipelines.job import replay as run
     from pipelines.progress import reporter
 
-    result = run(config, out, overrides=overrides, address=address, progress=reporter())
+    result = run(config, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
     _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
     return result.exit_code
 
 
-@cli.command()
+@cli.command(short_help="Predict the rows of a file with a saved model.")
 @click.argument("model")
 @click.argument("data")
-@click.option("--out", required=True, metavar="FILE", help="Parquet file to write.")
+@click.option("--out", required=True, metavar="FILE", help="Parquet file to write: a new one, .parquet or .pq.")
+@click.option("--overwrite", is_flag=True, help="Replace the file that --out names.")
+@click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy into the output, as its first.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="A row that cannot be used: stop and write nothing, or give it null predictions.",
+)
 @click.option("--kind", type=click.Choice(["parquet", "arrow", "csv"]), help="Kind of DATA. Default: by its name.")
 @JSON
-def predict(model: str, data: str, out: str, kind: str | None, as_json: bool) -> int:
+def predict(
+    model: str,
+    data: str,
+    out: str,
+    overwrite: bool,
+    id_column: str | None,
+    on_error: Literal["error", "skip"],
+    kind: str | None,
+    as_json: bool,
+) -> int:
     """Predict the rows of DATA with MODEL: a run folder, its model/, or one of its checkpoints/.
 
+    The output has one row for each row of DATA, in the same order.
+
     \b
-    Example:  raydt predict runs/first new.parquet --out predictions.parquet
+    Example:  raydt predict runs/first new.parquet --id customer_id --out predictions.parquet
     """
     from pipelines.prediction import predict_file
 
-    result = predict_file(model, data, out, kind)
-    _print(result, f"{result['rows']:,} predictions in {result['out']}", as_json)
+    result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
+    if result["skipped"]:
+        click.echo(f"warning: {result['skipped']:,} rows cannot be used; {result['first_skipped']}", err=True)
+    _print(result, f"{result['rows'] - result['skipped']:,} predictions in {result['out']}", as_json)
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Recompute a run's last state from the raw examples.")
 @click.argument("run")
 @JSON
 def audit(run: str, as_json: bool) -> int:
@@ -113,13 +154,17 @@ def audit(run: str, as_json: bool) -> int:
     """
     from pipelines.auditing import audit_run
     from pipelines.display import audit_lines
+    from pipelines.run_folder import RunFolder
+    from pipelines.summary import read_summary
 
     report = audit_run(run).as_dict()
-    _print(report, audit_lines(report), as_json)
+    summary = read_summary(RunFolder.existing(run))
+    of = {name: summary[name] for name in ("status", "exit_reason", "updates")}
+    _print({"run": of, **report}, audit_lines(report, of), as_json)
     return 0 if report["ok"] else 3
 
 
-@cli.command()
+@cli.command(short_help="Write the HTML report of one run, or a comparison.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
 @click.option("--out", metavar="FILE", help="Default: report.html in RUN, or here if there are several.")
 @JSON
@@ -136,7 +181,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Check a config and the first rows of its data.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False))
 @SET
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configs instead, for editors.")
@@ -162,7 +207,7 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
     return 2 if result["bad_rows"] and job.stream.on_error == "error" else 0
 
 
-@cli.command()
+@cli.command(short_help="Compile all kernels into Numba's cache.")
 @JSON
 def warmup(as_json: bool) -> int:
     """Compile all kernels into Numba's cache, so that later starts are quick (for images).
@@ -178,7 +223,7 @@ def warmup(as_json: bool) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Show versions, memory, caches and Ray's security settings.")
 @click.option("--ray", "with_ray", is_flag=True, help="Start a local Ray too, and list what it listens on.")
 @JSON
 def doctor(with_ray: bool, as_json: bool) -> int:
@@ -205,6 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = 130
+    except SystemExit as ended:  # a signal with nothing to save, or the second one
+        click.echo("interrupted" if ended.code == 130 else "terminated", err=True)
+        code = ended.code
     except RaydtError as error:
         click.echo(f"error: {error}", err=True)
         code = error.exit_code

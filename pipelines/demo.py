@@ -15,9 +15,11 @@ from pipelines.summary import read_summary
 CONFIG = Path(__file__).with_name("demo.yaml")
 
 
-def run_demo(out: str | Path | None = None, progress: Reporter | None = None) -> RunResult:
+def run_demo(
+    out: str | Path | None = None, progress: Reporter | None = None, *, overwrite: bool = False
+) -> RunResult:
     """Replay the demo's stream and audit what came out."""
-    result = replay(CONFIG, out, progress=progress)
+    result = replay(CONFIG, out, overwrite=overwrite, progress=progress)
     audit_run(result.path)
     return RunResult(result.path, read_summary(RunFolder(result.path)))
 
@@ -39,4 +41,4 @@ A decision tree on Ray has taken {summary["inserts"]:,} examples in and forgotte
   model        {summary["model_digest"]}
 
 The report is at {path}/report.html
-Next: your own data. Begin with configs/own-data.yaml of the repository, and: raydt validate own-data.yaml"""
+Next: a longer stream, raydt replay configs/fudyadt.yaml; then your own data, which README.md describes."""

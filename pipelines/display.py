@@ -24,7 +24,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     rows = [
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
-        ("updates", f"{summary['updates']:,}: {summary['inserts']:,} inserted, {summary['deletes']:,} deleted"),
+        ("updates", _updates(summary)),
         ("live", f"{summary['active']:,} examples"),
         (
             "accuracy",
@@ -36,18 +36,37 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
         ("where", f"{summary['backend']}, {summary['shards']} shards, {summary['rounds']:,} rounds with them"),
     ]
-    passed_over = summary["refused"] + summary["skipped"]
-    if passed_over:
-        rows.append(("passed over", f"{passed_over:,} bad rows, see quarantine/"))
+    if summary["refused"] or summary["skipped"]:
+        passed_over = f"{summary['skipped']:,} bad rows, {summary['refused']:,} refused updates; see quarantine/"
+        rows.append(("passed over", passed_over))
     rows.append(("digest", summary["model_digest"] or "none"))
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))
+    if summary["status"] == "interrupted":
+        rows.append(("state", "saved in checkpoints/; this version cannot continue an interrupted run"))
     return table(rows)
 
 
-def audit_lines(audit: dict[str, Any]) -> str:
-    """The two verdicts and what they rest on."""
-    rows = [
+def _updates(summary: dict[str, Any]) -> str:
+    """The updates by kind, in parts that add up; an update of an example is one deletion and one insertion."""
+    replaced = summary["replaced"]
+    parts = [
+        (summary["inserts"] - replaced, "inserted"),
+        (summary["deletes"] - replaced, "deleted"),
+        (replaced, "replaced"),
+        (summary["queries"], "only predicted"),
+        (summary["refused"], "refused"),
+    ]
+    shown = [f"{count:,} {name}" for place, (count, name) in enumerate(parts) if count or place < 2]
+    return f"{summary['updates']:,}: {', '.join(shown)}"
+
+
+def audit_lines(audit: dict[str, Any], run: dict[str, Any]) -> str:
+    """The two verdicts and what they rest on; ``run`` holds ``status``, ``exit_reason`` and ``updates``."""
+    rows = []
+    if run["status"] != "completed":
+        rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited after its {run['updates']:,} updates"))
+    rows += [
         ("conformance", audit["conformance"]),
         ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),
     ]

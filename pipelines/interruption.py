@@ -44,6 +44,6 @@ class Interruption:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._stop is None or self.signal is not None:
-            raise SystemExit(128 + number)
+            raise SystemExit(128 + number)  # which nothing on the way takes for an error of the run
         self.signal = signal.Signals(number)
         self._stop()

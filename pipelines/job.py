@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import actors
-from pipelines.config import Config, load_config
+from pipelines.config import Cluster, Config, load_config
 from pipelines.intake import Intake
 from pipelines.interruption import Interruption
 from pipelines.logs import log_to
@@ -42,11 +42,14 @@ log = logging.getLogger(__name__)
 #: Messages read ahead of a session on Ray.
 READ_AHEAD = 3
 
+#: Shards that a private Ray may start for each CPU of the machine.
+SHARDS_PER_CPU = 4
+
 #: Least time between two updates of the progress shown.
 SHOW_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """What a run left behind.
 
@@ -60,6 +63,9 @@ class RunResult:
 
     path: str
     summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"RunResult({self.path!r}, {self.status}, {self.summary['updates']:,} updates)"
 
     @property
     def status(self) -> str:
@@ -88,6 +94,7 @@ def replay(
     *,
     overrides: Sequence[str] = (),
     address: str | None = None,
+    overwrite: bool = False,
     progress: Reporter | None = None,
 ) -> RunResult:
     """Run a stream of insertions and deletions through a learner.
@@ -101,6 +108,8 @@ def replay(
         ``dotted.key=value``, as ``--set`` on the command line.
     address : str, optional
         Ray cluster to use, instead of ``cluster.address``.
+    overwrite : bool
+        Remove the run that ``out`` holds.
     progress : Reporter, optional
 
     Returns
@@ -112,23 +121,61 @@ def replay(
     ------
     ConfigError
         A config that cannot be run, or an output folder that is not empty. Nothing has been written.
+    SystemExit
+        A signal came before there was anything to keep. Nothing has been written.
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
     config = load_config(config, overrides)
     if address is not None:
+        if config.cluster.backend == "in_process":
+            raise ConfigError(
+                f"--address {address}: the config runs in this process, without Ray. "
+                "Leave --address out, or add --set cluster.backend=ray"
+            )
         config = load_config(config, [f"cluster.address={address}"])
-    folder = RunFolder.create(_location(out, config.name))
     progress = progress or Silent()
     began = time.perf_counter()
     with Interruption() as interruption:
-        source, stream = open_stream(config)
-        where = "on Ray" if config.cluster.backend == "ray" else "in this process"
-        progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
-        with open_session(config, features_of(source, config)) as session, log_to(folder):
-            run = _Run(config, folder, session, stream, interruption)
-            run.startup_seconds = time.perf_counter() - began
-            return run.run(progress)
+        folder = RunFolder.create(_location(out, config.name), overwrite=overwrite)
+        try:
+            source, stream = open_stream(config)
+            features = features_of(source, config)
+            require_useful_shards(config.cluster, features)
+            where = "on Ray" if config.cluster.backend == "ray" else "in this process"
+            progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
+            with open_session(config, features) as session:
+                run = _Run(config, folder, session, stream, interruption)
+                run.startup_seconds = time.perf_counter() - began
+                with log_to(folder):
+                    return run.run(progress)
+        except BaseException:
+            folder.discard_if_empty()
+            raise
+
+
+def require_useful_shards(cluster: Cluster, features: Features) -> None:
+    """Refuse more shards than can have work, or than a private Ray on this machine can carry.
+
+    Raises
+    ------
+    ConfigError
+        With the largest number that makes sense.
+    """
+    useful = features.groups
+    if cluster.shards > max(useful, Cluster().shards):  # the default suits every source
+        cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
+        raise ConfigError(
+            f"cluster.shards = {cluster.shards}: with {cause}, only {useful} shards can have work. "
+            f"Set cluster.shards to at most {useful}"
+        )
+    private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+    cpus = len(os.sched_getaffinity(0))
+    if private and cluster.shards > SHARDS_PER_CPU * cpus:
+        raise ConfigError(
+            f"cluster.shards = {cluster.shards}: each is a process of a private Ray on this machine, which has {cpus} "
+            f"CPUs. Set cluster.shards to at most {SHARDS_PER_CPU * cpus}, or name a cluster in cluster.address"
+        )
 
 
 @contextmanager
@@ -182,7 +229,7 @@ class _Run:
         self.interruption = interruption
         self.started, self.startup_seconds = datetime.now(timezone.utc), 0.0
         self.fingerprint = stream.source.fingerprint()
-        self.recorder = Recorder(folder, config.output, stream.source, getattr(config.stream, "deletion_log", None))
+        self.recorder = Recorder(folder, config.output, stream)
         self.intake = Intake(
             stream,
             config.cluster.batch_size,
@@ -192,6 +239,7 @@ class _Run:
 
     def run(self, progress: Reporter) -> RunResult:
         """Apply the stream, save what came out, and raise what stopped it, if it was an error."""
+        self.interruption.arm(self.intake.stop)
         self.folder.write_text("config.yaml", self.config.to_yaml())
         log.info("run started", extra={"run": self.folder.location, "config_hash": self.config.model_hash()})
         error: Exception | None = None
@@ -216,7 +264,6 @@ class _Run:
         """Feed the session until the stream ends, a signal comes, or an update is refused for good."""
         recorder, intake = self.recorder, self.intake
         skip = self.config.stream.on_error == "skip"
-        self.interruption.arm(intake.stop)
         refused: UpdateError | None = None
         began = show_at = time.perf_counter()
         for batch, result in self.session.process(intake, skip_refused=skip):

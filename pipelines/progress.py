@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Protocol
@@ -20,7 +21,7 @@ class Reporter(Protocol):
         """The stream begins; ``total`` updates if known."""
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
-        """``done`` updates have been applied."""
+        """``done`` updates have been applied; ``accuracy`` is NaN before the first scored prediction."""
 
     def stop(self) -> None:
         """The stream has ended."""
@@ -52,13 +53,13 @@ class Bar:
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[rate]:,.0f}/s  {task.fields[active]:,} live  {task.fields[leaves]:,} leaves"),
-            TextColumn("accuracy {task.fields[accuracy]:.3f}"),
+            TextColumn("{task.fields[accuracy]}"),
             TimeRemainingColumn(),
             console=self._console,
             refresh_per_second=5,
             transient=True,
         )
-        self._task = self._bar.add_task("replay", total=None, rate=0.0, active=0, leaves=0, accuracy=float("nan"))
+        self._task = self._bar.add_task("replay", total=None, rate=0.0, active=0, leaves=0, accuracy="")
 
     def stage(self, text: str) -> None:
         """Write a line."""
@@ -73,7 +74,8 @@ class Bar:
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """Move the bar."""
         rate = done / max(time.monotonic() - self._began, 1e-9)
-        self._bar.update(self._task, completed=done, rate=rate, active=active, leaves=leaves, accuracy=accuracy)
+        shown = _accuracy(accuracy)
+        self._bar.update(self._task, completed=done, rate=rate, active=active, leaves=leaves, accuracy=shown)
 
     def stop(self) -> None:
         """Remove the bar."""
@@ -103,10 +105,16 @@ class Lines:
         self._last, self._wait = now, min(2 * self._wait, self._interval)
         share = f" of {self._total:,} ({done / self._total:.0%})" if self._total else ""
         rate = done / (now - self._began)
-        _write(f"{done:,}{share} updates, {rate:,.0f}/s, {active:,} live, {leaves:,} leaves, accuracy {accuracy:.3f}")
+        parts = [f"{done:,}{share} updates", f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves"]
+        _write(", ".join(filter(None, [*parts, _accuracy(accuracy)])))
 
     def stop(self) -> None:
         """Nothing."""
+
+
+def _accuracy(value: float) -> str:
+    """Nothing before the first scored prediction."""
+    return "" if math.isnan(value) else f"accuracy {value:.3f}"
 
 
 def _write(line: str) -> None:

@@ -15,12 +15,22 @@ import pyarrow as pa
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.tables import METRICS, PREDICTIONS, QUARANTINE, TableWriter
+from pipelines.tables import METRICS, QUARANTINE, TableWriter, predictions_schema
 from raydt.errors import UpdateError
 from raydt.metrics import Hits, Prequential
-from raydt.sources.base import Source
-from raydt.streams.base import Skipped
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, REFUSALS, UPDATE, BatchResult, Refusal, UpdateBatch
+from raydt.streams.base import Skipped, Stream
+from raydt.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    QUERY,
+    REFUSALS,
+    UPDATE,
+    BatchResult,
+    Refusal,
+    UpdateBatch,
+)
 
 _INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
 _INSERTS[[INSERT, UPDATE]] = True
@@ -37,21 +47,33 @@ class Recorder:
     ----------
     folder : RunFolder
     output : Output
-    source : Source
-        For the names of classes and the places of rows.
-    deletions : str, optional
-        The file that updates without a row of the source come from, for messages.
+    stream : Stream
+        For the names of classes and examples, and the places of updates.
+
+    Attributes
+    ----------
+    updates, inserts, deletes, predictions, refused, skipped : int
+        So far. An update of an example counts as one of ``inserts`` and one of ``deletes``.
+    replaced, queries : int
+        Updates of examples, and rows that were only predicted.
+    n_classes : int
+        Classes that the updates so far have shown; what was only read ahead does not count.
     """
 
-    def __init__(self, folder: RunFolder, output: Output, source: Source, deletions: str | None = None) -> None:
-        self._every, self._source, self._deletions = output.metrics_every, source, deletions
-        self.prequential = Prequential(source.positive is not None)
+    def __init__(self, folder: RunFolder, output: Output, stream: Stream) -> None:
+        self._every, self._stream, self._source = output.metrics_every, stream, stream.source
+        self.prequential = Prequential(self._source.positive is not None)
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
+        self.replaced = self.queries = 0
+        self.n_classes = self._source.known_classes
         self.statistics: dict[str, int] = {}
         self.seconds = 0.0
         self._metrics = TableWriter(folder, "metrics", METRICS)
         self._events = TableWriter(folder, "events")
-        self._predictions = TableWriter(folder, "predictions", PREDICTIONS) if output.predictions else None
+        self._predictions: TableWriter | None = None
+        if output.predictions:
+            schema = predictions_schema(self._source.id_kind == "text")
+            self._predictions = TableWriter(folder, "predictions", schema)
         self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
         self._rows: list[dict[str, float]] = []
         self._row_at = -1
@@ -79,6 +101,7 @@ class Recorder:
         carries = CARRIES_ROW[op]
         truth = np.full(n, -1, dtype=np.int32)
         truth[carries] = batch.y[: np.count_nonzero(carries)]
+        self.n_classes = max(self.n_classes, int(truth.max(initial=-1)) + 1)
         inserted, deleted = _INSERTS[op], _DELETES[op]
         if result.refused:
             passed_over = [refusal for refusal in result.refused if refusal.position < n]
@@ -90,6 +113,8 @@ class Recorder:
         self.updates = batch.start + n
         self.inserts += int(np.count_nonzero(inserted))
         self.deletes += int(np.count_nonzero(deleted))
+        self.replaced += int(np.count_nonzero(inserted & deleted))
+        self.queries += int(np.count_nonzero(op == QUERY))
         predicted = prediction >= 0
         self.predictions += int(np.count_nonzero(predicted))
         self.statistics, self.seconds = result.statistics, seconds
@@ -99,7 +124,7 @@ class Recorder:
             self._predictions.append(
                 {
                     "seq": np.arange(batch.start, batch.start + n)[predicted],
-                    "id": batch.id[:n][predicted],
+                    "id": self._ids(batch.id[:n][predicted]),
                     "prediction": self._names(prediction[predicted]),
                     "truth": self._names(truth[predicted]),
                 }
@@ -123,10 +148,13 @@ class Recorder:
     def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
         """The error of a refused update: its place, its id and the remedy."""
         problem, remedy = REFUSALS[refusal.reason]
-        row, key = int(batch.row[refusal.position]), self._id(int(batch.id[refusal.position]))
-        file, line = self._source.where(row) if row >= 0 else (self._deletions, None)
+        row = int(batch.row[refusal.position])
+        file, line = self._stream.where(row) if row != -1 else (None, None)
+        by_value = batch.op[refusal.position] == DELETE_VALUE
+        key = "" if by_value else f" (id {self._stream.id_of(int(batch.id[refusal.position]), row)!r})"
         seq = batch.start + refusal.position
-        return UpdateError(f"update {seq}: {problem} (id {key})", file=file, row=line, remedy=remedy)
+        remedy = f"{remedy}; or set stream.on_error: skip"
+        return UpdateError(f"update {seq}: {problem}{key}", file=file, row=line, remedy=remedy)
 
     def close(self) -> None:
         """Complete the tables: everything recorded is in them."""
@@ -137,10 +165,15 @@ class Recorder:
             if table is not None:
                 table.close()
 
-    def metrics(self, classes: int) -> dict[str, Any]:
+    @property
+    def classes(self) -> list[str]:
+        """Labels that the updates so far have shown, in the order of their codes."""
+        return [str(label) for label in self._source.classes[: self.n_classes]]
+
+    def metrics(self) -> dict[str, Any]:
         """The ``metrics`` mapping of the summary; shares as fractions, null where undefined."""
         confusion = self.prequential.confusion
-        missing = max(0, classes - len(confusion))
+        missing = max(0, self.n_classes - len(confusion))
         scores = {name: _number(value) for name, value in self.prequential.scores().items()}
         return {**scores, "confusion": np.pad(confusion, (0, missing)).tolist()}
 
@@ -187,23 +220,26 @@ class Recorder:
         self._quarantine.append(
             {
                 "seq": [batch.start + refusal.position for refusal in refused],
-                "source_row": [int(batch.row[refusal.position]) for refusal in refused],
+                # A row of the source, counted over all its files, or of the deletion log.
+                "source_row": [
+                    row if row >= -1 else self._stream.where(row)[1]
+                    for row in (int(batch.row[refusal.position]) for refusal in refused)
+                ],
                 "file": [error.file for error in errors],
                 "reason": [error.problem for error in errors],
             }
         )
 
-    def _id(self, code: int) -> str:
-        """An id as the user knows it."""
+    def _ids(self, codes: npt.NDArray[np.int64]) -> Any:
+        """Ids as the user knows them; null for a query, which need not have one, where they are strings."""
         if self._source.id_kind != "text":
-            return str(code)
-        known: list[str] = self._source.state()["ids"]
-        return repr(known[code]) if 0 <= code < len(known) else "that was never inserted"
+            return codes
+        return [self._source.id_of(code) if code >= 0 else None for code in codes.tolist()]
 
     def _names(self, codes: npt.NDArray[np.int32]) -> pa.Array:
         """Labels of class codes; null for -1."""
-        if len(self._source.classes) != len(self._labels):
-            self._labels = pa.array([str(label) for label in self._source.classes], pa.string())
+        if self.n_classes != len(self._labels):
+            self._labels = pa.array(self.classes, pa.string())
         return self._labels.take(pa.array(codes, mask=codes < 0))
 
 

@@ -12,7 +12,7 @@ from pipelines.run_folder import RunFolder
 def publish_report(folder: RunFolder) -> None:
     """Write ``report.html`` of a run into its folder."""
     with folder.local() as run:
-        page = write_report([run], run / "report.html")
+        page = write_report([run], run / "report.html", locations=[folder.location])
         if not folder.is_local:
             folder.receive(page, "report.html")
 
@@ -37,4 +37,5 @@ def report_of(runs: list[str], out: str | None) -> str:
         return f"{folders[0].location}/report.html"
     with ExitStack() as stack:
         local = [stack.enter_context(folder.local()) for folder in folders]
-        return str(write_report(local, Path(out or "report.html").resolve()))
+        locations = [folder.location for folder in folders]
+        return str(write_report(local, Path(out or "report.html").resolve(), locations=locations))

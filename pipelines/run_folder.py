@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -49,8 +50,14 @@ class RunFolder:
         self.location = self.root if self.is_local else text.rstrip("/")
 
     @classmethod
-    def create(cls, location: str | Path) -> RunFolder:
+    def create(cls, location: str | Path, *, overwrite: bool = False) -> RunFolder:
         """Make a new run folder.
+
+        Parameters
+        ----------
+        location : str or Path
+        overwrite : bool
+            Remove what is there first, if it is a run; anything else is never removed.
 
         Raises
         ------
@@ -58,16 +65,45 @@ class RunFolder:
             The folder holds something already, is a file, or cannot be written.
         """
         folder = cls(location)
-        info = folder.filesystem.get_file_info(folder.root)
-        if info.type == pafs.FileType.File:
-            raise ConfigError(f"--out {folder.location}: is a file. Choose a new or empty folder")
-        if info.type == pafs.FileType.Directory and folder.filesystem.get_file_info(pafs.FileSelector(folder.root)):
-            raise ConfigError(f"--out {folder.location}: the folder is not empty. Choose a new or empty folder")
+        place = f"--out {folder.location}"
+        if folder.filesystem.get_file_info(folder.root).type == pafs.FileType.File:
+            raise ConfigError(f"{place}: is a file. Choose a new or empty folder")
+        if not folder.is_empty():
+            run = folder.run_status()
+            if run is None:
+                raise ConfigError(f"{place}: the folder is not empty, and holds no run. Choose a new or empty folder")
+            if not overwrite:
+                raise ConfigError(
+                    f"{place}: the folder is not empty: it holds a run ({run}). "
+                    "Choose a new or empty folder, or replace the run with --overwrite"
+                )
         try:
+            if not folder.is_empty():
+                folder.filesystem.delete_dir_contents(folder.root)
             folder.filesystem.create_dir(folder.root, recursive=True)
         except OSError as error:
-            raise ConfigError(f"--out {folder.location}: cannot be created: {error}") from error
+            raise ConfigError(f"{place}: cannot be created: {error.strerror or error}") from error
+        if folder.is_local and not os.access(folder.root, os.W_OK | os.X_OK):
+            raise ConfigError(f"{place}: cannot be written. Choose a folder of your own")
         return folder
+
+    def is_empty(self) -> bool:
+        """Whether nothing is in the folder, or it does not exist."""
+        return not self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
+
+    def run_status(self) -> str | None:
+        """How the run that lies here has ended; ``unfinished`` without a summary, None if no run lies here."""
+        if not self.has("config.yaml") or not (self.has("summary.json") or self.has("log.jsonl")):
+            return None
+        try:
+            return str(json.loads(self.read_text("summary.json"))["status"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "unfinished"
+
+    def discard_if_empty(self) -> None:
+        """Leave no folder in which nothing is."""
+        if self.is_empty():
+            self.filesystem.delete_dir(self.root)
 
     @classmethod
     def existing(cls, location: str | Path) -> RunFolder:

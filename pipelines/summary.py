@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import resource
 import sys
@@ -32,6 +33,11 @@ def peak_rss_bytes() -> int:
     """Largest resident size of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _peaks_elsewhere(work: list[dict[str, Any]]) -> int:
+    """Peaks of the processes of a session, as far as they say them, this one excepted."""
+    return sum(entry.get("peak_rss_bytes", 0) for entry in work if entry.get("pid") != os.getpid())
 
 
 def run_summary(
@@ -75,7 +81,7 @@ def run_summary(
     startup_seconds : float
         Connecting, compiling and opening, before the first update.
     """
-    seconds, classes = recorder.seconds, source.classes
+    seconds = recorder.seconds
     return {
         "schema_version": SCHEMA_VERSION,
         "name": config.name,
@@ -87,16 +93,18 @@ def run_summary(
         "updates": recorder.updates,
         "inserts": recorder.inserts,
         "deletes": recorder.deletes,
+        "replaced": recorder.replaced,
+        "queries": recorder.queries,
         "predictions": recorder.predictions,
         "refused": recorder.refused,
         "skipped": recorder.skipped,
         "active": recorder.active,
         "seconds": seconds,
         "updates_per_second": recorder.updates / seconds if seconds else 0.0,
-        "metrics": recorder.metrics(len(classes)),
+        "metrics": recorder.metrics(),
         "baselines": recorder.baselines(),
         **{name: statistics.get(name, 0) for name in _STATISTICS},
-        "peak_rss_bytes": peak_rss_bytes(),
+        "peak_rss_bytes": peak_rss_bytes() + _peaks_elsewhere(work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,
         "restarts": 0,
@@ -107,7 +115,7 @@ def run_summary(
         "config_hash": config.model_hash(),
         "source_fingerprint": fingerprint,
         "label": getattr(config.source, "label", None),
-        "classes": [str(label) for label in classes],
+        "classes": recorder.classes,
         "positive": source.positive,
         "features": source.features.describe(),
         "startup_seconds": startup_seconds,

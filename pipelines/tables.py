@@ -23,10 +23,15 @@ METRICS = pa.schema(
     + [(name, pa.float64()) for name in ("seconds", "accuracy", "f1", "macro_f1", "kappa", "window_accuracy")]
     + [(name, pa.float64()) for name in ("no_change", "majority", "window_no_change", "window_majority")]
 )
-PREDICTIONS = pa.schema([("seq", pa.int64()), ("id", pa.int64()), ("prediction", pa.string()), ("truth", pa.string())])
 QUARANTINE = pa.schema(
     [("seq", pa.int64()), ("source_row", pa.int64()), ("file", pa.string()), ("reason", pa.string())]
 )
+
+
+def predictions_schema(text_ids: bool) -> pa.Schema:
+    """Columns of the predictions; ids are the user's."""
+    kind = pa.string() if text_ids else pa.int64()
+    return pa.schema([("seq", pa.int64()), ("id", kind), ("prediction", pa.string()), ("truth", pa.string())])
 
 
 class TableWriter:

@@ -34,6 +34,21 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def in_words(kind: pa.DataType) -> str:
+    """What a column of this type holds, for messages: plain words where there are some, else Arrow's name."""
+    if pa.types.is_dictionary(kind):
+        return in_words(kind.value_type)
+    if is_text(kind):
+        return "text"
+    if pa.types.is_integer(kind):
+        return "integers"
+    if pa.types.is_floating(kind):
+        return "floating-point numbers"
+    if pa.types.is_boolean(kind):
+        return "truth values"
+    return f"dates or times ({kind})" if pa.types.is_temporal(kind) else f"values of type {kind}"
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
@@ -57,11 +72,12 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
             return "text"
         if pa.types.is_dictionary(kind) and (_is_number(kind.value_type) or is_text(kind.value_type)):
             return "text"
+    shown = f"values of type {extension.decode(errors='replace')}" if extension else in_words(kind)
     raise InputError(
-        f"columns of type {extension.decode(errors='replace') if extension else kind} cannot be used",
+        f"it holds {shown}, which cannot be used",
         file=file,
         column=field.name,
-        remedy=f"Convert it (allowed are {_ALLOWED}) or leave it out of source.features",
+        remedy=f"Convert it (allowed are {_ALLOWED}) or leave it out{' of source.features' if file else ''}",
     )
 
 

@@ -79,9 +79,3 @@ class SequenceGapError(ExchangeError):
 
 class ProcessLostError(RaydtError):
     """A process of the job died, ran out of memory, or has stopped answering."""
-
-
-class GuaranteeError(RaydtError):
-    """An audit found the promised guarantee or the conformance violated."""
-
-    exit_code = 3

@@ -6,6 +6,8 @@ Runs and estimators write and read the same two kinds of folder. A *model* predi
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,10 @@ from raydt.errors import ModelFileError
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.persistence import load_folder
+from raydt.persistence import MANIFEST, load_folder
+
+#: Where a run puts its model.
+MODEL = "model"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -81,6 +86,28 @@ class SavedModel:
     def predictor(self) -> Any:
         """As ``Learner.predictor`` makes it."""
         return self.learner.predictor(self.options, self.features, self.arrays)
+
+
+def find_model(path: Any) -> str:
+    """The folder to open where a user names a model, a state, or a run: of a run, its ``model``.
+
+    Raises
+    ------
+    ModelFileError
+        Neither is there.
+    """
+    text = os.fspath(path).rstrip("/")
+    with contextlib.suppress(OSError, ValueError):  # a URI that cannot be used is reported when it is opened
+        store, folder = fs.FileSystem.from_uri(text) if "://" in text else (fs.LocalFileSystem(), os.path.abspath(text))
+        for place in ("", f"/{MODEL}"):
+            if store.get_file_info(f"{folder}{place}/{MANIFEST}").type == fs.FileType.File:
+                return text + place
+        raise ModelFileError(
+            "no model is here",
+            file=text,
+            remedy="Give a folder that save wrote, the folder of a finished run, or a checkpoint",
+        )
+    return text
 
 
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:

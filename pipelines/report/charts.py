@@ -16,13 +16,14 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import count, share
+from pipelines.report.formatting import count, counted, share
 from pipelines.report.series import increments, largest, merged, per_unit, size_classes
 
 POINTS = 2000
 WINDOWS = 200
 PLACES = ("leaf reset", "coordinator", "shards")
 PLACE_TONES = ("reset", "coordinator", "shards")
+LEAF_RESET, COORDINATOR, SHARDS = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ class Chart:
     over_stream: bool = True
 
 
+def has_curve(metrics: Columns, column: str) -> bool:
+    """Whether a column has at least two values to draw a curve through."""
+    return int(np.isfinite(metrics.get(column, np.empty(0))).sum()) > 1
+
+
 def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
     """Accuracy so far beside the baselines, and F1 of the positive class where there is one."""
     table = merged(metrics, POINTS)
@@ -63,7 +69,7 @@ def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
     _line(fig, table, "majority", "majority, accuracy", "majority", ".2%", dash="dot")
     if f1_name is not None:
         _line(fig, table, "f1", f"learner, {html.escape(f1_name)}", "f1", ".2%", dash="dashdot")
-    fig.update_yaxes(tickformat=".0%")
+    _share_axis(fig)
     ends = ", ".join(f"{name.replace('_', '-')} {_end(table, name)}" for name in ("accuracy", "no_change", "majority"))
     return Chart(
         "quality-cumulative",
@@ -82,7 +88,7 @@ def windowed_quality(metrics: Columns) -> Chart:
     _line(fig, table, "window_accuracy", "learner", "learner", ".2%")
     _line(fig, table, "window_no_change", "no-change", "nochange", ".2%", dash="dash")
     _line(fig, table, "window_majority", "majority", "majority", ".2%", dash="dot")
-    fig.update_yaxes(tickformat=".0%")
+    _share_axis(fig)
     window = table["window_accuracy"]
     low, high = (np.nanmin(window), np.nanmax(window)) if np.isfinite(window).any() else (None, None)
     return Chart(
@@ -155,28 +161,28 @@ def tree_shape(metrics: Columns) -> Chart:
     )
 
 
-def rebuild_sizes(events: Columns, weight: Literal["rebuilds", "rows", "seconds"]) -> Chart:
-    """Histogram of rebuild sizes on a log2 scale: how many there were, their rows or their time."""
+def rebuild_sizes(events: Columns, weight: Literal["rebuilds", "rows"]) -> Chart:
+    """Histogram of rebuild sizes on a log2 scale: how many there were, or their rows."""
     sizes, place = size_classes(events["rows"]), events["place"]
     low, high = int(sizes.min()), int(sizes.max())
     bins = range(low, high + 1)
     fig = _panels()
     for code in np.unique(place):
         here = place == code
-        weights = None if weight == "rebuilds" else np.nan_to_num(events[weight][here])
+        weights = None if weight == "rebuilds" else events["rows"][here]
         height = np.bincount(sizes[here] - low, weights=weights, minlength=len(bins))
         bars = go.Bar(
             x=[_bin_name(b) for b in bins],
             y=_compact(height),
             name=_place(code)[0],
             meta={"tone": _place(code)[1]},
-            hovertemplate="%{y:.3s}s" if weight == "seconds" else "%{y:,d}",
+            hovertemplate="%{y:,d}",
         )
         fig.add_trace(bars)
     fig.update_layout(barmode="stack", bargap=0.12)
     fig.update_xaxes(title_text="rows of the rebuilt node", type="category")
     fig.update_yaxes(title_text=weight)
-    what = {"rebuilds": "Number of rebuilds", "rows": "Rows rebuilt", "seconds": "Time spent in rebuilds"}[weight]
+    what = {"rebuilds": "Number of rebuilds", "rows": "Rows rebuilt"}[weight]
     span = f"{_bin_name(low)} to {_bin_name(high)}"
     return Chart(
         f"rebuild-sizes-{weight}",
@@ -225,18 +231,19 @@ def rebuilds_over_stream(events: Columns, updates: int) -> Chart:
     )
 
 
-def compared_quality(runs: list[tuple[str, Columns]]) -> Chart:
-    """Cumulative accuracy of several runs."""
+def compared_quality(runs: list[tuple[str, Columns]], left_out: int) -> Chart:
+    """Cumulative accuracy of several runs, beside ``left_out`` others that have too few points for a curve."""
     fig = _panels(updates=max(_last(metrics) for _, metrics in runs))
     dashes = ("solid", "dash", "dot", "dashdot")
     for index, (name, metrics) in enumerate(runs):
         table = merged(metrics, POINTS)
         _line(fig, table, "accuracy", html.escape(name), f"class-{index % 8}", ".2%", dash=dashes[index // 8 % 4])
-    fig.update_yaxes(tickformat=".0%")
+    _share_axis(fig)
     return Chart(
         "compared",
         "Prequential accuracy of the runs, cumulative",
-        f"At most {POINTS:,} points per curve.",
+        f"At most {POINTS:,} points per curve."
+        + (f" {counted(left_out, 'run')} with fewer than two points left out." if left_out else ""),
         f"Line chart of the cumulative accuracy of {len(runs)} runs over their streams.",
         _json(fig),
         height=360,
@@ -265,6 +272,16 @@ def _panels(
     for row, title in enumerate(titles, start=1):
         fig.update_yaxes(title_text=title, row=row, col=1)
     return fig
+
+
+def _share_axis(fig: go.Figure) -> None:
+    """Percent, with the digits that the distance of ticks asks for at any zoom; shares end at 0 and 1."""
+    stops = [(None, 7e-5, 3), (7e-5, 7e-4, 2), (7e-4, 7e-3, 1), (7e-3, None, 0)]  # ticks are 1, 2 or 5 apart
+    fig.update_yaxes(
+        tickformat=".0%",
+        tickformatstops=[{"dtickrange": [low, high], "value": f".{digits}%"} for low, high, digits in stops],
+        autorangeoptions={"clipmin": -0.02, "clipmax": 1.02},
+    )
 
 
 def _last(table: Columns) -> int:
@@ -309,7 +326,8 @@ def _compact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _detail(metrics: Columns, drawn: Columns) -> str:
     """How many updates one point stands for, and whether rows of the metrics table were merged for it."""
     rows, points = len(metrics["seq"]), len(drawn["seq"])
-    each = f"one point per about {count(float(f'{_last(metrics) / points:.2g}'))} updates"
+    step = round(float(f"{_last(metrics) / points:.2g}"))
+    each = "one point per update" if step <= 1 else f"one point per about {count(step)} updates"
     if points < rows:
         return f"Drawn from {count(rows)} rows merged into {count(points)}: {each}."
     return f"{each[0].upper()}{each[1:]}."

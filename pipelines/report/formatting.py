@@ -19,6 +19,11 @@ def count(value: Any) -> str:
     return f"{round(value):,}" if _known(value) else ABSENT
 
 
+def counted(value: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one."""
+    return f"{count(value)} {noun}{'s' * (value != 1)}"
+
+
 def share(value: Any, digits: int = 2) -> str:
     """A fraction as a percentage."""
     return f"{100 * value:.{digits}f}%" if _known(value) else ABSENT

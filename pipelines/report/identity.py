@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,26 @@ from pipelines.report.formatting import ABSENT, count, duration, figure, moment,
 from pipelines.report.verdicts import BASELINES, number
 
 
-def name_of(run: RunFolder) -> str:
+def name_of(run: RunFolder, location: str) -> str:
     """The run's name, or its folder's."""
-    return str(run.summary.get("name") or run.path.resolve().name)
+    return str(run.summary.get("name") or _folder_name(location))
+
+
+def labels(runs: list[RunFolder], locations: Sequence[str]) -> list[str]:
+    """What tells several runs apart: name and folder; the folder alone, or its location, where names collide."""
+    names_of = [name_of(run, location) for run, location in zip(runs, locations, strict=True)]
+    folders = [_folder_name(location) for location in locations]
+    result = []
+    for name, folder, location in zip(names_of, folders, locations, strict=True):
+        if folders.count(folder) > 1:
+            folder = location
+        result.append(folder if name == folder or names_of.count(name) > 1 else f"{name} ({folder})")
+    return result
+
+
+def _folder_name(location: str) -> str:
+    """The last part of a path or URI."""
+    return location.rstrip("/").rpartition("/")[2] if "://" in location else Path(location).resolve().name
 
 
 def features_of(run: RunFolder) -> list[dict[str, Any]]:
@@ -38,8 +56,8 @@ def what_ran(run: RunFolder) -> str:
     return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
 
 
-def facts(run: RunFolder) -> list[tuple[str, str]]:
-    """What ran, when, for how long and how it ended."""
+def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
+    """What ran, when, for how long, how it ended, and where its folder is."""
     summary, labels = run.summary, classes_of(run)
     label, shards = summary.get("label"), summary.get("shards")
     backend = str(summary.get("backend") or ABSENT).replace("_", " ")
@@ -56,9 +74,10 @@ def facts(run: RunFolder) -> list[tuple[str, str]]:
         ("Status", _status(run)),
         ("Ended by", str(summary.get("exit_reason") or ABSENT).replace("_", " ")),
     ]
-    for title, key in (("Refused updates", "refused"), ("Restarts", "restarts")):
+    for title, key in (("Refused updates", "refused"), ("Bad rows skipped", "skipped"), ("Restarts", "restarts")):
         if summary.get(key):
             rows.append((title, count(summary[key])))
+    rows.append(("Run folder", location))
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
@@ -72,8 +91,10 @@ def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
     def total(key: str) -> str:
         return count(summary.get(key))
 
+    updates = [f"{total('inserts')} inserts", f"{total('deletes')} deletes"]
+    updates += [f"{total('refused')} refused"] if summary.get("refused") else []
     figures = [
-        (total("updates"), "updates", f"{total('inserts')} inserts, {total('deletes')} deletes"),
+        (total("updates"), "updates", ", ".join(updates)),
         (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),
         (share(number(scores, "accuracy")), "accuracy", ", ".join(beside)),
         (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")

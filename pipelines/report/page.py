@@ -17,8 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from pipelines.report.charts import compared_quality
+from pipelines.report.charts import compared_quality, has_curve
 from pipelines.report.folder import read_run
+from pipelines.report.identity import labels
 from pipelines.report.sections import run_view
 
 _HERE = Path(__file__).parent
@@ -64,10 +65,16 @@ def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
     locations = [str(run) for run in runs] if locations is None else locations
     several = len(folders) > 1
     views = [
-        run_view(folder, location, f"run-{number}-" if several else "")
-        for number, (folder, location) in enumerate(zip(folders, locations, strict=True), start=1)
+        run_view(folder, location, label, f"run-{number}-" if several else "")
+        for number, (folder, location, label) in enumerate(
+            zip(folders, locations, labels(folders, locations), strict=True), start=1
+        )
     ]
-    drawn = [(view.name, folder.metrics) for view, folder in zip(views, folders, strict=True) if view.quality_charts]
+    drawn = [
+        (view.label, folder.metrics)
+        for view, folder in zip(views, folders, strict=True)
+        if has_curve(folder.metrics, "accuracy")
+    ]
     scripts = [get_plotlyjs(), (_HERE / "charts.js").read_text(encoding="utf-8")]
     environment = Environment(
         loader=FileSystemLoader(_HERE),
@@ -81,7 +88,7 @@ def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
         title=views[0].name if not several else f"{len(views)} runs",
         runs=views,
         several=several,
-        compared=compared_quality(drawn) if several and drawn else None,
+        compared=compared_quality(drawn, len(views) - len(drawn)) if several and drawn else None,
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
         scripts=[Markup(script) for script in scripts],
         policy=_policy(scripts),

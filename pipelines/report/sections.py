@@ -19,6 +19,7 @@ class RunView:
 
     prefix: str
     name: str
+    label: str
     what: str
     compared: list[tuple[str, str]]
     error: str
@@ -26,6 +27,7 @@ class RunView:
     facts: list[tuple[str, str]]
     figures: list[tuple[str, str, str]]
     verdict: Verdict
+    few_points: str
     quality_charts: list[Chart]
     scores: Table
     confusion: tuple[list[str], list[Row]] | None
@@ -47,28 +49,30 @@ class RunView:
     digests: list[tuple[str, str]]
 
 
-def run_view(run: RunFolder, location: str, prefix: str = "") -> RunView:
-    """The sections of ``run``; ``location`` is what commands call its folder."""
+def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> RunView:
+    """The sections of ``run``; ``location`` is what commands call its folder, ``label`` tells it from other runs."""
     metrics, classes = run.metrics, identity.classes_of(run)
-    drawn = bool(len(metrics.get("seq", ())))
+    drawn = charts.has_curve(metrics, "seq")
     rebuilt = bool(len(run.events.get("rows", ()))) and {"seq", "place"} <= run.events.keys()
-    audit = audit_view(run.summary.get("audit"), location)
+    audit = audit_view(run.summary, location)
     return RunView(
         prefix=prefix,
-        name=identity.name_of(run),
+        name=identity.name_of(run, location),
+        label=label,
         what=identity.what_ran(run),
         compared=identity.compared_figures(run),
         error=str(run.summary.get("error") or ""),
         notes=run.notes,
-        facts=identity.facts(run),
+        facts=identity.facts(run, location),
         figures=identity.key_figures(run),
         verdict=against_baselines(run.summary, metrics),
-        quality_charts=_quality_charts(run) if drawn else [],
+        few_points=_few_points(run),
+        quality_charts=_quality_charts(run),
         scores=tables.scores(run),
         confusion=tables.confusion(run),
         stream_charts=[charts.live_examples(metrics), charts.work_over_stream(metrics)] if drawn else [],
         skipped=tables.skipped_rows(run),
-        rebuild_charts=_rebuild_charts(run) if rebuilt else [],
+        rebuild_charts=_rebuild_charts(run) if rebuilt and len(run.events["rows"]) > 1 else [],
         rebuilds=tables.rebuild_work(run) if rebuilt else Table([]),
         shards=tables.shard_work(run),
         shape_charts=[charts.tree_shape(metrics)] if drawn else [],
@@ -86,12 +90,27 @@ def run_view(run: RunFolder, location: str, prefix: str = "") -> RunView:
 
 
 def _quality_charts(run: RunFolder) -> list[Chart]:
-    return [charts.cumulative_quality(run.metrics, identity.f1_name(run)), charts.windowed_quality(run.metrics)]
+    quality = []
+    if charts.has_curve(run.metrics, "accuracy"):
+        quality.append(charts.cumulative_quality(run.metrics, identity.f1_name(run)))
+    if charts.has_curve(run.metrics, "window_accuracy"):
+        quality.append(charts.windowed_quality(run.metrics))
+    return quality
+
+
+def _few_points(run: RunFolder) -> str:
+    """Why there is no curve, where there is none."""
+    if not len(run.metrics.get("seq", ())):
+        return "No metrics were written."
+    return (
+        "Fewer than two rows of metrics have a value, too few for a curve. "
+        "A smaller output.metrics_every writes more of them."
+    )
 
 
 def _rebuild_charts(run: RunFolder) -> list[Chart]:
     return [
         charts.rebuild_sizes(run.events, "rebuilds"),
-        charts.rebuild_sizes(run.events, "seconds" if tables.is_timed(run) else "rows"),
+        charts.rebuild_sizes(run.events, "rows"),
         charts.rebuilds_over_stream(run.events, int(run.summary.get("updates") or 0)),
     ]

@@ -6,12 +6,14 @@ Invariant: what was not measured is called so; a time of 0 for work that was don
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from pipelines.report.charts import PLACE_TONES
+from pipelines.report.charts import COORDINATOR, LEAF_RESET, PLACE_TONES, SHARDS
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import ABSENT, count, duration, figure, names, share
+from pipelines.report.formatting import ABSENT, count, counted, duration, figure, names, share
 from pipelines.report.identity import classes_of, f1_name, features_of
 from pipelines.report.tree import class_name, feature_name, feature_use
 from pipelines.report.verdicts import BASELINES, number
@@ -64,46 +66,31 @@ def confusion(run: RunFolder) -> tuple[list[str], list[Row]] | None:
     return labels, rows
 
 
-def is_timed(run: RunFolder) -> bool:
-    """Whether every rebuild that did more than reset a leaf has a time of its own."""
-    seconds = run.events.get("seconds")
-    return seconds is not None and bool((seconds[run.events["place"] != 0] > 0).all())
-
-
 def rebuild_work(run: RunFolder) -> Table:
-    """Where the processing time went: rebuilds by place, and everything else.
-
-    The bar is the share of the time if every rebuild is timed, else the share of the rows.
-    """
-    events, total, timed = run.events, number(run.summary, "seconds"), is_timed(run)
+    """Where the processing time went: rebuilds that were timed, by place, and the rest. Bars are shares of the time."""
+    events, total = run.events, number(run.summary, "seconds")
     seconds = np.nan_to_num(events["seconds"]) if "seconds" in events else np.zeros(len(events["rows"]))
-    all_rows, spent = int(events["rows"].sum()), float(seconds.sum())
-    titles = ("Leaf resets", "Rebuilds by the coordinator", "Rebuilds by the shards")
+    timed = seconds > 0
     rows = []
-    for code, (title, tone) in enumerate(zip(titles, PLACE_TONES, strict=True)):
-        here = events["place"] == code
-        number_of, measured = int(here.sum()), int((seconds[here] > 0).sum())
-        part = float(events["rows"][here].sum()) / all_rows if all_rows else 0.0
-        time = duration(float(seconds[here].sum()))
-        if number_of and measured < number_of:
-            time = f"{time} for {count(measured)} of them" if measured else "not timed singly"
-        of_time = float(seconds[here].sum()) / total if total else None
-        cells = (title, count(number_of), count(events["rows"][here].sum()), share(part, 1), time if number_of else "")
-        rows.append(Row(cells, of_time if timed else part, tone))
-    if total:
-        rest = max(total - spent, 0.0)
-        rows.append(Row(("Everything else", "", "", "", duration(rest)), rest / total if timed else None, "rule"))
-        rows.append(Row(("In all", count(len(seconds)), count(all_rows), "100.0%", duration(total))))
-    if timed:
-        return Table(
-            rows,
-            "The bars are shares of the processing time; everything else is routing, counting and predicting.",
-        )
+    for place, title in ((SHARDS, "Rebuilds by the shards"), (COORDINATOR, "Large rebuilds by the coordinator")):
+        here = timed & (events["place"] == place)
+        rows.append(_work(title, events["rows"][here], float(seconds[here].sum()), total, PLACE_TONES[place]))
+    rest = None if total is None else max(total - float(seconds.sum()), 0.0)
+    rows.append(_work("Compiled loop: routing and small rebuilds", events["rows"][~timed], rest, total, "reset"))
+    rows.append(Row(("In all", count(len(seconds)), count(events["rows"].sum()), duration(total), "")))
+    resets = int((events["place"] == LEAF_RESET).sum())
     return Table(
         rows,
-        "The bars are shares of the rows rebuilt. Rebuilds inside the coordinator's compiled loop are counted, "
-        "but not timed one by one: their time is in everything else.",
+        "Bars are shares of the processing time. Small rebuilds run inside the compiled loop and are counted, but not "
+        "timed one by one; the time of the loop is what the timed rebuilds leave, with reading the source and "
+        "recording." + (f" {counted(resets, 'rebuild')} only reset a leaf." if resets else ""),
     )
+
+
+def _work(title: str, sizes: npt.NDArray[Any], seconds: float | None, total: float | None, tone: str) -> Row:
+    """One row of :func:`rebuild_work`, about rebuilds of ``sizes`` rows."""
+    part = seconds / total if total and seconds is not None else None
+    return Row((title, count(len(sizes)), count(sizes.sum()), duration(seconds), share(part, 1)), part, tone)
 
 
 def shard_work(run: RunFolder) -> Table:
@@ -123,11 +110,16 @@ def shard_work(run: RunFolder) -> Table:
     if not any(entry.get("requests") for entry in work):
         return Table(
             rows,
-            "The shards were asked nothing: every rebuild was below cluster.local_work_limit, so the coordinator "
-            "did it from its row cache.",
+            f"The shard{' was' if len(work) == 1 else 's were'} asked nothing: every rebuild was below "
+            "cluster.local_work_limit, so the coordinator did it from its row cache.",
         )
-    busiest = f"The busiest shard worked {figure(max(seconds) * len(work) / total)} times the mean." if total else ""
-    return Table(rows, busiest if len(work) > 1 else "")
+    if not total or len(work) == 1:
+        return Table(rows)
+    times = figure(max(seconds) * len(work) / total)
+    return Table(
+        rows,
+        "All shards worked equally long." if times == "1" else f"The busiest shard worked {times} times the mean.",
+    )
 
 
 def features_used(run: RunFolder) -> Table:
@@ -142,15 +134,19 @@ def features_used(run: RunFolder) -> Table:
         for entry in used[:FEATURES_SHOWN]
     ]
     more, unused = len(used) - len(rows), len(features) - len(used)
-    remarks = [f"{count(more)} more are used."] if more > 0 else []
-    remarks += [f"{count(unused)} of {count(len(features))} features are not used."] if unused > 0 else []
+    remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
+    if unused > 0:
+        remarks.append(
+            f"{count(unused)} of {counted(len(features), 'feature')} {'is' if unused == 1 else 'are'} not used."
+        )
     return Table(rows, " ".join(remarks))
 
 
 def skipped_rows(run: RunFolder) -> Table:
-    """The first rows that were skipped, and why."""
+    """The first rows and updates that were passed over, and why."""
     rows = [
         Row((str(row.get("file") or ABSENT), count(row.get("source_row")), str(row.get("reason") or ABSENT)))
         for row in run.quarantine
     ]
-    return Table(rows, f"{count(run.quarantined)} in all, the first {count(len(rows))} shown")
+    cut = f", the first {count(len(rows))} shown" if len(rows) < run.quarantined else ""
+    return Table(rows, f"{count(run.quarantined)} in all{cut}")

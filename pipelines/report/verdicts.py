@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import count, share
+from pipelines.report.formatting import count, counted, share
 
 BASELINES = {"no_change": "no-change", "majority": "majority"}
 
@@ -62,6 +62,8 @@ def _windows_lost(metrics: Columns) -> str:
     if not scored or len(no_change) != len(learner) or len(majority) != len(learner):
         return ""
     lost = int((learner < np.fmax(no_change, majority)).sum())
+    if scored == 1:
+        return f" In the only window of the stream it was {'' if lost else 'not '}behind the better of the two."
     if not lost:
         return f" In none of the {count(scored)} windows of the stream was it behind."
     return f" In {count(lost)} of {count(scored)} windows of the stream it was behind the better of the two."
@@ -69,7 +71,7 @@ def _windows_lost(metrics: Columns) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
-    """The audit as the page shows it: two verdicts, and a command if it was not run."""
+    """The audit as the page shows it: two verdicts, a command, and which moment of an unfinished stream it is about."""
 
     ran: bool
     conformance: Verdict
@@ -79,6 +81,7 @@ class AuditView:
     worst: dict[str, Any]
     failures: list[str]
     command: str
+    moment: str
 
 
 _FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
@@ -88,12 +91,19 @@ _FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
 }
 
 
-def audit_view(audit: dict[str, Any] | None, location: str) -> AuditView:
+def audit_view(summary: dict[str, Any], location: str) -> AuditView:
     """The audit of a summary, or how to run one on the folder at ``location``."""
-    command = f"raydt audit {shlex.quote(location)}"
+    audit, command, moment = summary.get("audit"), f"raydt audit {shlex.quote(location)}", ""
+    if (status := summary.get("status")) in ("failed", "interrupted"):
+        ended = "failed" if status == "failed" else "was interrupted"
+        updates = counted(int(number(summary, "updates") or 0), "update")
+        moment = (
+            f"The run {ended} before the end of its stream: an audit is about the model as of the last update before "
+            f"that, after {updates}."
+        )
     if not audit:
         plain = Verdict("plain", "not run")
-        return AuditView(False, plain, plain, "", {}, {}, [], command)
+        return AuditView(False, plain, plain, "", {}, {}, [], command, moment)
     conformance = str(audit.get("conformance"))
     feasibility = str(audit.get("feasibility"))
     tone, text = _FEASIBILITY.get(feasibility, ("plain", feasibility))
@@ -106,6 +116,7 @@ def audit_view(audit: dict[str, Any] | None, location: str) -> AuditView:
         audit.get("worst") or {},
         [str(failure) for failure in audit.get("failures") or []],
         command,
+        moment,
     )
 
 

@@ -15,9 +15,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pydantic import ValidationError
+
 from raydt.audit import AuditReport, History
 from raydt.encoding import Dictionary
-from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.errors import ConfigError, InputError, ModelFileError, UpdateError
 from raydt.estimators.frames import FrameEncoder
 from raydt.example_store import ExampleStore
 from raydt.features import Features
@@ -94,7 +96,10 @@ class Estimator:
 
     def _options(self) -> Any:
         given = {name: value for name, value in self.get_params().items() if name not in self._own}
-        return learners()[self.kind].Options(**given)
+        try:
+            return learners()[self.kind].Options(**given)
+        except ValidationError as error:
+            raise _parameter_error(error, given) from error
 
     # ------------------------------------------------------------ learning
 
@@ -110,8 +115,10 @@ class Estimator:
 
         Raises
         ------
+        ConfigError
+            A parameter has a value that is not allowed.
         InputError
-            NaN, infinite or missing values, duplicate ids, lengths that differ.
+            NaN, infinite or missing values, ids that are no integers or given twice, lengths that differ.
         """
         self._start(X, y, None)
         return self._insert(X, y, ids, warmup=True)
@@ -139,7 +146,7 @@ class Estimator:
         """
         self._require_fitted()
         self._require_examples()
-        key = np.atleast_1d(np.asarray(ids)).astype(np.int64)
+        key = _integers(ids)
         self._refuse(self._store().find(key) < 0, key, 1)
         self._refuse_repeated(key)
         before, then = self.digest(), self.session_.statistics()
@@ -222,6 +229,7 @@ class Estimator:
             return self
         self._open_session()
         self.session_.restore(saved.arrays, saved.groups)
+        self.row_ids_ = saved.arrays["id"][np.argsort(saved.arrays["born"], kind="stable")]
         self._seq = int(saved.meta["offset"])
         self._next_id = int(saved.meta.get("next_id", saved.arrays["id"].max(initial=-1) + 1))
         return self
@@ -260,7 +268,7 @@ class Estimator:
         if ids is None:
             key = np.arange(self._next_id, self._next_id + len(rows))
         else:
-            key = np.asarray(ids).astype(np.int64)
+            key = _integers(ids)
             if key.shape != (len(rows),):
                 raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
         self._refuse_repeated(key)
@@ -274,6 +282,11 @@ class Estimator:
 
     def _codes(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         known = {label: code for code, label in enumerate(self.classes_.tolist())}
+        if len(known) and len(labels) and (labels.dtype.kind in "OU") != (self.classes_.dtype.kind in "OU"):
+            raise InputError(
+                f"label {labels[0]!r} is of another kind than the classes {list(known)}",
+                remedy="Use either numbers or strings for all labels",
+            )
         new = [label for label in np.unique(labels).tolist() if label not in known]
         if new:
             if self._declared:
@@ -364,12 +377,46 @@ def _labels(y: Any) -> npt.NDArray[Any]:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise ValueError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
+    if labels.dtype.kind in "OU":
+        # NumPy turns NaN among strings into a string, so a list is looked at itself.
+        for row, label in enumerate(y if isinstance(y, list | tuple) else labels):
+            if _is_missing(label):
+                raise InputError("Input y contains missing values", row=row, remedy="Drop rows without a label")
     if labels.dtype.kind == "f":
         if not np.isfinite(labels).all():
             raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
         if (labels != np.floor(labels)).any():
             raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
     return labels
+
+
+def _is_missing(label: Any) -> bool:
+    return (
+        label is None or (isinstance(label, float) and label != label) or type(label).__name__ in ("NAType", "NaTType")
+    )
+
+
+def _integers(ids: Any) -> npt.NDArray[np.int64]:
+    """Ids as int64, shape (n,): one or several integers, or floats that are whole."""
+    given = np.atleast_1d(np.asarray(ids))
+    if given.ndim != 1:
+        raise InputError(f"ids has shape {given.shape}, not one id to a row")
+    for row, value in enumerate(() if given.dtype.kind == "i" else given.tolist()):
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) <= 2**53)
+        if isinstance(value, bool) or not whole or not -(2**63) <= value < 2**63:
+            remedy = "Number the examples and keep a mapping; string ids are for runs from a configuration"
+            raise InputError(f"ids must be integers of 64 bits, not {value!r}", row=row, remedy=remedy)
+    return given.astype(np.int64)
+
+
+def _parameter_error(error: ValidationError, given: dict[str, Any]) -> ConfigError:
+    """All that is wrong with the parameters, each with its value and what is allowed."""
+    problems: dict[str, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        subject = f"{detail['loc'][0]}={given.get(str(detail['loc'][0]))!r} " if detail["loc"] else ""
+        text = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        problems.setdefault(subject, []).append(text)
+    return ConfigError("; ".join(subject + ", or ".join(texts) for subject, texts in problems.items()))
 
 
 def _warn_column() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import Dictionary, column_kind, numbers
+from raydt.encoding import Dictionary, column_kind, in_words, numbers
 from raydt.errors import InputError
 from raydt.features import Features
 
@@ -103,7 +103,11 @@ class FrameEncoder:
             for j, (name, column) in enumerate(zip(names, columns, strict=True)):
                 if name not in self.dictionaries:
                     if column_kind(chosen.schema.field(j)) == "text":
-                        raise InputError("text where numbers are expected", column=name)
+                        raise InputError(
+                            f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
+                            column=name,
+                            remedy="Convert the column to numbers",
+                        )
                     out[:, j] = numbers(column)
         for j, name in enumerate(names):
             if name in self.dictionaries:
@@ -121,6 +125,13 @@ class FrameEncoder:
         if column.null_count:
             row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
             raise InputError("a category is missing", row=row, column=name, remedy="Fill or drop such rows")
+        if dictionary.values and isinstance(dictionary.values[0], str) != (in_words(column.type) == "text"):
+            was = "text" if isinstance(dictionary.values[0], str) else "numbers"
+            raise InputError(
+                f"it holds {in_words(column.type)}, but held {was} when the model was fitted",
+                column=name,
+                remedy=f"Convert the column to {was}",
+            )
         if not grow:
             known = set(dictionary.values)
             return np.array([dictionary.code(v) if v in known else -1 for v in column.to_pylist()], dtype=np.int64)
@@ -148,4 +159,5 @@ def matrix_of(X: Any) -> npt.NDArray[np.float64]:
     try:
         return np.array(array, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{error}. X needs numbers: argument must be a string or a number") from error
+        message = f"X needs numbers ({error}). Pass text columns in a data frame or an Arrow table"
+        raise type(error)(message) from error

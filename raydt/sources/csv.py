@@ -8,15 +8,19 @@ beginning.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from raydt.errors import InputError
 from raydt.sources.datafile import DataFile, Place
 
 _BLOCK = 1 << 20
+_DELIMITERS = ";\t,|"
 
 
 class CsvDataFile(DataFile):
@@ -39,8 +43,9 @@ class CsvDataFile(DataFile):
         super().__init__(place)
 
     def _open(self) -> None:
-        with self._input() as source:
+        with self._ragged_lines(None), self._input() as source:
             inferred = pc.open_csv(source, pc.ReadOptions(block_size=_BLOCK), self._parse).schema
+        self._check_header(inferred.names)
         self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
         self.schema = pa.schema([pa.field(field.name, self._declared(field)) for field in inferred])
 
@@ -60,5 +65,47 @@ class CsvDataFile(DataFile):
             strings_can_be_null=True,
         )
         read = pc.ReadOptions(block_size=_BLOCK, skip_rows_after_names=start)
-        with self._input() as source:
+        with self._ragged_lines(convert), self._input() as source:
             yield from pc.open_csv(source, read, self._parse, convert)
+
+    def _check_header(self, names: list[str]) -> None:
+        """Refuse a header that is one column with what looks like another delimiter in it."""
+        other = next((sign for sign in _DELIMITERS if len(names) == 1 and sign in names[0]), None)
+        if other is not None:
+            raise InputError(
+                f"the header is one column, {names[0][:60]!r}",
+                file=self.name,
+                remedy=f"Set source.delimiter: {json.dumps(other)} (a deletion log needs commas)",
+            )
+
+    @contextlib.contextmanager
+    def _ragged_lines(self, convert: pc.ConvertOptions | None) -> Iterator[None]:
+        """Name the line where reading fails for a line that is longer or shorter than the header.
+
+        Arrow counts lines only when it reads without threads, so the file is read again up to the failure.
+        """
+        try:
+            yield
+        except pa.ArrowInvalid:
+            found: list[pc.InvalidRow] = []
+
+            def note(row: pc.InvalidRow) -> str:
+                found.append(row)
+                return "skip"
+
+            parse = pc.ParseOptions(delimiter=self._parse.delimiter, newlines_in_values=True, invalid_row_handler=note)
+            read = pc.ReadOptions(block_size=_BLOCK, use_threads=False)
+            with contextlib.suppress(pa.ArrowInvalid), self._input() as source:
+                reader = pc.open_csv(source, read, parse, convert)
+                self._check_header(reader.schema.names)
+                while not found:
+                    reader.read_next_batch()
+            if not found:
+                raise
+            row = found[0]
+            raise InputError(
+                f"line {row.number} holds {row.actual_columns} values, the header {row.expected_columns}: "
+                f"{row.text[:60]!r} (line breaks within quotes are not counted)",
+                file=self.name,
+                remedy="Correct the line",
+            ) from None

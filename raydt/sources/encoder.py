@@ -14,7 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import LARGEST_INTEGER, Dictionary, column_kind, inexact, is_text, missing, numbers, parse, plain
+from raydt.encoding import (
+    LARGEST_INTEGER,
+    Dictionary,
+    column_kind,
+    in_words,
+    inexact,
+    is_text,
+    missing,
+    numbers,
+    parse,
+    plain,
+)
 from raydt.errors import InputError
 from raydt.features import Features
 from raydt.sources.base import Rows
@@ -139,7 +150,10 @@ class RowEncoder:
             self.id_kind = "text" if kinds[self._id] == "text" else "integer"
             if self.id_kind == "integer" and not pa.types.is_integer(self._types[self._id]):
                 raise InputError(
-                    f"ids of type {self._types[self._id]}", file=file, column=self._id, remedy="Use integers or strings"
+                    f"it holds {in_words(self._types[self._id])}, but ids are integers or text",
+                    file=file,
+                    column=self._id,
+                    remedy="Convert it, or name another column in source.id",
                 )
         self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
         self.labels = Labels()
@@ -197,7 +211,7 @@ class RowEncoder:
         if whole:
             bad.add_mask(np.abs(numbers(read)) >= LARGEST_INTEGER, needed, name, _INEXACT, _SCALE)
         if wrong is not None:
-            what = "a number" if is_feature else f"of type {kind} as in the first rows"
+            what = "a number" if is_feature else f"of the kind of the first rows ({in_words(kind)})"
             for position in np.nonzero(wrong if needed is None else wrong & needed)[0].tolist():
                 text = column[position].as_py()
                 bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)

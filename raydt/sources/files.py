@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import Dictionary, column_kind
+from raydt.encoding import Dictionary, column_kind, in_words
 from raydt.errors import InputError
 from raydt.sources.base import Rows
 from raydt.sources.datafile import DataFile
@@ -67,6 +67,8 @@ class FileSource:
         self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // len(self.features)))
         if options.positive is not None and options.label is not None:
             counts = self._label_counts(options.label)
+            if not counts and self.n_rows == 0:
+                raise InputError("the file has no rows", file=files[0].name, remedy="Check source.path")
             positive = resolve_positive(options.positive, counts)
             self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
         self.known_classes = len(self.classes)
@@ -172,7 +174,7 @@ class FileSource:
             ours, theirs = first.schema.field(name), file.schema.field(name)
             if name not in file.untyped and column_kind(ours, first.name) != column_kind(theirs, file.name):
                 raise InputError(
-                    f"the type is {theirs.type}, but {ours.type} in {first.name}",
+                    f"it holds {in_words(theirs.type)}, but {in_words(ours.type)} in {first.name}",
                     file=file.name,
                     column=name,
                     remedy="The files of a source need the same types",

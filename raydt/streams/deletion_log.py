@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from raydt.encoding import is_text, missing, numbers, parse
+from raydt.encoding import in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError
 from raydt.sources.arrow import ArrowDataFile
 from raydt.sources.base import Source
@@ -39,6 +39,7 @@ from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
 _FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile)
+_REMEDY = "Correct the deletion log"
 _AT_END = int(np.iinfo(np.int64).max)
 
 
@@ -66,19 +67,21 @@ class LoggedDeletions:
         Row of the file of each entry of ``after``.
     """
 
-    def __init__(self, path: str, base_dir: str | Path, text_ids: bool) -> None:
+    def __init__(self, path: str, base_dir: str | Path, id_kind: str) -> None:
         suffixes = tuple(suffix for form in _FORMATS for suffix in form.suffixes)
         place = find_files(path, base_dir, suffixes)[0]
         form = next((form for form in _FORMATS if place.name.lower().endswith(form.suffixes)), None)
         if form is None:
             remedy = f"Its name must end in one of {', '.join(suffixes)}"
             raise InputError("the format of the deletion log is not known", file=place.name, remedy=remedy)
-        self.file = CsvDataFile(place, as_text=("id",) if text_ids else ()) if form is CsvDataFile else form(place)
+        self.file = (
+            CsvDataFile(place, as_text=("id",) if id_kind == "text" else ()) if form is CsvDataFile else form(place)
+        )
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:
             remedy = f"Its columns are {', '.join(self.file.names)}; rename the one that holds the ids"
             raise InputError("a deletion log needs this column", file=self.file.name, column="id", remedy=remedy)
-        self._check_ids(text_ids)
+        self._check_ids(id_kind)
         self.ids: list[Any] = []
         after = [np.empty(0, dtype=np.int64)]
         for batch in self.file.batches(columns, 0, 1 << 16):
@@ -96,12 +99,15 @@ class LoggedDeletions:
         self.row = np.argsort(when, kind="stable")
         self.after = when[self.row]
 
-    def _check_ids(self, text_ids: bool) -> None:
+    def _check_ids(self, id_kind: str) -> None:
         kind = self.file.schema.field("id").type
         values = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if self.file.count() and not (is_text(values) if text_ids else pa.types.is_integer(values)):
-            wanted = "strings" if text_ids else "integers"
-            raise self._error(f"the ids are of type {kind}, but those of the source are {wanted}", "id")
+        if not self.file.count() or (is_text(values) if id_kind == "text" else pa.types.is_integer(values)):
+            return
+        wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[id_kind]
+        problem = f"the ids are {in_words(kind)}, but those of the source are {wanted}"
+        remedy = "Set source.id to the column of the source that holds these ids" if id_kind == "row" else _REMEDY
+        raise InputError(problem, file=self.file.name, column="id", remedy=remedy)
 
     def _read(self, batch: pa.RecordBatch, name: str, row: int) -> pa.Array:
         column, kind = batch.column(name), self.file.schema.field(name).type
@@ -109,13 +115,17 @@ class LoggedDeletions:
             return column
         column, wrong = parse(column, kind)
         if wrong is not None:
-            raise self._error(f"a value that is not of type {kind}", name, row + int(np.argmax(wrong)))
+            position = int(np.argmax(wrong))
+            text = batch.column(name)[position].as_py()
+            raise self._error(
+                f"{text[:40]!r} is not of the kind of the rows before ({in_words(kind)})", name, row + position
+            )
         return column
 
     def _positions(self, column: pa.Array, row: int) -> npt.NDArray[np.int64]:
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
-            raise self._error(f"it holds {kind}, not numbers of rows", "after")
+            raise self._error(f"it holds {in_words(kind)}, not numbers of rows", "after")
         value = numbers(column)
         absent = np.isnan(value)
         wrong = ~absent & ((value < 0) | (value != np.floor(value)))
@@ -124,7 +134,7 @@ class LoggedDeletions:
         return np.where(absent, _AT_END, np.minimum(np.where(absent, 0, value), 2.0**62).astype(np.int64))
 
     def _error(self, problem: str, column: str, row: int | None = None) -> InputError:
-        return InputError(problem, file=self.file.name, column=column, row=row, remedy="Correct the deletion log")
+        return InputError(problem, file=self.file.name, column=column, row=row, remedy=_REMEDY)
 
 
 class DeletionLogStream(RowStream):
@@ -132,7 +142,7 @@ class DeletionLogStream(RowStream):
 
     def __init__(self, options: DeletionLog, source: Source, base_dir: str | Path = ".") -> None:
         super().__init__(options, source)
-        self._log = LoggedDeletions(options.deletion_log, base_dir, source.id_kind == "text")
+        self._log = LoggedDeletions(options.deletion_log, base_dir, source.id_kind)
         self._done = 0
 
     def _next(self, size: int) -> UpdateBatch | None:

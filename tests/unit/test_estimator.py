@@ -116,7 +116,7 @@ def test_audit_proves_the_live_model() -> None:
     assert (report.conformance, report.feasibility) == ("holds", "proven")
     loose = FullyDynamicTreeClassifier(epsilon=1.5).partial_fit(X, Y).audit()
     assert (loose.conformance, loose.feasibility) == ("holds", "not_promised")
-    tree.session_.coordinator.live.tree.threshold[0] += 0.5
+    tree.session_.coordinator.live.tree.nodes["threshold"][0] += 0.5
     assert tree.audit().conformance == "violated"
 
 

@@ -12,6 +12,9 @@ from fabricated_run import fabricated_run, fabricated_tree, write_model, write_t
 
 from pipelines.report.folder import read_run
 from pipelines.report.page import render
+from pipelines.report.tables import rebuild_work, shard_work
+from pipelines.reporting import publish_report
+from pipelines.run_folder import RunFolder as StoredRun
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_a_violated_audit_lists_its_failures(tmp_path: Path) -> None:
 def test_shards_that_were_asked_nothing(tmp_path: Path) -> None:
     work = [{"shard": 0, "columns": [0, 1], "requests": 0, "seconds": 0.0, "pid": 1}]
     page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, work=work)])
-    assert "The shards were asked nothing" in page
+    assert "The shard was asked nothing" in page
 
 
 def test_skipped_rows_are_shown(run: Path) -> None:
@@ -111,7 +114,7 @@ def test_skipped_rows_are_shown(run: Path) -> None:
         {"seq": np.full(30, -1), "source_row": np.arange(30), "file": ["rows.csv"] * 30, "reason": reasons},
     )
     page = render([run])
-    assert "Skipped rows: 30 in all, the first 20 shown" in page
+    assert "Rows and updates passed over: 30 in all, the first 20 shown" in page
     assert reasons[19] in page
     assert reasons[20] not in page
 
@@ -157,16 +160,69 @@ def test_a_model_of_another_shape_is_no_error(run: Path) -> None:
     assert "There is no tree to show" in render([run])
 
 
-def test_work_that_was_not_timed_is_called_so(run: Path) -> None:
-    assert "The bars are shares of the processing time" in render([run])
-    events = read_run(run).events
+def test_the_time_that_no_rebuild_was_timed_for_is_the_loops(tmp_path: Path) -> None:
+    run = fabricated_run(tmp_path / "run", rows=20, rebuilds=40, seconds=10.0)
     shutil.rmtree(run / "events")
-    write_table(run / "events", {**events, "seconds": np.where(events["place"] == 2, events["seconds"], 0.0)})
-    page = render([run])
-    assert "not timed singly" in page
-    assert "The bars are shares of the rows rebuilt." in page
-    assert "Rows rebuilt by size" in page
-    assert "Time spent in rebuilds by size" not in page
+    events = {"seq": [1, 2, 3, 4], "rows": [5, 10, 900, 5000], "place": [0, 1, 1, 2], "seconds": [0.0, 0.0, 1.0, 3.0]}
+    write_table(run / "events", {key: np.array(values) for key, values in events.items()})
+    table = rebuild_work(read_run(run))
+    assert [(*row.cells[1:], row.share) for row in table.rows] == [
+        ("1", "5,000", "3 s", "30.0%", 0.3),
+        ("1", "900", "1 s", "10.0%", 0.1),
+        ("2", "15", "6 s", "60.0%", 0.6),
+        ("4", "5,915", "10 s", "", None),
+    ]
+    assert table.rows[2].cells[0] == "Compiled loop: routing and small rebuilds"
+    assert "1 rebuild only reset a leaf." in table.remark
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ([2.0, 2.0], "All shards worked equally long."),
+        ([1.0, 3.0], "The busiest shard worked 1.5 times the mean."),
+        ([2.0], ""),
+    ],
+)
+def test_how_evenly_the_shards_worked(tmp_path: Path, seconds: list[float], said: str) -> None:
+    work = [{"shard": k, "columns": [k], "requests": 3, "seconds": spent} for k, spent in enumerate(seconds)]
+    assert shard_work(read_run(fabricated_run(tmp_path / "run", rows=5, rebuilds=5, work=work))).remark == said
+
+
+def test_too_few_points_are_a_sentence_and_no_chart(tmp_path: Path) -> None:
+    page = render([fabricated_run(tmp_path / "one", rows=1, rebuilds=1)])
+    assert page.count("Fewer than two rows of metrics have a value") == 3
+    assert 'class="plot"' not in page
+    assert "Where the processing time went" in page
+    assert "Fewer than two rows" not in render([fabricated_run(tmp_path / "two", rows=2, rebuilds=2)])
+
+
+def test_what_was_passed_over_is_counted_in_the_header(tmp_path: Path) -> None:
+    page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, refused=3, skipped=1234)])
+    assert "<dt>Refused updates</dt><dd>3</dd>" in page
+    assert "<dt>Bad rows skipped</dt><dd>1,234</dd>" in page
+    assert "deletes, 3 refused" in page
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("failed", "The run failed before"), ("interrupted", "The run was interrupted before"), ("completed", None)],
+)
+def test_an_audit_of_an_unfinished_run_says_which_model_it_is_about(
+    tmp_path: Path, status: str, said: str | None
+) -> None:
+    page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, status=status)])
+    assert ("the model as of the last update before that, after 500 updates." in page) == (said is not None)
+    assert said is None or said in page
+
+
+def test_a_report_of_a_remote_run_names_its_uri(run: Path) -> None:
+    folder = StoredRun(run)
+    folder.is_local, folder.location = False, "s3://bucket/runs/first"
+    publish_report(folder)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "raydt audit s3://bucket/runs/first<" in page
+    assert "raydt-" not in page.split("<main")[1].split("<script")[0]  # nothing of the temporary copy
 
 
 def test_copied_folders_are_called_by_their_location(run: Path) -> None:

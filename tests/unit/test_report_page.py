@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -226,6 +227,35 @@ def test_several_runs_are_compared_and_their_anchors_kept_apart(tmp_path: Path) 
     headings = [int(tag[1]) for tag, _ in page.elements if tag in ("h1", "h2", "h3", "h4")]
     assert headings.count(1) == 1
     assert all(deeper <= higher + 1 for higher, deeper in pairwise(headings))
+
+
+def test_runs_of_one_config_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    runs = [fabricated_run(tmp_path / name, rows=5, rebuilds=5, name="my") for name in ("monday", "tuesday")]
+    other = fabricated_run(tmp_path / "wednesday", rows=5, rebuilds=5, name="other")
+    short = fabricated_run(tmp_path / "thursday", rows=1, rebuilds=1)
+    page = page_of(*runs, other, short)
+    assert "1 run with fewer than two points left out." in page.words
+    expected = ["monday", "tuesday", "other (wednesday)"]
+    assert [trace["name"] for trace in page.figures[0]["data"]] == expected
+    for label in expected:
+        assert page.words.count(label) >= 3  # link, table, heading
+
+
+def test_folders_of_one_name_are_told_apart_by_their_locations(tmp_path: Path) -> None:
+    runs = [fabricated_run(tmp_path / name / "run", rows=5, rebuilds=5, name="my") for name in "ab"]
+    assert [trace["name"] for trace in page_of(*runs).figures[0]["data"]] == [str(run) for run in runs]
+
+
+def test_ticks_of_shares_never_repeat(page: Page) -> None:
+    stops = page.figures[0]["layout"]["yaxis"]["tickformatstops"]
+    for step in (0.2, 0.05, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0001):
+        (form,) = (
+            stop["value"]
+            for stop in stops
+            if (stop["dtickrange"][0] or 0) <= step < (stop["dtickrange"][1] or math.inf)
+        )
+        labels = [format(0.86 + step * k, form) for k in range(5)]
+        assert len(set(labels)) == 5, (step, labels)
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:

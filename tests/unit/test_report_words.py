@@ -88,6 +88,14 @@ def test_windows_lost_are_counted_against_the_better_baseline() -> None:
     )
 
 
+def test_a_single_window_is_not_spoken_of_in_the_plural() -> None:
+    summary = {"metrics": {"accuracy": 0.8}, "baselines": {"no_change": 0.7}}
+    for accuracy, said in ((0.9, "it was not behind"), (0.5, "it was behind")):
+        windows = {"window_accuracy": [accuracy], "window_no_change": [0.7], "window_majority": [0.6]}
+        text = against_baselines(summary, {key: np.array(value) for key, value in windows.items()}).text
+        assert text.endswith(f" In the only window of the stream {said} the better of the two.")
+
+
 def small_tree() -> dict[str, np.ndarray]:
     """x <= 0.5 at the root; on its yes side colour = 2; five nodes."""
     return {

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
-from raydt.learners.fudyadt.presort import MOST_PASSES, presort
+from raydt.learners.fudyadt.presort import MOST_PASSES, label_bits_of, presort
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 from raydt.memory import empty
 
@@ -44,11 +44,6 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
         empty(classes, dtype=np.int64),
         empty((1, classes), dtype=np.int64),
     )
-
-
-def label_bits_of(classes: int) -> int:
-    """Bits a class code takes in an element."""
-    return max(1, (classes - 1).bit_length())
 
 
 @kernel
@@ -87,16 +82,14 @@ def build(
     O(n d (log n + depth)) for sorting codes of fixed width once and one pass per level.
     """
     start_node(tree, root, stamp, rules)
-    if stays_leaf(tree.counts, root, tree.depth[root], rules):
+    if stays_leaf(tree.counts, root, tree.nodes[root].depth, rules):
         for i in range(n):
             link(tree, members, root, slots[i])
         return
     E, spare, side, stack, left = scratch.E, scratch.spare, scratch.side, scratch.stack, scratch.left
     d = E.shape[0]
     K = tree.counts.shape[1]
-    label_bits = 1
-    while (1 << label_bits) < K:
-        label_bits += 1
+    label_bits = label_bits_of(K)
     presort(X, Xbits, rows, labels, n, label_bits, E, spare, scratch.digits)
 
     stack[0, 0], stack[0, 1], stack[0, 2] = root, 0, n
@@ -132,8 +125,8 @@ def build(
             tree.counts[other, k] = tree.counts[node, k] - left[k]
         start_node(tree, child, stamp, rules)
         start_node(tree, other, stamp, rules)
-        keep_left = not stays_leaf(tree.counts, child, tree.depth[child], rules)
-        keep_right = not stays_leaf(tree.counts, other, tree.depth[other], rules)
+        keep_left = not stays_leaf(tree.counts, child, tree.nodes[child].depth, rules)
+        keep_right = not stays_leaf(tree.counts, other, tree.nodes[other].depth, rules)
         if not (keep_left and keep_right):
             for i in range(size):
                 row = (E[feature, first + i] & 0xFFFFFFFF) >> label_bits

@@ -154,7 +154,8 @@ class FuDyADTCoordinator:
         if not self.live.plan.shared_store:
             freed = admitted.old[part][admitted.old[part] >= 0]
             columns = [{"X": X[:, owned]} for owned in self.live.columns]
-            yield Tell("rows", {"slots": slots, "freed": freed}, columns)
+            if len(slots) or len(freed):
+                yield Tell("rows", {"slots": slots, "freed": freed}, columns)
         plan, position = plan_steps(batch, part, admitted)
         n = len(plan.kind)
         log = new_log(n)
@@ -206,6 +207,7 @@ class FuDyADTCoordinator:
         """Build the model of a warm-up that the stream did not complete."""
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
+            yield from self.live.fill_cache()
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
@@ -248,7 +250,7 @@ class FuDyADTCoordinator:
             "id": self.store.id[slots],
             "y": self.store.y[slots],
             "born": self.store.born[slots],
-            "leaf": place[self.live.members.leaf[slots]],
+            "leaf": place[self.live.members["leaf"][slots]],
             "seq": np.array([self._seq], dtype=np.int64),
             "warmup_left": reg[[WARMUP_LEFT]],
             "rebuilds": reg[[REBUILDS]],

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from raydt.errors import InputError
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
@@ -18,8 +19,8 @@ from raydt.learners.fudyadt.build import Scratch, build, new_scratch
 from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, Log, record
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
 from raydt.learners.fudyadt.live_tree import (
+    MEMBER,
     NODES,
-    Members,
     Rules,
     count_rows,
     most_nodes,
@@ -30,7 +31,8 @@ from raydt.learners.fudyadt.live_tree import (
     with_room,
 )
 from raydt.learners.fudyadt.model import Arrays, link_members, live_tree
-from raydt.memory import grown
+from raydt.learners.fudyadt.presort import most_rows
+from raydt.memory import empty, grown
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
@@ -65,17 +67,31 @@ class DynamicTree:
         self.columns = [features.columns_of(owned) for owned in groups]
         d = len(features)
         self.store = ExampleStore(d, plan.row_cache_bytes)
-        self.members = Members(*(np.empty(0, dtype=np.int32) for _ in range(3)))
+        self.members = np.empty(0, dtype=MEMBER)
         self.tree = new_tree(64, 2)
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))
         self.scratch = new_scratch(self.loop_rows, d, 2)
         self._rows_to_fetch = 0
 
     def make_room(self, batch: UpdateBatch) -> None:
-        """Room for the rows and classes of one batch."""
-        self.store.reserve(int(((batch.op == INSERT) | (batch.op == UPDATE)).sum()))
-        if len(self.members.leaf) < self.store.capacity:
-            self.members = Members(*(grown(array, self.store.capacity) for array in self.members))
+        """Room for the rows and classes of one batch.
+
+        Raises
+        ------
+        InputError
+            More live rows than one BUILD can take with so many classes. Nothing has been applied.
+        """
+        inserts = int(((batch.op == INSERT) | (batch.op == UPDATE)).sum())
+        limit = most_rows(max(2, batch.n_classes))
+        if self.store.live + inserts > limit:
+            raise InputError(
+                f"{self.store.live + inserts:,} live examples of {batch.n_classes:,} classes are more than the "
+                f"{limit:,} a tree can hold",
+                remedy="Keep fewer examples live, or fewer classes (source.positive)",
+            )
+        self.store.reserve(inserts)
+        if len(self.members) < self.store.capacity:
+            self.members = grown(self.members, self.store.capacity)
         classes = max(2, batch.n_classes)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
@@ -86,8 +102,8 @@ class DynamicTree:
         n = len(state["id"])
         self.store.fill(state["id"], state["y"], state["born"])
         self.tree = live_tree(state, self.rules)
-        self.members = Members(*(np.empty(self.store.capacity, dtype=np.int32) for _ in range(3)))
-        self.members.leaf[:n] = state["leaf"]
+        self.members = empty(self.store.capacity, MEMBER)
+        self.members["leaf"][:n] = state["leaf"]
         link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
         self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
         self._rows_to_fetch = 0 if self.plan.shared_store else min(n, len(self.store.X))
@@ -105,7 +121,7 @@ class DynamicTree:
         began = time.perf_counter()
         counts = np.zeros((1, self.tree.counts.shape[1]), dtype=np.int64)
         n = count_rows(self.tree, node, counts)
-        depth = int(self.tree.depth[node])
+        depth = self.tree.nodes["depth"][node]
         if n * len(self.features) < self.plan.local_work_limit:
             self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), counts.shape[1])
         slots = np.empty(n, dtype=np.int32)
@@ -116,7 +132,7 @@ class DynamicTree:
         if stays_leaf(counts, 0, depth, self.rules):
             place = RESET
             start_node(self.tree, node, stamp, self.rules)
-            self.members.leaf[slots] = node
+            self.members["leaf"][slots] = node
             link_members(self.tree, self.members, slots)
         elif n * len(self.features) < self.plan.local_work_limit:
             place = COORDINATOR
@@ -185,7 +201,7 @@ class DynamicTree:
         start_node(self.tree, root, stamp, self.rules)
         begin = {"slots": slots, "labels": self.store.y[slots], "counts": self.tree.counts[root].copy()}
         replies = yield Ask("begin", begin)
-        open_nodes = np.array([root], dtype=np.int32)
+        open_nodes = np.array([root], dtype=np.int64)
         place = np.zeros(n, dtype=np.int32)
         while True:
             f = len(open_nodes)
@@ -193,7 +209,7 @@ class DynamicTree:
             self.tree = with_room(self.tree, 2 * f, K)
             sides = np.empty(side_words(n), dtype=np.int64)
             keep, size_left = np.empty(f, dtype=np.uint8), np.zeros(f, dtype=np.int64)
-            below = np.empty(2 * f, dtype=np.int32)
+            below = np.empty(2 * f, dtype=np.int64)
             count = grow_level(
                 self.tree,
                 self.members,
@@ -232,6 +248,6 @@ class DynamicTree:
         X, rows = yield from self._features_of(slots[waiting])
         stops = np.cumsum(np.bincount(place[waiting], minlength=len(nodes)))
         for node, begin, stop in zip(nodes.tolist(), [0, *stops[:-1].tolist()], stops.tolist(), strict=True):
-            room = most_nodes(stop - begin, int(self.tree.depth[node]), self.rules)
+            room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules)
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
             self._build(node, X, rows[begin:stop], slots[waiting[begin:stop]], stamp)

@@ -77,7 +77,7 @@ def record(tree: Any, log: Any, node: int, stamp: int, rows: int, nodes: int, pl
     at = log.n[0]
     log.stamp[at] = stamp
     log.rows[at] = rows
-    log.depth[at] = tree.depth[node]
+    log.depth[at] = tree.nodes[node].depth
     log.nodes[at] = nodes
     log.place[at] = place
     log.seconds[at] = seconds
@@ -120,36 +120,36 @@ def advance(
         if kind == REMOVE:
             leaf = unlink(tree, members, slot)
             tree.counts[leaf, y[slot]] -= 1
-            tree.label[leaf] = majority(tree.counts, leaf)
+            tree.nodes[leaf].label = majority(tree.counts, leaf)
         else:
             leaf = route(tree, categorical, batch_X, plan.row[i])
             if kind == LOOK:
-                plan.prediction[i] = tree.label[leaf]
+                plan.prediction[i] = tree.nodes[leaf].label
                 continue
             if reg[WARMUP_LEFT] == 0:
-                plan.prediction[i] = tree.label[leaf]
+                plan.prediction[i] = tree.nodes[leaf].label
             link(tree, members, leaf, slot)
             tree.counts[leaf, y[slot]] += 1
-            if tree.counts[leaf, y[slot]] >= tree.counts[leaf, tree.label[leaf]]:
-                tree.label[leaf] = majority(tree.counts, leaf)
+            if tree.counts[leaf, y[slot]] >= tree.counts[leaf, tree.nodes[leaf].label]:
+                tree.nodes[leaf].label = majority(tree.counts, leaf)
         if reg[WARMUP_LEFT] > 0:
             if kind == ADD:
                 reg[WARMUP_LEFT] -= 1
             if reg[WARMUP_LEFT] > 0:
                 continue
-            return i, 0
+            return i, np.int64(0)
         node = climb(tree, leaf)
         if node < 0:
             continue
         n = count_rows(tree, node, counts)
         stamp = plan.stamp[i]
-        if stays_leaf(counts, 0, tree.depth[node], rules) and tree.feature[node] < 0:
-            head = tree.head[node]
+        if stays_leaf(counts, np.int64(0), tree.nodes[node].depth, rules) and tree.nodes[node].feature < 0:
+            head = tree.nodes[node].head
             start_node(tree, node, stamp, rules)
-            tree.head[node] = head
-            record(tree, log, node, stamp, n, 1, RESET, 0.0)
+            tree.nodes[node].head = head
+            record(tree, log, node, stamp, n, np.int64(1), np.int64(RESET), 0.0)
             continue
-        if n > most_rows or len(tree.feature) - reg[NODES] < most_nodes(n, tree.depth[node], rules):
+        if n > most_rows or len(tree.nodes) - reg[NODES] < most_nodes(n, tree.nodes[node].depth, rules):
             return i, node
         slots = scratch.slots
         take_rows(tree, members, node, slots)
@@ -163,5 +163,5 @@ def advance(
         set_counts(tree, node, counts)
         before = reg[NODES]
         build(tree, members, node, X, Xbits, slots, slots, scratch.labels, n, categorical, rules, stamp, scratch)
-        record(tree, log, node, stamp, n, reg[NODES] - before + 1, COORDINATOR, 0.0)
+        record(tree, log, node, stamp, n, reg[NODES] - before + 1, np.int64(COORDINATOR), 0.0)
     return len(plan.kind), -1

@@ -35,7 +35,8 @@ class FullyDynamicTreeClassifier(Estimator):
     ----------
     classes_ : ndarray
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``.
+        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Of data frames.

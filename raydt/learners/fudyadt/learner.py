@@ -16,7 +16,7 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.model import Arrays, TreePredictor
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 
 
 class FuDyADT:
@@ -61,11 +61,12 @@ class FuDyADT:
 
         n = 60
         X = np.random.default_rng(0).random((n, 3))
-        op = np.array([INSERT] * n + [DELETE] * (n // 2), dtype=np.int8)
-        key = np.concatenate([np.arange(n), np.arange(n // 2)])
+        op = np.array([INSERT] * n + [DELETE] * (n // 2) + [DELETE_VALUE], dtype=np.int8)
+        key = np.concatenate([np.arange(n), np.arange(n // 2), [0]])
+        rows = np.concatenate([X, X[-1:]])
         for classes in (2, 3):
-            y = (np.arange(n) % classes).astype(np.int32)
-            batch = UpdateBatch(0, op, key, X, y, classes, np.full(len(op), -1))
+            y = (np.append(np.arange(n), n - 1) % classes).astype(np.int32)
+            batch = UpdateBatch(0, op, key, rows, y, classes, np.full(len(op), -1))
             for plan in (WorkPlan(), WorkPlan(local_work_limit=0)):
                 features = Features(("a", "b", "c"), (False, False, True))
                 session = InProcessSession(self, FuDyADTOptions(), features, 2, plan)
@@ -73,6 +74,8 @@ class FuDyADT:
                 session.digest()
                 state, groups = session.state()
                 session.restore(state, groups)
+                session.coordinator.predict(X)
+                session.coordinator.store.find(key)  # type: ignore[attr-defined]
 
 
 LEARNER = FuDyADT()

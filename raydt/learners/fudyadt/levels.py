@@ -70,8 +70,7 @@ def find_candidates(
                 column_of[g] = j
                 at_of[g] = at
         shard_best = -1.0
-        shard_column = -1
-        shard_at = -1
+        shard_column, shard_at = np.int64(-1), np.int64(-1)
         for g in range(groups):
             j = column_of[g]
             if j < 0:
@@ -167,7 +166,7 @@ def grow_level(
 
     Parameters
     ----------
-    nodes : ndarray of int32, shape (open,)
+    nodes : ndarray of int64, shape (open,)
     candidates : ndarray of int64, shape (open, all groups, 3 + K)
     shard_of : ndarray of int64, shape (all groups,)
         Shard that answered for each group.
@@ -175,7 +174,7 @@ def grow_level(
     place : ndarray of int32, shape (rows,)
         Open node of each row of this BUILD, -1 once it is in a leaf; updated.
     sides, keep, size_left : arrays to fill for the next round
-    grown : ndarray of int32, shape (2 open,)
+    grown : ndarray of int64, shape (2 open,)
         Receives the nodes that are open next.
     scratch : ndarray of int64, shape (3, open)
 
@@ -212,12 +211,12 @@ def grow_level(
         start_node(tree, left, stamp, rules)
         start_node(tree, right, stamp, rules)
         to_left[f] = to_right[f] = -1
-        if not stays_leaf(tree.counts, left, tree.depth[left], rules):
+        if not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules):
             keep[f] |= KEEP_LEFT
             to_left[f] = n
             grown[n] = left
             n += 1
-        if not stays_leaf(tree.counts, right, tree.depth[right], rules):
+        if not stays_leaf(tree.counts, right, tree.nodes[right].depth, rules):
             keep[f] |= KEEP_RIGHT
             to_right[f] = n
             grown[n] = right
@@ -235,7 +234,7 @@ def grow_level(
         sides[i >> 6] |= np.int64(bit) << (i & 63)
         place[i] = to_right[f] if bit else to_left[f]
         if place[i] < 0:
-            link(tree, members, tree.right[nodes[f]] if bit else tree.left[nodes[f]], slots[i])
+            link(tree, members, tree.nodes[nodes[f]].right if bit else tree.nodes[nodes[f]].left, slots[i])
     return n
 
 

@@ -1,7 +1,7 @@
 """The live tree: node arrays, the rows of each leaf, and the tests of Algorithms 1 and 2 that need only counts.
 
-Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through ``Members``; ``counts`` of a
-leaf are the class counts of that list; ``allowed[v] = floor(epsilon * s(v))`` in exact arithmetic.
+Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
+their slots; ``counts`` of a leaf are the class counts of that list; ``allowed`` is the floor of epsilon * s, exactly.
 
 Symbols (paper): s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split - 1``.
 """
@@ -21,31 +21,36 @@ USED, FREE, NODES, LEAVES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT = range(7)
 LEAF = -1
 
 
-class Tree(NamedTuple):
-    """Node arrays; ``left`` of a free node is the next free one."""
+#: One node. A record is read and written as a whole cache line or two, and is one argument to a kernel.
+NODE = np.dtype(
+    [
+        ("threshold", np.float64),
+        ("s", np.int64),
+        ("c", np.int64),
+        ("allowed", np.int64),
+        ("built", np.int64),
+        ("feature", np.int32),
+        ("left", np.int32),
+        ("right", np.int32),
+        ("parent", np.int32),
+        ("depth", np.int32),
+        ("head", np.int32),
+        ("label", np.int32),
+    ],
+    align=True,
+)
 
-    feature: npt.NDArray[np.int32]
-    threshold: npt.NDArray[np.float64]
-    left: npt.NDArray[np.int32]
-    right: npt.NDArray[np.int32]
-    parent: npt.NDArray[np.int32]
-    depth: npt.NDArray[np.int32]
-    head: npt.NDArray[np.int32]
-    label: npt.NDArray[np.int32]
-    s: npt.NDArray[np.int64]
-    c: npt.NDArray[np.int64]
-    allowed: npt.NDArray[np.int64]
-    built: npt.NDArray[np.int64]
+
+class Tree(NamedTuple):
+    """Nodes, class counts by node, registers; ``left`` of a free node is the next free one."""
+
+    nodes: npt.NDArray[np.void]
     counts: npt.NDArray[np.int64]
     reg: npt.NDArray[np.int64]
 
 
-class Members(NamedTuple):
-    """Leaf of each live slot, and its neighbours in the leaf's list (-1 at the ends)."""
-
-    leaf: npt.NDArray[np.int32]
-    next: npt.NDArray[np.int32]
-    prev: npt.NDArray[np.int32]
+#: Leaf of a live slot, and its neighbours in the leaf's list (-1 at the ends).
+MEMBER = np.dtype([("leaf", np.int32), ("next", np.int32), ("prev", np.int32)])
 
 
 class Rules(NamedTuple):
@@ -59,22 +64,11 @@ class Rules(NamedTuple):
 
 def new_tree(capacity: int, classes: int) -> Tree:
     """An empty tree: one leaf without rows."""
-    return Tree(
-        feature=np.full(capacity, LEAF, dtype=np.int32),
-        threshold=np.zeros(capacity),
-        left=np.full(capacity, -1, dtype=np.int32),
-        right=np.full(capacity, -1, dtype=np.int32),
-        parent=np.full(capacity, -1, dtype=np.int32),
-        depth=np.zeros(capacity, dtype=np.int32),
-        head=np.full(capacity, -1, dtype=np.int32),
-        label=np.zeros(capacity, dtype=np.int32),
-        s=np.zeros(capacity, dtype=np.int64),
-        c=np.zeros(capacity, dtype=np.int64),
-        allowed=np.zeros(capacity, dtype=np.int64),
-        built=np.full(capacity, -1, dtype=np.int64),
-        counts=np.zeros((capacity, classes), dtype=np.int64),
-        reg=np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64),
-    )
+    nodes = np.zeros(capacity, dtype=NODE)
+    for name in ("feature", "left", "right", "parent", "head", "built"):
+        nodes[name] = -1
+    counts = np.zeros((capacity, classes), dtype=np.int64)
+    return Tree(nodes, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64))
 
 
 def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
@@ -87,8 +81,7 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
         capacity = max(need, capacity + capacity // 2)
     counts = np.zeros((capacity, max(classes, known)), dtype=np.int64)
     counts[: len(tree.counts), :known] = tree.counts
-    longer: Any = {name: grown(getattr(tree, name), capacity) for name in Tree._fields[:12]}
-    return tree._replace(**longer, counts=counts)
+    return Tree(grown(tree.nodes, capacity), counts, tree.reg)
 
 
 @kernel
@@ -153,15 +146,15 @@ def most_nodes(n: int, depth: int, rules: Any) -> int:
 def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right."""
     n = total(tree.counts, node)
-    tree.feature[node] = LEAF
-    tree.left[node] = tree.right[node] = -1
-    tree.head[node] = -1
-    tree.threshold[node] = 0.0
-    tree.s[node] = n
-    tree.c[node] = 0
-    tree.allowed[node] = floor_product(rules.epsilon, n)
-    tree.built[node] = stamp
-    tree.label[node] = majority(tree.counts, node)
+    tree.nodes[node].feature = LEAF
+    tree.nodes[node].left = tree.nodes[node].right = -1
+    tree.nodes[node].head = -1
+    tree.nodes[node].threshold = 0.0
+    tree.nodes[node].s = n
+    tree.nodes[node].c = 0
+    tree.nodes[node].allowed = floor_product(rules.epsilon, n)
+    tree.nodes[node].built = stamp
+    tree.nodes[node].label = majority(tree.counts, node)
 
 
 @kernel
@@ -170,12 +163,12 @@ def new_node(tree: Any, parent: int) -> int:
     reg = tree.reg
     node: int = reg[FREE]
     if node >= 0:
-        reg[FREE] = tree.left[node]
+        reg[FREE] = tree.nodes[node].left
     else:
         node = reg[USED]
         reg[USED] += 1
-    tree.parent[node] = parent
-    tree.depth[node] = tree.depth[parent] + 1
+    tree.nodes[node].parent = parent
+    tree.nodes[node].depth = tree.nodes[parent].depth + 1
     reg[NODES] += 1
     return node
 
@@ -185,10 +178,10 @@ def split_node(tree: Any, node: int, feature: int, threshold: float) -> tuple[in
     """Make a leaf internal and return its two new children, whose counts the caller sets."""
     left = new_node(tree, node)
     right = new_node(tree, node)
-    tree.feature[node] = feature
-    tree.threshold[node] = threshold
-    tree.left[node] = left
-    tree.right[node] = right
+    tree.nodes[node].feature = feature
+    tree.nodes[node].threshold = threshold
+    tree.nodes[node].left = left
+    tree.nodes[node].right = right
     tree.reg[LEAVES] += 1
     return left, right
 
@@ -196,27 +189,27 @@ def split_node(tree: Any, node: int, feature: int, threshold: float) -> tuple[in
 @kernel
 def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
     """Put a slot at the head of a leaf's list."""
-    head = tree.head[leaf]
-    members.leaf[slot] = leaf
-    members.next[slot] = head
-    members.prev[slot] = -1
+    head = tree.nodes[leaf].head
+    members[slot].leaf = leaf
+    members[slot].next = head
+    members[slot].prev = -1
     if head >= 0:
-        members.prev[head] = slot
-    tree.head[leaf] = slot
+        members[head].prev = slot
+    tree.nodes[leaf].head = slot
 
 
 @kernel
 def unlink(tree: Any, members: Any, slot: int) -> int:
     """Take a slot out of its leaf's list and return the leaf."""
-    leaf: int = members.leaf[slot]
-    before = members.prev[slot]
-    after = members.next[slot]
+    leaf = np.int64(members[slot].leaf)
+    before = members[slot].prev
+    after = members[slot].next
     if before >= 0:
-        members.next[before] = after
+        members[before].next = after
     else:
-        tree.head[leaf] = after
+        tree.nodes[leaf].head = after
     if after >= 0:
-        members.prev[after] = before
+        members[after].prev = before
     return leaf
 
 
@@ -230,9 +223,10 @@ def goes_left(value: float, threshold: float, categorical: bool) -> bool:
 def route(tree: Any, categorical: Any, X: Any, row: int) -> int:
     """Leaf of one row of ``X``."""
     node = 0
-    while tree.feature[node] >= 0:
-        j = tree.feature[node]
-        node = tree.left[node] if goes_left(X[row, j], tree.threshold[node], categorical[j]) else tree.right[node]
+    while tree.nodes[node].feature >= 0:
+        j = tree.nodes[node].feature
+        left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
+        node = tree.nodes[node].left if left else tree.nodes[node].right
     return node
 
 
@@ -246,24 +240,24 @@ def climb(tree: Any, leaf: int) -> int:
     exhausted = -1
     node = leaf
     while node >= 0:
-        tree.c[node] += 1
-        if tree.c[node] > tree.allowed[node]:
+        tree.nodes[node].c += 1
+        if tree.nodes[node].c > tree.nodes[node].allowed:
             exhausted = node
-        node = tree.parent[node]
+        node = tree.nodes[node].parent
     if exhausted < 0:
         return -1
-    s = tree.s[exhausted]
+    s = tree.nodes[exhausted].s
     bound = 0
     if s > 0:
         bound = 1
         while bound < s:
             bound *= 2
     target = exhausted
-    node = tree.parent[exhausted]
+    node = tree.nodes[exhausted].parent
     while node >= 0:
-        if tree.s[node] <= bound:
+        if tree.nodes[node].s <= bound:
             target = node
-        node = tree.parent[node]
+        node = tree.nodes[node].parent
     return target
 
 
@@ -274,17 +268,17 @@ def count_rows(tree: Any, node: int, counts: Any) -> int:
     counts[:] = 0
     at = node
     while True:
-        if tree.feature[at] >= 0:
-            at = tree.left[at]
+        if tree.nodes[at].feature >= 0:
+            at = tree.nodes[at].left
             continue
         for k in range(counts.shape[1]):
             counts[0, k] += tree.counts[at, k]
             n += tree.counts[at, k]
-        while at != node and tree.right[tree.parent[at]] == at:
-            at = tree.parent[at]
+        while at != node and tree.nodes[tree.nodes[at].parent].right == at:
+            at = tree.nodes[at].parent
         if at == node:
             return n
-        at = tree.right[tree.parent[at]]
+        at = tree.nodes[tree.nodes[at].parent].right
 
 
 @kernel
@@ -301,35 +295,35 @@ def take_rows(tree: Any, members: Any, node: int, slots: Any) -> int:
     reg = tree.reg
     at = node
     while True:
-        if tree.feature[at] >= 0:
-            at = tree.left[at]
+        if tree.nodes[at].feature >= 0:
+            at = tree.nodes[at].left
             continue
-        slot = tree.head[at]
+        slot = tree.nodes[at].head
         while slot >= 0:
             slots[n] = slot
             n += 1
-            slot = members.next[slot]
-        while at != node and tree.right[tree.parent[at]] == at:
-            parent = tree.parent[at]
-            sibling = tree.left[parent]
-            tree.left[sibling] = reg[FREE]
-            tree.left[at] = sibling
+            slot = members[slot].next
+        while at != node and tree.nodes[tree.nodes[at].parent].right == at:
+            parent = tree.nodes[at].parent
+            sibling = tree.nodes[parent].left
+            tree.nodes[sibling].left = reg[FREE]
+            tree.nodes[at].left = sibling
             reg[FREE] = at
             reg[NODES] -= 2
             reg[LEAVES] -= 1
             at = parent
         if at == node:
             break
-        at = tree.right[tree.parent[at]]
-    tree.feature[node] = LEAF
-    tree.head[node] = -1
+        at = tree.nodes[tree.nodes[at].parent].right
+    tree.nodes[node].feature = LEAF
+    tree.nodes[node].head = -1
     return n
 
 
 @kernel
 def list_rows(tree: Any, members: Any, leaf: int, slots: Any) -> None:
     """Slots of one leaf, in the order of its list, into an array of their number."""
-    slot = tree.head[leaf]
+    slot = tree.nodes[leaf].head
     for i in range(len(slots)):
         slots[i] = slot
-        slot = members.next[slot]
+        slot = members[slot].next

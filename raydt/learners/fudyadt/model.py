@@ -37,15 +37,15 @@ def _preorder(tree: Any, order: Any, place: Any) -> int:
         order[n] = node
         place[node] = n
         n += 1
-        deepest = max(deepest, tree.depth[node])
-        if tree.feature[node] >= 0:
-            node = tree.left[node]
+        deepest = max(deepest, tree.nodes[node].depth)
+        if tree.nodes[node].feature >= 0:
+            node = tree.nodes[node].left
             continue
-        while node != 0 and tree.right[tree.parent[node]] == node:
-            node = tree.parent[node]
+        while node != 0 and tree.nodes[tree.nodes[node].parent].right == node:
+            node = tree.nodes[node].parent
         if node == 0:
             return int(deepest)
-        node = tree.right[tree.parent[node]]
+        node = tree.nodes[tree.nodes[node].parent].right
 
 
 @kernel
@@ -61,7 +61,7 @@ def _sum_up(feature: Any, left: Any, right: Any, counts: Any) -> None:
 def link_members(tree: Any, members: Any, slots: Any) -> None:
     """Put slots into the lists of the leaves that ``members.leaf`` names."""
     for slot in slots:
-        link(tree, members, members.leaf[slot], slot)
+        link(tree, members, np.int64(members[slot].leaf), slot)
 
 
 @kernel
@@ -77,28 +77,30 @@ def _predict(feature: Any, threshold: Any, left: Any, right: Any, categorical: A
 def depth_of(tree: Tree) -> int:
     """Largest depth of a node."""
     nodes = int(tree.reg[NODES])
-    return int(_preorder(tree, np.empty(nodes, dtype=np.int32), np.empty(len(tree.feature), dtype=np.int32)))
+    return int(_preorder(tree, np.empty(nodes, dtype=np.int32), np.empty(len(tree.nodes), dtype=np.int32)))
 
 
 def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
     """The arrays of the model, and the preorder place of each node id."""
     order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
-    place = np.full(len(tree.feature) + 1, -1, dtype=np.int32)
+    place = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
     _preorder(tree, order, place[:-1])
     counts = tree.counts[order]
-    feature = tree.feature[order]
-    left = np.where(feature >= 0, place[tree.left[order]], np.int32(-1))
-    right = np.where(feature >= 0, place[tree.right[order]], np.int32(-1))
+    nodes = tree.nodes[order]
+    feature = nodes["feature"].copy()
+    left = np.where(feature >= 0, place[nodes["left"]], np.int32(-1))
+    right = np.where(feature >= 0, place[nodes["right"]], np.int32(-1))
     _sum_up(feature, left, right, counts)
+    classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)  # a class announced is not yet a class seen
     arrays: Arrays = {
         "feature": feature,
-        "threshold": tree.threshold[order],
+        "threshold": nodes["threshold"].copy(),
         "left": left,
         "right": right,
-        "s": tree.s[order],
-        "c": tree.c[order],
-        "built": tree.built[order],
-        "counts": counts,
+        "s": nodes["s"].copy(),
+        "c": nodes["c"].copy(),
+        "built": nodes["built"].copy(),
+        "counts": counts[:, :classes].copy(),
     }
     return arrays, place
 
@@ -107,17 +109,19 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
     """The live tree of canonical arrays, without the rows of its leaves."""
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(64, classes), n, classes)
-    for name in ("feature", "threshold", "left", "right", "s", "c", "built", "counts"):
-        getattr(tree, name)[:n] = arrays[name]
-    tree.head[:n] = -1
-    tree.parent[0], tree.depth[0] = -1, 0
+    nodes = tree.nodes
+    for name in ("feature", "threshold", "left", "right", "s", "c", "built"):
+        nodes[name][:n] = arrays[name]
+    tree.counts[:n] = arrays["counts"]
+    nodes["head"][:n] = -1
+    nodes["parent"][0], nodes["depth"][0] = -1, 0
     for i in range(n):
-        tree.allowed[i] = floor_product(rules.epsilon, int(tree.s[i]))
-        tree.label[i] = majority(tree.counts, i)
-        if tree.feature[i] >= 0:
-            for child in (tree.left[i], tree.right[i]):
-                tree.parent[child], tree.depth[child] = i, tree.depth[i] + 1
-    tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, int((tree.feature[:n] < 0).sum())
+        nodes["allowed"][i] = floor_product(rules.epsilon, int(nodes["s"][i]))
+        nodes["label"][i] = majority(tree.counts, i)
+        if nodes["feature"][i] >= 0:
+            for child in (nodes["left"][i], nodes["right"][i]):
+                nodes["parent"][child], nodes["depth"][child] = i, nodes["depth"][i] + 1
+    tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, int((nodes["feature"][:n] < 0).sum())
     return tree
 
 

@@ -10,6 +10,9 @@ from raydt.learners.base import LearnerOptions
 from raydt.learners.fudyadt.guarantee import auto_epsilon
 from raydt.learners.fudyadt.live_tree import Rules
 
+#: Beyond it a node is never rebuilt on any machine, and epsilon * s leaves the integers.
+LARGEST_EPSILON = 1e6
+
 
 class FuDyADTOptions(LearnerOptions):
     """A fully dynamic decision tree, epsilon-feasible after every update (Bressan, Damay, Sozio, AAAI 2023)."""
@@ -22,12 +25,13 @@ class FuDyADTOptions(LearnerOptions):
     alpha: float = Field(0.1, ge=0, le=1, description="Impurity below which a node may be a leaf")
     beta: float = Field(0.2, ge=0, le=1, description="Gain a split may lack to the best one")
     max_depth: int | None = Field(None, ge=0, description="h; null for no limit")
+    finder: Literal["exact"] = Field("exact", description="How the best split is found")
     min_samples_split: int = Field(2, ge=2, description="k + 1: a smaller node is a leaf")
 
     @model_validator(mode="after")
     def _check_epsilon(self) -> FuDyADTOptions:
-        if not isinstance(self.epsilon, str) and not 0 <= self.epsilon < float("inf"):
-            raise ValueError("epsilon must be a finite number of at least 0, or auto")
+        if not isinstance(self.epsilon, str) and not 0 <= self.epsilon <= LARGEST_EPSILON:
+            raise ValueError(f"epsilon must be a number from 0 to {LARGEST_EPSILON:g}, or auto")
         self.resolved_epsilon()
         return self
 

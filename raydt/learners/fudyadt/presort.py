@@ -32,6 +32,20 @@ _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 @kernel
+def label_bits_of(classes: int) -> int:
+    """Bits a class code takes in an element."""
+    bits = 1
+    while (1 << bits) < classes:
+        bits += 1
+    return bits
+
+
+def most_rows(classes: int) -> int:
+    """Rows that one BUILD can take: row and class share the 32 low bits of an element."""
+    return int(2 ** (32 - label_bits_of(classes)))
+
+
+@kernel
 def code_of(bits: int) -> int:
     """Order-preserving integer of a float64 given by its bits (finite, no -0.0)."""
     return bits if bits >= 0 else bits ^ _FLIP
@@ -152,7 +166,7 @@ def _sort_long(
 
     exact = kept == width
     if not exact:
-        first = 0
+        first = np.int64(0)
         while first < n:
             lead = source[first] >> low_bits
             stop = first + 1

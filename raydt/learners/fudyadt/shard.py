@@ -10,9 +10,8 @@ import numpy.typing as npt
 from raydt.example_store import ExampleStore
 from raydt.exchange import Payload
 from raydt.features import Features
-from raydt.learners.fudyadt.build import label_bits_of
 from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
-from raydt.learners.fudyadt.presort import MOST_PASSES, presort
+from raydt.learners.fudyadt.presort import MOST_PASSES, label_bits_of, presort
 from raydt.memory import grown
 
 

@@ -1,0 +1,73 @@
+"""After ``warmup`` nothing is compiled any more, whatever the stream does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.session import InProcessSession
+from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+
+LEARNER = learners()["fudyadt"]
+
+
+def signatures() -> dict[str, int]:
+    """Compiled specialisations of every kernel of the package."""
+    found: dict[str, int] = {}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("raydt."):
+            for attribute, value in vars(module).items():
+                if hasattr(value, "signatures") and hasattr(value, "py_func"):
+                    found[f"{value.py_func.__module__}.{attribute}"] = len(value.signatures)
+    return found
+
+
+def stream(rng: np.random.Generator, n: int, classes: int) -> UpdateBatch:
+    ops: list[Any] = [INSERT] * n
+    ids = list(range(n))
+    rows = rng.normal(size=(n, 4))
+    rows[:, 3] = rng.integers(0, 5, n)
+    labels = rng.integers(0, classes, n)
+    X, y = [rows], [labels]
+    for op, key in ((DELETE, 0), (UPDATE, 1), (QUERY, 0), (DELETE_VALUE, 0)):
+        ops.append(op)
+        ids.append(key)
+        if op != DELETE:
+            X.append(rows[5:6])
+            y.append(labels[5:6])
+    return UpdateBatch(
+        0,
+        np.array(ops, dtype=np.int8),
+        np.array(ids),
+        np.concatenate(X),
+        np.concatenate(y).astype(np.int32),
+        classes,
+        np.full(len(ops), -1),
+        warmup=100,
+    )
+
+
+def test_nothing_is_compiled_after_the_warmup() -> None:
+    LEARNER.warmup()
+    before = signatures()
+    features = Features(tuple("abcd"), (False, False, False, True))
+    rng = np.random.default_rng(1)
+    for classes in (2, 5):
+        for plan in (WorkPlan(2**40), WorkPlan(0), WorkPlan(30_000, 10_000), WorkPlan(2**40, 0)):
+            options = LEARNER.Options(kind="fudyadt", epsilon=0.3, alpha=0, beta=0)
+            session = InProcessSession(LEARNER, options, features, 3, plan)
+            batch = stream(rng, 12_000, classes)  # more rows than the compiled loop rebuilds itself
+            session.apply(batch)
+            session.restore(*session.state())
+            session.coordinator.predict(batch.X)
+            session.digest()
+    after = signatures()
+    assert all(count > 0 for count in before.values()), [name for name, count in before.items() if not count]
+    assert after == before, {
+        name: (before.get(name), count) for name, count in after.items() if before.get(name) != count
+    }
