@@ -90,7 +90,7 @@ def replay(
     """Run the stream of CONFIG through its learner and write a run folder.
 
     \b
-    Example:  raydt replay configs/fudyadt.yaml --set cluster.shards=4 --out runs/first
+    Example:  raydt replay configs/fudyadt.yaml --set learner.epsilon=0.2 --out runs/first
     """
     from pipelines.display import run_lines
     from pipelines.job import replay as run

@@ -45,20 +45,20 @@ class ActorResources(_Section):
 class Resources(_Section):
     """Resources by kind of actor."""
 
-    coordinator: ActorResources = ActorResources()
-    shard: ActorResources = ActorResources()
+    coordinator: ActorResources = Field(ActorResources(), description="of the one coordinator")
+    shard: ActorResources = Field(ActorResources(), description="of each shard")
 
 
 class Cluster(_Section):
     """Where the work is done; never changes the model."""
 
-    backend: Literal["ray", "in_process"] = "ray"
+    backend: Literal["ray", "in_process"] = Field("ray", description="actors on Ray, or everything in this process")
     address: str | None = Field(None, description="Ray cluster; null: RAY_ADDRESS, else a private local Ray")
     shards: int = Field(2, ge=1, description="feature shards")
     batch_size: int = Field(4096, ge=1, description="updates per message")
     local_work_limit: int = Field(4_000_000, ge=0, description="rebuilds of fewer cells stay with the coordinator")
     row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
-    resources: Resources = Resources()
+    resources: Resources = Field(Resources(), description="what the actors ask of the cluster")
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -98,12 +98,12 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    source: SourceOptions
-    stream: StreamOptions = Incremental()
-    learner: Annotated[LearnerOptions, _ByKind]
-    cluster: Cluster = Cluster()
-    checkpoint: Checkpoint = Checkpoint()
-    output: Output = Output()
+    source: SourceOptions = Field(description="where the rows come from")
+    stream: StreamOptions = Field(Incremental(), description="how rows become insertions and deletions")
+    learner: Annotated[LearnerOptions, _ByKind] = Field(description="the method and its options")
+    cluster: Cluster = Field(Cluster(), description="where the work is done; never changes the model")
+    checkpoint: Checkpoint = Field(Checkpoint(), description="where the state goes")
+    output: Output = Field(Output(), description="what a run writes beside model, state and summary")
 
     _name: str = PrivateAttr("run")
 

@@ -15,9 +15,7 @@ from pipelines.summary import read_summary
 CONFIG = Path(__file__).with_name("demo.yaml")
 
 
-def run_demo(
-    out: str | Path | None = None, progress: Reporter | None = None, *, overwrite: bool = False
-) -> RunResult:
+def run_demo(out: str | Path | None = None, progress: Reporter | None = None, *, overwrite: bool = False) -> RunResult:
     """Replay the demo's stream and audit what came out."""
     result = replay(CONFIG, out, overwrite=overwrite, progress=progress)
     audit_run(result.path)

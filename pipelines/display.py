@@ -65,7 +65,7 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any]) -> str:
     """The two verdicts and what they rest on; ``run`` holds ``status``, ``exit_reason`` and ``updates``."""
     rows = []
     if run["status"] != "completed":
-        rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited after its {run['updates']:,} updates"))
+        rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
     rows += [
         ("conformance", audit["conformance"]),
         ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),

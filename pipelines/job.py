@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,7 +27,7 @@ from pipelines.progress import Reporter, Silent
 from pipelines.recorder import Recorder
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder, default_location
-from pipelines.saving import open_stream, save_run, stream_at
+from pipelines.saving import no_rows, open_stream, save_run, stream_at
 from pipelines.summary import run_summary, write_summary
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.features import Features
@@ -185,23 +186,24 @@ def open_session(config: Config, features: Features) -> Iterator[Session]:
     plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
     warm_up_streams()
     session: Session
-    if cluster.backend == "in_process":
-        learner.warmup()
-        session = InProcessSession(learner, config.learner, features, cluster.shards, plan)
-    else:
-        session = actors.open_session(
-            learner,
-            config.learner,
-            features,
-            shards=cluster.shards,
-            plan=plan,
-            address=cluster.address,
-            resources=cluster.resources.model_dump(exclude_none=True),
-        )
-    try:
+    with ExitStack() as stack:
+        if cluster.backend == "in_process":
+            learner.warmup()
+            session = InProcessSession(learner, config.learner, features, cluster.shards, plan)
+        else:
+            # Ray prints warnings of its raylet to stdout, which belongs to results.
+            stack.enter_context(redirect_stdout(sys.stderr))
+            session = actors.open_session(
+                learner,
+                config.learner,
+                features,
+                shards=cluster.shards,
+                plan=plan,
+                address=cluster.address,
+                resources=cluster.resources.model_dump(exclude_none=True),
+            )
+        stack.callback(session.close)
         yield session
-    finally:
-        session.close()
 
 
 def features_of(source: Source, config: Config) -> Features:
@@ -279,6 +281,8 @@ class _Run:
         if refused is not None:
             raise refused
         if intake.error is None and self.interruption.signal is None:
+            if not recorder.updates and not recorder.skipped:
+                raise no_rows(self.config)
             self.session.finish()
         recorder.seconds = time.perf_counter() - began
 

@@ -1,11 +1,17 @@
-"""Predictions of a saved model for files of rows."""
+"""Predictions of a saved model for files of rows.
+
+Invariant: the output has one row for each row of the input, in the same order, and is there completely or not at all.
+"""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
@@ -13,8 +19,10 @@ from pydantic import TypeAdapter
 from pipelines.saving import load_model
 from raydt.errors import InputError
 from raydt.saved_model import SavedModel
-from raydt.sources.base import Source
-from raydt.sources.options import SourceOptions, open_source
+from raydt.sources.base import Rows, Source
+from raydt.sources.datafile import DataFile, find_files
+from raydt.sources.files import FileSource
+from raydt.sources.options import FileOptions, SourceOptions
 
 #: Kinds of file by the end of the name.
 KINDS = {
@@ -27,7 +35,16 @@ KINDS = {
 }
 
 
-def predict_file(model: str | Path, data: str | Path, out: str | Path, kind: str | None = None) -> dict[str, Any]:
+def predict_file(
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    kind: str | None = None,
+    *,
+    id_column: str | None = None,
+    on_error: Literal["error", "skip"] = "error",
+    overwrite: bool = False,
+) -> dict[str, Any]:
     """Predict every row of a file.
 
     Parameters
@@ -40,70 +57,168 @@ def predict_file(model: str | Path, data: str | Path, out: str | Path, kind: str
         Parquet file to write: ``prediction``, and ``p_<class>`` for each class, a row for each row of ``data``.
     kind : {"parquet", "arrow", "csv"}, optional
         By default from the end of the name.
+    id_column : str, optional
+        Column of ``data`` that becomes the first of ``out``. It is held in memory.
+    on_error : {"error", "skip"}
+        What to do at a row that cannot be used: raise, or give it null predictions.
+    overwrite : bool
+        Replace ``out`` if it exists.
 
     Returns
     -------
     dict
-        ``rows``, ``out`` and ``classes``.
+        ``rows``, ``skipped`` (those without a prediction), ``first_skipped`` (why the first of them has none, or
+        None), ``out`` and ``classes``.
 
     Raises
     ------
     InputError
-        A damaged model, a missing column or a value that cannot be used, with its row. Nothing has been written.
+        A damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be
+        written. Nothing has been written.
     """
     saved = load_model(model)
-    source = _open(saved, str(data), kind)
-    target = Path(out).resolve()
+    target = _target(out, overwrite)
+    files, options = _find(saved, str(data), kind, id_column)
+    source = _open(saved, options, files)
+    ids = None if id_column is None else _column(files, id_column)
+    schema = _schema(saved, id_column, ids)
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    rows, skipped, first = 0, 0, None
+    predictor = saved.predictor()
+    try:
+        with _writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            writer = pq.ParquetWriter(unfinished, schema)
+        with writer:
+            for chunk in source.rows():
+                if chunk.bad and on_error == "error":
+                    raise _for_prediction(chunk.bad[min(chunk.bad)])
+                if chunk.bad and first is None:
+                    first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
+                columns = _predicted(saved, predictor, chunk)
+                if ids is not None:
+                    columns = [ids.slice(chunk.start, len(chunk)), *columns]
+                with _writing(target):
+                    writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+                rows, skipped = rows + len(chunk), skipped + len(chunk.bad)
+        with _writing(target):
+            unfinished.replace(target)
+    finally:
+        if unfinished.parent.is_dir():
+            unfinished.unlink(missing_ok=True)
+    return {
+        "rows": rows,
+        "skipped": skipped,
+        "first_skipped": None if first is None else str(first),
+        "out": str(target),
+        "classes": [str(label) for label in saved.classes],
+    }
+
+
+def _target(out: str | Path, overwrite: bool) -> Path:
+    target = Path(out).expanduser().resolve()
+    if target.suffix.lower() not in (".parquet", ".pq"):
+        raise InputError("--out is a Parquet file", file=str(target), remedy="Let its name end in .parquet or .pq")
     if target.is_dir():
         raise InputError("--out is a folder", file=str(target), remedy="Give the name of a new Parquet file")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    rows = 0
+    if target.exists() and not overwrite:
+        raise InputError("--out exists", file=str(target), remedy="Choose another name, or replace it with --overwrite")
+    return target
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
     try:
-        with pq.ParquetWriter(unfinished, _schema(saved)) as writer:
-            for table in _predicted(saved, source):
-                writer.write_table(table)
-                rows += table.num_rows
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return {"rows": rows, "out": str(target), "classes": [str(label) for label in saved.classes]}
+        yield
+    except OSError as error:
+        problem = f"the predictions cannot be written: {error.strerror or error}"
+        raise InputError(problem, file=str(target), remedy="Choose another place with --out") from error
 
 
-def _open(saved: SavedModel, data: str, kind: str | None) -> Source:
+def _find(saved: SavedModel, data: str, kind: str | None, id_column: str | None) -> tuple[list[DataFile], FileOptions]:
+    """The files to predict, which have all columns, and how to read them."""
     kind = kind or KINDS.get(Path(data).suffix.lower())
     if kind is None:
         raise InputError("the kind of file is unclear", file=data, remedy="Add --kind parquet, arrow or csv")
     features = saved.features
     categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
-    options = TypeAdapter[Any](SourceOptions).validate_python(
+    options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(
         {"kind": kind, "path": data, "label": None, "features": list(features.names), "categorical": categorical}
     )
-    source = open_source(options)
+    files = [options.data_file(place) for place in find_files(data, ".", options.file_type.suffixes)]
+    for file in files:
+        for name in [*features.names, *([] if id_column is None else [id_column])]:
+            if name not in file.names:
+                why = "the model needs this column" if name in features.names else "--id names this column"
+                near = difflib.get_close_matches(name, file.names, 1)
+                hint = f"Did you mean {near[0]!r}? " if near and name == id_column else ""
+                columns = ", ".join(file.names[:30]) + (", ..." if len(file.names) > 30 else "")
+                problem = f"{why}, but the file lacks it"
+                raise InputError(problem, file=file.name, column=name, remedy=f"{hint}Its columns are {columns}")
+    return files, options
+
+
+def _open(saved: SavedModel, options: FileOptions, files: list[DataFile]) -> Source:
+    features, source = saved.features, FileSource(options, files)
     if source.features.categorical != features.categorical:
         odd = next(
             name
             for name, is_category in zip(features.names, source.features.categorical, strict=True)
-            if is_category and name not in categorical
+            if is_category and name not in options.categorical
         )
-        raise InputError("holds text, but the model knows it as numeric", file=data, column=odd)
+        remedy = "Convert the column to numbers"
+        problem = "it holds text, but the model knows it as numbers"
+        raise InputError(problem, file=files[0].name, column=odd, remedy=remedy)
     # Values the model has not seen get codes beyond its own, which equal no threshold: they are "none of these".
     source.restore({**source.state(), "categories": saved.categories})
     return source
 
 
-def _predicted(saved: SavedModel, source: Source) -> Iterator[pa.Table]:
-    predictor = saved.predictor()
+def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
+    """A column of all files as it stands there."""
+    tables = []
+    for file in files:
+        schema = pa.schema([file.schema.field(name)])
+        batches = [batch.select([name]) for batch in file.batches([name], 0, 1 << 16)]
+        table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+        try:
+            tables.append(table.cast(schema))  # a text format gives text, whatever it holds
+        except pa.ArrowInvalid:
+            tables.append(table)
+    try:
+        return pa.concat_tables(tables, promote_options="permissive").column(name)
+    except pa.ArrowException as error:
+        problem = "the files hold different types in this column"
+        raise InputError(problem, column=name, remedy="Predict them one by one") from error
+
+
+def _for_prediction(error: InputError, *, remedy: bool = True) -> InputError:
+    """A bad row, with what can be done about it here."""
+    advice = "Correct the row, or give such rows null predictions with --on-error skip" if remedy else None
+    return InputError(error.problem, file=error.file, row=error.row, column=error.column, remedy=advice)
+
+
+def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
+    """Columns of the predictions; null in rows that cannot be used."""
+    bad = np.zeros(len(rows), dtype=bool)
+    bad[list(rows.bad)] = True
+    X = rows.X
+    if bad.any():
+        X = np.where(bad[:, None], 0.0, X)
+    codes, shares = predictor.predict(X), predictor.predict_proba(X, len(saved.classes))
     labels = pa.array(saved.classes) if saved.classes else pa.array([], pa.null())
-    for rows in source.rows():
-        if rows.bad:
-            raise rows.bad[min(rows.bad)]
-        codes = predictor.predict(rows.X)
-        shares = predictor.predict_proba(rows.X, len(saved.classes))
-        columns = [labels.take(pa.array(codes)), *(pa.array(shares[:, k]) for k in range(shares.shape[1]))]
-        yield pa.Table.from_arrays(columns, schema=_schema(saved))
+    return [
+        labels.take(pa.array(codes, mask=bad)),
+        *(pa.array(shares[:, k], mask=bad) for k in range(shares.shape[1])),
+    ]
 
 
-def _schema(saved: SavedModel) -> pa.Schema:
-    kind = pa.array(saved.classes).type
-    return pa.schema([("prediction", kind), *((f"p_{label}", pa.float64()) for label in saved.classes)])
+def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None) -> pa.Schema:
+    fields = [("prediction", pa.array(saved.classes).type), *((f"p_{label}", pa.float64()) for label in saved.classes)]
+    if id_column is not None and ids is not None:
+        if id_column in dict(fields):
+            raise InputError(
+                "--id names a column that the output has already", column=id_column, remedy="Rename the column of DATA"
+            )
+        fields.insert(0, (id_column, ids.type))
+    return pa.schema(fields)

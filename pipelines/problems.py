@@ -28,14 +28,18 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
         JSON Schema of the model that refused it.
     """
     found: dict[str, list[str]] = {}
-    for problem in error.errors(include_url=False):
+    # Unknown sections first: a misspelt one is also missed under its right name.
+    problems = sorted(
+        error.errors(include_url=False), key=lambda p: not (p["type"] == "extra_forbidden" and len(p["loc"]) == 1)
+    )
+    for problem in problems:
         place = _walk(schema, problem["loc"])
         key, value = ".".join(place.path), problem["input"]
         kind, context = problem["type"], problem.get("ctx", {})
         if kind == "extra_forbidden":
             key, what = f"{key} = {_short(value)}", f"unknown key. {place.known_keys()}"
         elif kind == "missing":
-            what = "missing. Add this key"
+            what = f"missing. Add {place.example(key)}"
         elif kind == "union_tag_not_found":
             name, choices = place.choices()
             key, what = f"{key}.{name}", f"missing. Choose one of {', '.join(choices)}"
@@ -48,11 +52,35 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
             key, what = f"{key} = {_short(value)}", _one_of(str(value), [name.strip("'") for name in names])
         else:
             what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
-            if kind in ("model_attributes_type", "model_type"):
-                what = "must be a mapping of keys"
+            if kind in _WORDS:
+                what = _WORDS[kind].format(**context)
+                meaning = place.node.get("description") or place.described
+                what += f" ({meaning})" if meaning and not isinstance(value, Mapping) else ""
             key = key if isinstance(value, Mapping) else f"{key} = {_short(value)}"
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
     return [f"{key}: {'; or: '.join(dict.fromkeys(whats))}" for key, whats in found.items()]
+
+
+#: What pydantic's types of problems ask for.
+_WORDS = {
+    "model_attributes_type": "must be a mapping of keys",
+    "model_type": "must be a mapping of keys",
+    "dict_type": "must be a mapping of keys",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list, such as [a, b]",
+    "too_short": "must have at least {min_length} entries",
+}
 
 
 @dataclass
@@ -64,6 +92,20 @@ class _Place:
     path: list[str] = field(default_factory=list)
     holder: Schema = field(default_factory=dict)
     unions: list[Schema] = field(default_factory=list)
+
+    @property
+    def described(self) -> str:
+        """What the key here means, as its field says it."""
+        described: str = self.holder.get("properties", {}).get(self.path[-1], {}).get("description", "")
+        return described
+
+    def example(self, key: str) -> str:
+        """What to write where the key here is missing."""
+        if "discriminator" in self.node:
+            name, choices = self.choices()
+            rest = ", ..." if len(choices) > 1 else ""
+            return f"{key}: {{{name}: {' | '.join(choices)}{rest}}}"
+        return f"{key}: {self.described}" if self.described else "this key"
 
     def choices(self) -> tuple[str, list[str]]:
         """Name and values of the key that decides the union here."""
@@ -78,7 +120,12 @@ class _Place:
             return f"It is used only with {', '.join(users)}"
         valid = list(self.holder.get("properties", {}))
         close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
-        return f"Did you mean {close[0]!r}?" if close else f"Valid keys are {', '.join(valid)}"
+        if close:
+            return f"Did you mean {close[0]!r}?"
+        elsewhere = (
+            [f"{section}.{name}" for section in _sections_with(self.schema, name)] if len(self.path) == 1 else []
+        )
+        return f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else f"Valid keys are {', '.join(valid)}"
 
 
 def _walk(schema: Schema, loc: Sequence[int | str]) -> _Place:
@@ -122,6 +169,14 @@ def _users(schema: Schema, union: Schema, name: str) -> Iterator[str]:
             yield from _users(schema, node, name)
         elif name in node.get("properties", {}):
             yield f"{union['discriminator']['propertyName']}: {tag}"
+
+
+def _sections_with(schema: Schema, name: str) -> Iterator[str]:
+    """The sections that have a key ``name``, or may have."""
+    for section, value in schema["properties"].items():
+        node = _resolve(schema, value)
+        if name in node.get("properties", {}) or ("discriminator" in node and any(_users(schema, node, name))):
+            yield section
 
 
 def _one_of(name: str, valid: Sequence[str]) -> str:

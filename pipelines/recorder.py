@@ -101,12 +101,12 @@ class Recorder:
         carries = CARRIES_ROW[op]
         truth = np.full(n, -1, dtype=np.int32)
         truth[carries] = batch.y[: np.count_nonzero(carries)]
-        self.n_classes = max(self.n_classes, int(truth.max(initial=-1)) + 1)
-        inserted, deleted = _INSERTS[op], _DELETES[op]
+        self.n_classes = max(self.n_classes, int(truth.max(initial=-1)) + 1, int(prediction.max(initial=-1)) + 1)
+        inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
         if result.refused:
             passed_over = [refusal for refusal in result.refused if refusal.position < n]
             positions = [refusal.position for refusal in passed_over]
-            inserted[positions] = deleted[positions] = False
+            inserted[positions] = deleted[positions] = queried[positions] = False
             self.refused += len(positions)
             self._quarantine_refused(batch, passed_over)
         self.prequential.update(truth[inserted], prediction[inserted])
@@ -114,7 +114,7 @@ class Recorder:
         self.inserts += int(np.count_nonzero(inserted))
         self.deletes += int(np.count_nonzero(deleted))
         self.replaced += int(np.count_nonzero(inserted & deleted))
-        self.queries += int(np.count_nonzero(op == QUERY))
+        self.queries += int(np.count_nonzero(queried))
         predicted = prediction >= 0
         self.predictions += int(np.count_nonzero(predicted))
         self.statistics, self.seconds = result.statistics, seconds
@@ -237,10 +237,10 @@ class Recorder:
         return [self._source.id_of(code) if code >= 0 else None for code in codes.tolist()]
 
     def _names(self, codes: npt.NDArray[np.int32]) -> pa.Array:
-        """Labels of class codes; null for -1."""
-        if self.n_classes != len(self._labels):
+        """Labels of class codes; null for -1, and for the guess of a model before any label is known."""
+        if len(self._labels) < self.n_classes:
             self._labels = pa.array(self.classes, pa.string())
-        return self._labels.take(pa.array(codes, mask=codes < 0))
+        return self._labels.take(pa.array(codes, mask=(codes < 0) | (codes >= len(self._labels))))
 
 
 def _number(value: float) -> float | None:

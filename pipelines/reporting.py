@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.report import write_report
 from pipelines.run_folder import RunFolder
+from raydt.errors import InputError
 
 
 def publish_report(folder: RunFolder) -> None:
@@ -30,12 +31,28 @@ def report_of(runs: list[str], out: str | None) -> str:
     -------
     str
         Where it is.
+
+    Raises
+    ------
+    InputError
+        A folder that is no run, or a report that cannot be written.
     """
     folders = [RunFolder(run) for run in runs]
-    if out is None and len(folders) == 1:
-        publish_report(folders[0])
-        return f"{folders[0].location}/report.html"
-    with ExitStack() as stack:
-        local = [stack.enter_context(folder.local()) for folder in folders]
-        locations = [folder.location for folder in folders]
-        return str(write_report(local, Path(out or "report.html").resolve(), locations=locations))
+    target = (
+        f"{folders[0].location}/report.html"
+        if out is None and len(runs) == 1
+        else str(Path(out or "report.html").resolve())
+    )
+    try:
+        if out is None and len(folders) == 1:
+            publish_report(folders[0])
+        else:
+            with ExitStack() as stack:
+                local = [stack.enter_context(folder.local()) for folder in folders]
+                write_report(local, Path(target), locations=[folder.location for folder in folders])
+    except OSError as error:
+        remedy = "Give a place that can be written with --out"
+        raise InputError(
+            f"the report cannot be written: {error.strerror or error}", file=target, remedy=remedy
+        ) from error
+    return target

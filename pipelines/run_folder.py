@@ -46,6 +46,7 @@ class RunFolder:
                 self.filesystem, self.root = pafs.LocalFileSystem(), os.path.abspath(text)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ConfigError(f"{text}: not a path or URI that can be opened: {error}") from error
+        self._made = False
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
         self.location = self.root if self.is_local else text.rstrip("/")
 
@@ -77,6 +78,7 @@ class RunFolder:
                     f"{place}: the folder is not empty: it holds a run ({run}). "
                     "Choose a new or empty folder, or replace the run with --overwrite"
                 )
+        folder._made = not folder.has("")
         try:
             if not folder.is_empty():
                 folder.filesystem.delete_dir_contents(folder.root)
@@ -101,8 +103,8 @@ class RunFolder:
             return "unfinished"
 
     def discard_if_empty(self) -> None:
-        """Leave no folder in which nothing is."""
-        if self.is_empty():
+        """Remove the folder if :meth:`create` made it and nothing is in it."""
+        if self._made and self.is_empty():
             self.filesystem.delete_dir(self.root)
 
     @classmethod

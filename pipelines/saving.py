@@ -24,9 +24,24 @@ from raydt.streams.options import make_stream
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
-    """The source and the stream of a config, at their beginning."""
+    """The source and the stream of a config, at their beginning.
+
+    Raises
+    ------
+    InputError
+        A file is missing, cannot be used, or is known to have no rows.
+    """
     source = open_source(config.source)
+    if source.n_rows == 0:
+        raise no_rows(config)
     return source, make_stream(config.stream, source)
+
+
+def no_rows(config: Config) -> InputError:
+    """The error of a source without rows."""
+    path = getattr(config.source, "path", None)
+    one = path if isinstance(path, str) else None
+    return InputError("the file has no rows", file=one, remedy="Check source.path")
 
 
 def stream_at(config: Config, seq: int) -> tuple[Source, Stream]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.saving import open_stream
+from pipelines.job import features_of, require_useful_shards
+from pipelines.saving import no_rows, open_stream
+from raydt.errors import InputError
 
 
 def look_at(config: Config) -> dict[str, Any]:
@@ -20,15 +22,21 @@ def look_at(config: Config) -> dict[str, Any]:
         ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far, ``config_hash``.
     """
     source, stream = open_stream(config)
+    require_useful_shards(config.cluster, features_of(source, config))
     rows = next(iter(source.rows()), None)
+    if rows is None or not len(rows):
+        raise no_rows(config)
+    bad = [error for _, error in sorted(rows.bad.items())]
+    if config.stream.on_error == "skip":  # then that is no remedy, and none is needed
+        bad = [InputError(error.problem, file=error.file, row=error.row, column=error.column) for error in bad]
     return {
         "learner": config.learner.kind,
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,
         "updates": stream.length(),
-        "rows_read": len(rows) if rows is not None else 0,
-        "bad_rows": [str(error) for _, error in sorted(rows.bad.items())] if rows is not None else [],
+        "rows_read": len(rows),
+        "bad_rows": [str(error) for error in bad],
         "classes": [str(label) for label in source.classes],
         "config_hash": config.model_hash(),
     }

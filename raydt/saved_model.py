@@ -6,7 +6,6 @@ Runs and estimators write and read the same two kinds of folder. A *model* predi
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,18 +95,23 @@ def find_model(path: Any) -> str:
     ModelFileError
         Neither is there.
     """
-    text = os.fspath(path).rstrip("/")
-    with contextlib.suppress(OSError, ValueError):  # a URI that cannot be used is reported when it is opened
+    text = str(os.fspath(path)).rstrip("/")
+    try:
         store, folder = fs.FileSystem.from_uri(text) if "://" in text else (fs.LocalFileSystem(), os.path.abspath(text))
-        for place in ("", f"/{MODEL}"):
-            if store.get_file_info(f"{folder}{place}/{MANIFEST}").type == fs.FileType.File:
-                return text + place
+        places = [text + inside for inside in ("", f"/{MODEL}") if _has_manifest(store, folder + inside)]
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"cannot be looked at: {error}", file=text) from error
+    if not places:
         raise ModelFileError(
             "no model is here",
             file=text,
-            remedy="Give a folder that save wrote, the folder of a finished run, or a checkpoint",
+            remedy="Give a folder that save wrote, the folder of a finished run, or one of its checkpoints/",
         )
-    return text
+    return places[0]
+
+
+def _has_manifest(store: fs.FileSystem, folder: str) -> bool:
+    return bool(store.get_file_info(f"{folder}/{MANIFEST}").type == fs.FileType.File)
 
 
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:

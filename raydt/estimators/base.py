@@ -7,19 +7,18 @@ An estimator is a session in this process. scikit-learn is not needed to use it;
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
 from pydantic import ValidationError
 
 from raydt.audit import AuditReport, History
 from raydt.encoding import Dictionary
-from raydt.errors import ConfigError, InputError, ModelFileError, UpdateError
+from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.estimators.arguments import ids_of, labels_of, parameter_error
 from raydt.estimators.frames import FrameEncoder
 from raydt.example_store import ExampleStore
 from raydt.features import Features
@@ -99,7 +98,7 @@ class Estimator:
         try:
             return learners()[self.kind].Options(**given)
         except ValidationError as error:
-            raise _parameter_error(error, given) from error
+            raise parameter_error(error, given) from error
 
     # ------------------------------------------------------------ learning
 
@@ -146,7 +145,7 @@ class Estimator:
         """
         self._require_fitted()
         self._require_examples()
-        key = _integers(ids)
+        key = ids_of(ids)
         self._refuse(self._store().find(key) < 0, key, 1)
         self._refuse_repeated(key)
         before, then = self.digest(), self.session_.statistics()
@@ -240,7 +239,7 @@ class Estimator:
         options = self._options()
         encoder = FrameEncoder(self.categorical_features, options.feature_groups)
         encoder.learn(X)
-        labels = np.unique(_labels(y) if classes is None else _labels(classes))
+        labels = np.unique(labels_of(y) if classes is None else labels_of(classes))
         self.__dict__.pop("_loaded", None)
         self._fitted_options, self._encoder, self._declared = options, encoder, classes is not None
         self._seq, self._next_id = 0, 0
@@ -261,14 +260,14 @@ class Estimator:
         self.session_ = InProcessSession(learners()[self.kind], self._fitted_options, self._features(), 1, plan)
 
     def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
-        labels = _labels(y)
+        labels = labels_of(y)
         rows = self._encoder.encode(X, type(self).__name__, grow=True)
         if len(rows) != len(labels):
             raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
         if ids is None:
             key = np.arange(self._next_id, self._next_id + len(rows))
         else:
-            key = _integers(ids)
+            key = ids_of(ids)
             if key.shape != (len(rows),):
                 raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
         self._refuse_repeated(key)
@@ -282,9 +281,10 @@ class Estimator:
 
     def _codes(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         known = {label: code for code, label in enumerate(self.classes_.tolist())}
-        if len(known) and len(labels) and (labels.dtype.kind in "OU") != (self.classes_.dtype.kind in "OU"):
+        first = labels[:1].tolist()
+        if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
             raise InputError(
-                f"label {labels[0]!r} is of another kind than the classes {list(known)}",
+                f"label {first[0]!r} is of another kind than the classes {list(known)}",
                 remedy="Use either numbers or strings for all labels",
             )
         new = [label for label in np.unique(labels).tolist() if label not in known]
@@ -365,64 +365,3 @@ class Estimator:
             classifier_tags=ClassifierTags(),
             input_tags=InputTags(),
         )
-
-
-def _labels(y: Any) -> npt.NDArray[Any]:
-    """One label per row, shape (n,)."""
-    if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        _warn_column()
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
-    if labels.dtype.kind in "OU":
-        # NumPy turns NaN among strings into a string, so a list is looked at itself.
-        for row, label in enumerate(y if isinstance(y, list | tuple) else labels):
-            if _is_missing(label):
-                raise InputError("Input y contains missing values", row=row, remedy="Drop rows without a label")
-    if labels.dtype.kind == "f":
-        if not np.isfinite(labels).all():
-            raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
-        if (labels != np.floor(labels)).any():
-            raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
-    return labels
-
-
-def _is_missing(label: Any) -> bool:
-    return (
-        label is None or (isinstance(label, float) and label != label) or type(label).__name__ in ("NAType", "NaTType")
-    )
-
-
-def _integers(ids: Any) -> npt.NDArray[np.int64]:
-    """Ids as int64, shape (n,): one or several integers, or floats that are whole."""
-    given = np.atleast_1d(np.asarray(ids))
-    if given.ndim != 1:
-        raise InputError(f"ids has shape {given.shape}, not one id to a row")
-    for row, value in enumerate(() if given.dtype.kind == "i" else given.tolist()):
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) <= 2**53)
-        if isinstance(value, bool) or not whole or not -(2**63) <= value < 2**63:
-            remedy = "Number the examples and keep a mapping; string ids are for runs from a configuration"
-            raise InputError(f"ids must be integers of 64 bits, not {value!r}", row=row, remedy=remedy)
-    return given.astype(np.int64)
-
-
-def _parameter_error(error: ValidationError, given: dict[str, Any]) -> ConfigError:
-    """All that is wrong with the parameters, each with its value and what is allowed."""
-    problems: dict[str, list[str]] = {}
-    for detail in error.errors(include_url=False):
-        subject = f"{detail['loc'][0]}={given.get(str(detail['loc'][0]))!r} " if detail["loc"] else ""
-        text = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        problems.setdefault(subject, []).append(text)
-    return ConfigError("; ".join(subject + ", or ".join(texts) for subject, texts in problems.items()))
-
-
-def _warn_column() -> None:
-    message = "A column-vector y was passed when a 1d array was expected."
-    try:
-        from sklearn.exceptions import DataConversionWarning as Category
-    except ImportError:
-        Category = UserWarning
-    warnings.warn(message, Category, stacklevel=4)

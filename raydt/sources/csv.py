@@ -43,7 +43,7 @@ class CsvDataFile(DataFile):
         super().__init__(place)
 
     def _open(self) -> None:
-        with self._ragged_lines(None), self._input() as source:
+        with self._ragged_rows(None), self._input() as source:
             inferred = pc.open_csv(source, pc.ReadOptions(block_size=_BLOCK), self._parse).schema
         self._check_header(inferred.names)
         self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
@@ -65,7 +65,7 @@ class CsvDataFile(DataFile):
             strings_can_be_null=True,
         )
         read = pc.ReadOptions(block_size=_BLOCK, skip_rows_after_names=start)
-        with self._ragged_lines(convert), self._input() as source:
+        with self._ragged_rows(convert), self._input() as source:
             yield from pc.open_csv(source, read, self._parse, convert)
 
     def _check_header(self, names: list[str]) -> None:
@@ -79,10 +79,10 @@ class CsvDataFile(DataFile):
             )
 
     @contextlib.contextmanager
-    def _ragged_lines(self, convert: pc.ConvertOptions | None) -> Iterator[None]:
-        """Name the line where reading fails for a line that is longer or shorter than the header.
+    def _ragged_rows(self, convert: pc.ConvertOptions | None) -> Iterator[None]:
+        """Name the row where reading fails for a row that is longer or shorter than the header.
 
-        Arrow counts lines only when it reads without threads, so the file is read again up to the failure.
+        Arrow counts rows only when it reads without threads, so the file is read again up to the failure.
         """
         try:
             yield
@@ -98,14 +98,15 @@ class CsvDataFile(DataFile):
             with contextlib.suppress(pa.ArrowInvalid), self._input() as source:
                 reader = pc.open_csv(source, read, parse, convert)
                 self._check_header(reader.schema.names)
-                while not found:
-                    reader.read_next_batch()
+                for _ in reader:
+                    if found:
+                        break
             if not found:
                 raise
             row = found[0]
             raise InputError(
-                f"line {row.number} holds {row.actual_columns} values, the header {row.expected_columns}: "
-                f"{row.text[:60]!r} (line breaks within quotes are not counted)",
+                f"it has {row.actual_columns} values, the header {row.expected_columns}: {row.text[:60]!r}",
                 file=self.name,
-                remedy="Correct the line",
+                row=row.number - 2,  # counted from 1, the header included
+                remedy="Correct the file",
             ) from None

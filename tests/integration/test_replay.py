@@ -90,6 +90,7 @@ class TestFinishedRun:
         assert summary["updates_per_second"] == pytest.approx(summary["updates"] / summary["seconds"])
         assert summary["report_seconds"] > 0
         assert summary["classes"] == ["0", "1"]
+        assert repr(finished) == f"RunResult({finished.path!r}, completed, 5,700 updates)"
 
     def test_tables_agree_with_the_summary_and_with_each_other(self, finished):
         summary, metrics = finished.summary, table(finished.path, "metrics")
@@ -239,7 +240,7 @@ class TestBadInput:
         log = tmp_path / "deletions.csv"
         log.write_text("id,after\nc3,10\nnobody,20\n")
         stream = {"model": "deletion_log", "deletion_log": str(log)}
-        with pytest.raises(UpdateError, match=r"deletions\.csv: update 21: no live example .*never inserted"):
+        with pytest.raises(UpdateError, match=r"deletions\.csv, row 1: update 21: no live example .*\(id 'nobody'\)"):
             replay(config(on_file(data), stream), tmp_path / "run")
         summary = summary_of(tmp_path / "run")
         assert (summary["inserts"], summary["deletes"]) == (20, 1)
@@ -262,6 +263,8 @@ class TestBadInput:
         assert not (tmp_path / "run" / "model").exists()
         entry = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
         assert entry["level"] == "error"
+        with pytest.raises(InputError, match="failed and left no state to audit: shard 1 died"):
+            audit_run(tmp_path / "run")
 
     def test_a_missing_file_leaves_a_folder_that_can_be_used(self, data, tmp_path):
         job = config(on_file(data.with_name("absent.parquet")), {"model": "incremental"})
@@ -342,7 +345,7 @@ def test_a_run_folder_may_be_a_uri(tmp_path):
 
 
 def test_a_run_folder_on_another_file_system_gets_everything(tmp_path, monkeypatch):
-    def create(location):
+    def create(location, overwrite):
         folder = RunFolder(tmp_path)
         folder.filesystem = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
         folder.root, folder.is_local = "run", False

@@ -355,9 +355,12 @@ class FudyadtTwin:
 def canonical(state: dict[str, Any]) -> dict[str, Any]:
     """What two states have to agree in, whoever made them: plain lists, rows by id, nothing at leaves that splits."""
     inner = np.asarray(state["feature"]) >= 0
+    counts = np.asarray(state["counts"])
+    # A class without live rows shows only if a later one has some, or if it is one of the first two.
+    classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)
     order = np.argsort(state["id"])
-    tree = {
-        name: np.asarray(state[name]).tolist() for name in ("feature", "left", "right", "s", "c", "built", "counts")
+    tree = {name: np.asarray(state[name]).tolist() for name in ("feature", "left", "right", "s", "c", "built")} | {
+        "counts": counts[:, :classes].tolist()
     }
     rows = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "born", "leaf")}
     return {**tree, **rows, "threshold": np.where(inner, state["threshold"], 0.0).tolist()}

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.cli import cli, main
+from pipelines.config import Cluster, load_config
+from pipelines.display import _updates
+from pipelines.job import open_session, require_useful_shards
 from pipelines.yaml12 import dump_yaml
+from raydt.errors import ConfigError
+from raydt.features import Features
 
 ROOT = Path(__file__).parents[2]
 JOB = {
@@ -92,6 +102,13 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["validate"], "give a CONFIG, or --schema"),
         (["audit", "{here}"], "no finished run"),
         (["predict", "{here}", "x.parquet", "--out", "y.parquet"], "no model is here"),
+        (["replay", "{job}", "--out", "{job}/x"], "cannot be created"),
+        (["replay", "{job}", "--address", "auto"], "add --set cluster.backend=ray"),
+        (
+            ["replay", "{job}", "--set", "cluster.shards=4"],
+            "only 3 shards can have work. Set cluster.shards to at most 3",
+        ),
+        (["validate", "{job}", "--set", "cluster.shards=4"], "only 3 shards can have work"),
         (["report", "{here}"], "not a run folder"),
     ],
 )
@@ -101,6 +118,71 @@ def test_bad_input_is_code_2_with_one_message_on_stderr(raydt, job, tmp_path, ar
     assert out == ""
     assert said in err
     assert "Traceback" not in err
+
+
+def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path):
+    (tmp_path / "data.csv").write_text("a,y\n1,u\n,v\n")
+    config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
+    (tmp_path / "job.yaml").write_text(dump_yaml(config))
+    code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[1:] == [err.splitlines()[-1]]
+    assert "row 1, column 'a'" in err
+    assert "Traceback" in (tmp_path / "run" / "log.jsonl").read_text()
+    code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
+    assert code == 2
+    assert "holds a run (failed)" in err
+    out = raydt("audit", tmp_path / "run")[1]
+    assert re.match(r"run +failed \(InputError\); audited at update 1\n", out)
+    fixed = ("--set", "stream.on_error=skip", "--overwrite")
+    code, out, _ = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run", *fixed)
+    assert code == 0
+    assert "passed over  1 bad rows, 0 refused updates; see quarantine/" in out
+
+
+def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch):
+    def interrupted(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("pipelines.job.open_session", interrupted)
+    code, out, err = raydt("replay", job, "--out", tmp_path / "run")
+    assert (code, out) == (130, "")
+    assert err.endswith("\ninterrupted\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_parts_of_the_updates_add_up():
+    counts = {"updates": 23, "inserts": 12, "deletes": 7, "replaced": 3, "queries": 4, "refused": 3}
+    assert _updates(counts) == "23: 9 inserted, 4 deleted, 3 replaced, 4 only predicted, 3 refused"
+
+
+def test_a_private_ray_gets_as_many_shards_as_the_machine_can_carry(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    most = 4 * len(os.sched_getaffinity(0))
+    features = Features(tuple(map(str, range(most + 1))), (False,) * (most + 1), most + 1)
+    require_useful_shards(Cluster(shards=most), features)
+    require_useful_shards(Cluster(shards=most + 1, address="10.0.0.1:6379"), features)
+    with pytest.raises(ConfigError, match=f"Set cluster.shards to at most {most}, or name a cluster"):
+        require_useful_shards(Cluster(shards=most + 1), features)
+
+
+def test_what_ray_prints_does_not_reach_stdout(job, capsys, monkeypatch):
+    def printing(*_, **__):
+        print("(raylet) WARNING")
+        return SimpleNamespace(close=lambda: print("closed"))
+
+    monkeypatch.setattr("actors.open_session", printing)
+    config = load_config(job, ["cluster.backend=ray"])
+    with open_session(config, Features(("a",), (False,))):
+        print("later")
+    print("result")
+    assert capsys.readouterr() == ("result\n", "(raylet) WARNING\nlater\nclosed\n")
+
+
+def test_help_lists_the_exit_codes_and_whole_sentences(raydt):
+    out = raydt("--help")[1]
+    assert re.search(r"\b3 +a guarantee is violated", out)
+    assert "..." not in out.split("Commands:")[1]
 
 
 def test_a_violated_guarantee_is_code_3(raydt, job, tmp_path):
@@ -131,6 +213,70 @@ def test_predict_writes_what_it_says(raydt, job, tmp_path):
     assert (tmp_path / "p" / "out.parquet").exists()
 
 
+class TestPredictedFiles:
+    @pytest.fixture
+    def run(self, raydt, job, tmp_path):
+        raydt("replay", job, "--out", tmp_path / "run")
+        (tmp_path / "new.csv").write_text("key,x0,x1,x2\na,1,2,3\nb,,2,3\n,9,9,9\n")
+        return tmp_path / "run"
+
+    def test_ids_come_along_and_rows_keep_their_order(self, raydt, run, tmp_path):
+        command = ("predict", run, tmp_path / "new.csv", "--out", tmp_path / "out.parquet", "--id", "key")
+        code, _, err = raydt(*command)
+        assert code == 2
+        assert "row 1, column 'x0': no value" in err
+        assert "--on-error skip" in err
+        assert "source.features" not in err
+        assert "stream.on_error" not in err
+        assert not (tmp_path / "out.parquet").exists()
+        code, out, err = raydt(*command, "--on-error", "skip")
+        assert code == 0
+        assert out.startswith("2 predictions in ")
+        assert err.startswith("warning: 1 rows cannot be used; ")
+        rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+        assert list(rows[0]) == ["key", "prediction", "p_0", "p_1"]
+        assert [row["key"] for row in rows] == ["a", "b", None]
+        assert [row["prediction"] is None for row in rows] == [False, True, False]
+        assert [row["p_1"] is None for row in rows] == [False, True, False]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["new.csv", "--out", "out.csv"], "Let its name end in .parquet or .pq"),
+            (["new.csv", "--out", "new.csv/out.parquet"], "the predictions cannot be written"),
+            (["new.csv", "--out", "there.parquet"], "replace it with --overwrite"),
+            (
+                ["new.csv", "--out", "out.parquet", "--id", "kez"],
+                "column 'kez': --id names this column, but the file lacks",
+            ),
+            (["less.csv", "--out", "out.parquet"], "column 'x2': the model needs this column, but the file lacks it"),
+        ],
+    )
+    def test_what_cannot_be_done_is_said(self, raydt, run, tmp_path, monkeypatch, arguments, said):
+        (tmp_path / "less.csv").write_text("x0,x1\n1,2\n")
+        (tmp_path / "there.parquet").write_text("")
+        monkeypatch.chdir(tmp_path)
+        code, out, err = raydt("predict", run, *arguments)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert len(err.splitlines()) == 1
+        assert (tmp_path / "there.parquet").read_text() == ""
+
+    def test_a_file_is_replaced_on_request(self, raydt, run, tmp_path):
+        (tmp_path / "new.csv").write_text("x0,x1,x2\n1,2,3\n")
+        (tmp_path / "out.pq").write_text("old")
+        code, _, _ = raydt("predict", run, tmp_path / "new.csv", "--out", tmp_path / "out.pq", "--overwrite")
+        assert (code, pq.read_table(tmp_path / "out.pq").num_rows) == (0, 1)
+
+
+def test_a_report_that_cannot_be_written_is_one_line(raydt, job, tmp_path):
+    raydt("replay", job, "--out", tmp_path / "run")
+    code, out, err = raydt("report", tmp_path / "run", "--out", job / "report.html")
+    assert (code, out) == (2, "")
+    assert "the report cannot be written" in err
+    assert len(err.splitlines()) == 1
+
+
 def test_report_of_several_runs(raydt, job, tmp_path):
     for name in ("a", "b"):
         raydt("replay", job, "--out", tmp_path / name)
@@ -154,8 +300,23 @@ class TestValidate:
         code, out, _ = raydt("validate", tmp_path / "job.yaml")
         assert code == 2
         assert "row 1, column 'a'" in out
+        assert "stream.on_error" in out
         skip = ("--set", "stream.model=incremental", "--set", "stream.on_error=skip")
-        assert raydt("validate", tmp_path / "job.yaml", *skip)[0] == 0
+        code, out, _ = raydt("validate", tmp_path / "job.yaml", *skip)
+        assert code == 0
+        assert "stream.on_error" not in out
+
+    @pytest.mark.parametrize("command", ["validate", "replay"])
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_a_file_without_rows_is_said(self, raydt, tmp_path, command, kind):
+        empty = pa.table({"a": pa.array([], pa.float64()), "y": pa.array([], pa.string())})
+        (tmp_path / "data.csv").write_text("a,y\n")
+        pq.write_table(empty, tmp_path / "data.parquet")
+        config = {**JOB, "source": {"kind": kind, "path": f"data.{kind}"}}
+        (tmp_path / "job.yaml").write_text(dump_yaml(config))
+        code, out, err = raydt(command, tmp_path / "job.yaml", *(["--out", tmp_path / "run"] * (command == "replay")))
+        assert (code, out) == (2, "")
+        assert f"data.{kind}: the file has no rows" in err
 
     def test_prints_the_schema(self, raydt):
         code, out, _ = raydt("validate", "--schema")

@@ -78,6 +78,8 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("config", "expected"),
         [
+            (changed(epsilon=1), "epsilon = 1: unknown key. Did you mean learner.epsilon?"),
+            (changed(shards=1), "shards = 1: unknown key. Did you mean cluster.shards?"),
             (changed(clutser={}), "clutser = {}: unknown key. Did you mean 'cluster'?"),
             (
                 changed(learner={"kind": "fudyadt", "epsilom": 0.1}),
@@ -95,16 +97,21 @@ class TestMessages:
             (changed(source={"kind": "parqet"}), "source.kind = 'parqet': not one of"),
             (changed(source={"kind": "parqet"}), "Did you mean 'parquet'?"),
             (changed(source={"kind": "synthetic"}), "source.generator: missing. Choose one of hyperplane, sea"),
-            (changed(source={"kind": "csv"}), "source.path: missing"),
+            (changed(source={"kind": "csv"}), "source.path: missing. Add source.path: file, folder"),
             (changed(learner={"kind": "fuydadt"}), "learner.kind = 'fuydadt': not one of fudyadt. Did you mean"),
             (changed(learner={}), "learner.kind: missing"),
             (changed(learner=None), "learner = None: must be a mapping"),
-            (changed(cluster={"shards": 0}), "cluster.shards = 0: Input should be greater than or equal to 1"),
-            (changed(cluster={"shards": "2"}), "cluster.shards = '2'"),
+            (changed(cluster={"shards": 0}), "cluster.shards = 0: must be at least 1 (feature shards)"),
+            (changed(cluster={"shards": "2"}), "cluster.shards = '2': must be a whole number"),
+            (changed(output={"report": "yes"}), "output.report = 'yes': must be true or false (write report.html)"),
             (changed(cluster={"backend": "rayy"}), "not one of ray, in_process. Did you mean 'ray'?"),
             (changed(cluster={"backend": "in_process", "address": "auto"}), "address is not used in process"),
             (changed(learner={"kind": "fudyadt", "alpha": 0}), "alpha"),
-            ({"learner": {"kind": "fudyadt"}}, "source: missing"),
+            (
+                {"learner": {"kind": "fudyadt"}},
+                "source: missing. Add source: {kind: arrow | csv | parquet | synthetic, ...}",
+            ),
+            ({"source": SEA["source"]}, "learner: missing. Add learner: {kind: fudyadt}"),
             ([], None),
         ],
     )
@@ -122,6 +129,12 @@ class TestMessages:
             "config: output.report",
             "config: x",
         }
+
+    def test_a_misspelt_section_is_said_before_it_is_missed(self):
+        message = refused({"source": SEA["source"], "lerner": {"kind": "fudyadt"}})
+        first, second = message.splitlines()
+        assert first.endswith("unknown key. Did you mean 'learner'?")
+        assert second.endswith("learner: missing. Add learner: {kind: fudyadt}")
 
     def test_a_missing_file_is_named(self, tmp_path):
         assert "absent.yaml" in refused(tmp_path / "absent.yaml")
@@ -210,6 +223,14 @@ def test_the_resolved_config_reads_back_to_itself(source):
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.name)
 def test_configs_of_the_repository_are_valid(file):
     assert isinstance(load_config(file), Config)
+
+
+def test_the_schema_explains_every_key_of_a_job():
+    schema = json_schema()
+    ours = ("ActorResources", "Resources", "Cluster", "Checkpoint", "Output")
+    for section in [schema, *(schema["$defs"][name] for name in ours)]:
+        unexplained = [key for key, value in section["properties"].items() if not value.get("description")]
+        assert not unexplained, section.get("title")
 
 
 def test_the_schema_knows_every_learner_and_kind():

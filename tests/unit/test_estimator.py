@@ -71,6 +71,14 @@ def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
         (lambda t: t.partial_fit(np.where(X[:3] > 9, X[:3], np.nan), Y[:3]), InputError, "NaN"),
         (lambda t: t.partial_fit(X[:3], Y[:2]), InputError, "X has 3 rows and y has 2"),
         (lambda t: t.partial_fit(X[:3, :2], Y[:3]), InputError, "X has 2 features"),
+        (lambda t: t.partial_fit(X[:2], Y[:2], ids=["a", "b"]), InputError, "ids must be integers.*'a'"),
+        (lambda t: t.partial_fit(X[:2], Y[:2], ids=[900.0, 900.5]), InputError, "row 1: ids must be integers.*900.5"),
+        (lambda t: t.forget([2**63]), InputError, "ids must be integers"),
+        (lambda t: t.forget([[1, 2]]), InputError, "shape"),
+        (lambda t: t.partial_fit(X[:2], [0, None]), InputError, "row 1: Input y contains missing values"),
+        (lambda t: t.partial_fit(X[:2], ["a", np.nan]), InputError, "Input y contains missing values"),
+        (lambda t: t.partial_fit(X[:2], [0.0, np.nan]), InputError, "Input y contains NaN"),
+        (lambda t: t.partial_fit(X[:2], ["a", "b"]), InputError, "label 'a' is of another kind"),
         (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), UpdateError, "no live example equals"),
     ],
 )
@@ -107,6 +115,10 @@ def test_frames_of_all_kinds_agree_and_text_is_categorical() -> None:
     assert len(trees[0].predict(unseen[["colour", "b", "a"]])) == 300  # by name, in any order
     with pytest.raises(InputError, match="lacks the column 'b'"):
         trees[0].predict(frame[["a", "colour"]])
+    with pytest.raises(InputError, match=r"column 'b': it holds text, but held numbers when .* to numbers"):
+        trees[0].predict(frame.assign(b="1.0"))
+    with pytest.raises(InputError, match=r"column 'colour': it holds integers, but held text when .* to text"):
+        trees[0].predict(frame.assign(colour=1))
 
 
 def test_audit_proves_the_live_model() -> None:
@@ -129,6 +141,7 @@ def test_saved_with_examples_goes_on_and_without_predicts(tmp_path: Path) -> Non
         assert (other.predict(X) == tree.predict(X)).all()
         assert np.array_equal(other.predict_proba(X), tree.predict_proba(X))
     assert whole.digest() == tree.digest()
+    assert (whole.row_ids_ == np.arange(200)).all()
     for each in (tree, whole):
         each.partial_fit(X[200:], Y[200:])
         each.forget(np.arange(50))
@@ -136,6 +149,34 @@ def test_saved_with_examples_goes_on_and_without_predicts(tmp_path: Path) -> Non
     for call in (lambda: model.partial_fit(X, Y), lambda: model.forget([1]), model.audit, model.digest):
         with pytest.raises(ModelFileError, match="only predicts"):
             call()
+
+
+def test_the_ids_of_a_loaded_model_come_oldest_first(tmp_path: Path) -> None:
+    tree = FullyDynamicTreeClassifier().partial_fit(X[:3], Y[:3], ids=[30.0, 10.0, 20.0])
+    tree.forget(10)
+    tree.partial_fit(X[3:5], Y[3:5], ids=[5, 10]).save(tmp_path / "tree", with_examples=True)
+    assert load_model(tmp_path / "tree").row_ids_.tolist() == [30, 20, 5, 10]
+
+
+def test_a_run_folder_stands_for_its_model(tmp_path: Path) -> None:
+    tree = FullyDynamicTreeClassifier().fit(X, Y)
+    tree.save(tmp_path / "run" / "model")
+    for place in (tmp_path / "run", f"{tmp_path}/run/", (tmp_path / "run").as_uri()):
+        assert (load_model(place).predict(X) == tree.predict(X)).all()
+    with pytest.raises(ModelFileError, match=r"no model is here. Give a folder"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": "foo"}, "^epsilon='foo' should be a valid number.*, or should be 'auto'$"),
+        ({"max_depth": -1, "alpha": 3}, "^alpha=3 should be .* equal to 1; max_depth=-1 should be .* equal to 0$"),
+    ],
+)
+def test_a_parameter_that_is_not_allowed_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FullyDynamicTreeClassifier(**options).fit(X, Y)
 
 
 def test_epsilon_auto_needs_alpha_and_beta() -> None:

@@ -21,7 +21,7 @@ def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32]
     X = values.reshape(-1, 1) + 0.0
     rows = np.arange(n, dtype=np.int32)
     digits = np.empty((MOST_PASSES, 2048), dtype=np.int64)
-    presort(X, X.view(np.int64), rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits)
+    presort(X, rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits)
     return E
 
 

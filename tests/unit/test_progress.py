@@ -45,6 +45,16 @@ def test_a_line_says_what_matters(monkeypatch, capsys):
     assert err == "starting\n1,000 of 4,000 (25%) updates, 500/s, 77 live, 12 leaves, accuracy 0.826\n"
 
 
+def test_an_accuracy_that_is_not_known_yet_is_not_shown(monkeypatch, capsys):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    lines = Lines()
+    lines.start(None)
+    clock.now = 2.0
+    lines.update(1000, 77, 12, float("nan"))
+    assert capsys.readouterr().err == "1,000 updates, 500/s, 77 live, 12 leaves\n"
+
+
 @pytest.mark.parametrize("kind", [Bar, Lines, Silent])
 def test_stdout_stays_clean_and_an_unknown_length_is_fine(kind, capsys):
     shown = kind()

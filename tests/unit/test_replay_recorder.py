@@ -29,11 +29,25 @@ from raydt.updates import (
 
 class FakeSource:
     positive = None
-    id_kind = "integer"
-    classes = ("a", "b", "c")
+    known_classes = 0
+    classes = ("a", "b", "c", "read ahead")
+
+    def __init__(self, id_kind="integer"):
+        self.id_kind = id_kind
+
+    def id_of(self, code):
+        return f"c{code}" if self.id_kind == "text" else code
+
+
+class FakeStream:
+    def __init__(self, id_kind="integer"):
+        self.source = FakeSource(id_kind)
 
     def where(self, row):
-        return "data.csv", row % 100
+        return ("data.csv", row % 100) if row >= 0 else ("deletions.csv", -2 - row)
+
+    def id_of(self, code, row):
+        return self.source.id_of(code) if row >= 0 else "nobody"
 
 
 def read(folder, table):
@@ -53,7 +67,7 @@ def run(folder, n, size, every, refused=(), output=None):
     """Record ``n`` updates in batches of ``size`` that never cross a multiple of ``every``."""
     op, truth, prediction = updates(n)
     prediction[list(refused)] = -1
-    recorder = Recorder(folder, output or Output(metrics_every=every, predictions=True), FakeSource())
+    recorder = Recorder(folder, output or Output(metrics_every=every, predictions=True), FakeStream())
     begin = 0
     while begin < n:
         end = min(n, begin + size, begin + every - begin % every)
@@ -104,6 +118,9 @@ def test_tables_equal_a_loop_over_updates(tmp_path):
             assert row["window_accuracy"] == pytest.approx(window_hits / window_scored)
             window_scored = window_hits = 0
     assert (recorder.inserts, recorder.deletes, recorder.refused) == (inserts, deletes, 3)
+    parts = (inserts - recorder.replaced, deletes - recorder.replaced, recorder.replaced, recorder.queries, 3)
+    assert sum(parts) == recorder.updates == 95
+    assert min(parts) > 0
 
 
 def test_tables_do_not_depend_on_the_batches(tmp_path):
@@ -118,7 +135,7 @@ def test_tables_do_not_depend_on_the_batches(tmp_path):
 
 def test_predictions_carry_labels_and_queries_without_a_label_have_none(tmp_path):
     folder = RunFolder(tmp_path)
-    recorder = Recorder(folder, Output(predictions=True), FakeSource())
+    recorder = Recorder(folder, Output(predictions=True), FakeStream())
     op = np.array([INSERT, DELETE, QUERY], dtype=np.int8)
     batch = UpdateBatch(0, op, np.array([5, 6, 0]), np.zeros((2, 1)), np.array([2, -1], np.int32), 3, np.arange(3))
     recorder.record(batch, BatchResult(3, np.array([0, -1, 1], np.int32)), 0.0)
@@ -131,8 +148,34 @@ def test_predictions_carry_labels_and_queries_without_a_label_have_none(tmp_path
     assert recorder.prequential.snapshot().scored == 1  # a query is only predicted
 
 
+def test_predictions_carry_the_ids_of_the_user(tmp_path):
+    folder = RunFolder(tmp_path)
+    recorder = Recorder(folder, Output(predictions=True), FakeStream("text"))
+    op = np.array([INSERT, QUERY], dtype=np.int8)
+    batch = UpdateBatch(0, op, np.array([5, -1]), np.zeros((2, 1)), np.array([1, -1], np.int32), 3, np.arange(2))
+    recorder.record(batch, BatchResult(2, np.array([0, 1], np.int32)), 0.0)
+    recorder.close()
+    assert [row["id"] for row in read(folder, "predictions")] == ["c5", None]
+    assert recorder.classes == ["a", "b"]  # others were only read ahead
+    assert np.shape(recorder.metrics()["confusion"]) == (2, 2)
+
+
+def test_a_refused_deletion_of_a_log_names_the_log_and_its_id(tmp_path):
+    recorder = Recorder(RunFolder(tmp_path), Output(), FakeStream("text"))
+    op = np.array([DELETE], dtype=np.int8)
+    batch = UpdateBatch(4, op, np.array([-1]), np.zeros((0, 1)), np.zeros(0, np.int32), 1, np.array([-5]))
+    error = recorder.update_error(batch, Refusal(0, UNKNOWN_ID))
+    assert str(error).startswith("deletions.csv, row 3: update 4: no live example has this id (id 'nobody'). ")
+    assert error.remedy.endswith("set stream.on_error: skip")
+    recorder.record(batch, BatchResult(1, np.array([-1], np.int32), [Refusal(0, UNKNOWN_ID)]), 0.0)
+    recorder.close()
+    quarantined = read(RunFolder(tmp_path), "quarantine")[0]
+    assert (quarantined["source_row"], quarantined["file"]) == (3, "deletions.csv")
+    assert "on_error" not in quarantined["reason"]
+
+
 def test_only_the_part_that_was_taken_counts(tmp_path):
-    recorder = Recorder(RunFolder(tmp_path), Output(), FakeSource())
+    recorder = Recorder(RunFolder(tmp_path), Output(), FakeStream())
     op = np.array([INSERT, INSERT, INSERT], dtype=np.int8)
     batch = UpdateBatch(
         7, op, np.array([1, 2, 2]), np.zeros((3, 1)), np.zeros(3, np.int32), 1, np.array([101, 102, 103])
@@ -148,7 +191,7 @@ def test_only_the_part_that_was_taken_counts(tmp_path):
 def test_what_was_passed_over_is_in_quarantine(tmp_path):
     folder = RunFolder(tmp_path)
     recorder, _ = run(folder, 10, 10, 10, refused=[4])
-    again = Recorder(RunFolder.create(tmp_path / "b"), Output(), FakeSource())
+    again = Recorder(RunFolder.create(tmp_path / "b"), Output(), FakeStream())
     again.record_skipped([Skipped(12, "data.csv", "data.csv, row 12, column 'x': no value")])
     again.close()
     assert read(folder, "quarantine") == [
@@ -160,10 +203,8 @@ def test_what_was_passed_over_is_in_quarantine(tmp_path):
 
 def test_undefined_shares_are_null_in_the_summary_and_nan_in_the_table(tmp_path):
     folder = RunFolder(tmp_path)
-    recorder = Recorder(folder, Output(), FakeSource())
+    recorder = Recorder(folder, Output(), FakeStream())
     recorder.close()
-    assert recorder.metrics(2) == {
-        "accuracy": None, "f1": None, "macro_f1": None, "kappa": None, "confusion": [[0, 0], [0, 0]]
-    }  # fmt: skip
+    assert recorder.metrics() == {"accuracy": None, "f1": None, "macro_f1": None, "kappa": None, "confusion": []}
     assert recorder.baselines() == {"no_change": None, "majority": None}
     assert math.isnan(read(folder, "metrics")[0]["accuracy"])

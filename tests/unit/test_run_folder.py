@@ -39,6 +39,32 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
         RunFolder.create(tmp_path / "x")
 
 
+def test_a_run_is_replaced_only_on_request_and_nothing_else_ever(tmp_path):
+    run = RunFolder.create(tmp_path / "run")
+    run.write_text("config.yaml", "")
+    run.write_text("notes.txt", "mine")
+    with pytest.raises(ConfigError, match="holds no run"):
+        RunFolder.create(tmp_path / "run", overwrite=True)
+    run.write_text("log.jsonl", "")
+    with pytest.raises(ConfigError, match=r"holds a run \(unfinished\).*--overwrite"):
+        RunFolder.create(tmp_path / "run")
+    run.write_text("summary.json", '{"status": "failed"}')
+    with pytest.raises(ConfigError, match=r"holds a run \(failed\)"):
+        RunFolder.create(tmp_path / "run")
+    assert RunFolder.create(tmp_path / "run", overwrite=True).is_empty()
+
+
+def test_an_empty_folder_is_discarded_only_if_it_was_made_here(tmp_path):
+    RunFolder.create(tmp_path / "new").discard_if_empty()
+    assert not (tmp_path / "new").exists()
+    RunFolder.create(tmp_path).discard_if_empty()
+    assert tmp_path.exists()
+    used = RunFolder.create(tmp_path / "used")
+    used.write_text("a", "")
+    used.discard_if_empty()
+    assert used.has("a")
+
+
 def test_an_empty_or_new_folder_is_taken_with_its_parents(tmp_path):
     RunFolder.create(tmp_path)
     RunFolder.create(tmp_path / "a" / "b")

@@ -57,7 +57,7 @@ def test_features_are_taken_in_the_order_listed(tmp_path):
 def test_a_timestamp_column_is_no_feature_whatever_its_type(tmp_path):
     columns = {"a": [1.0], "t": pa.array([0], pa.timestamp("us")), "y": [0]}
     assert parquet(tmp_path, columns, ts="t").features.names == ("a",)
-    with pytest.raises(InputError, match=r"column 't': columns of type timestamp\[us\] cannot be used"):
+    with pytest.raises(InputError, match=r"column 't': it holds dates or times \(timestamp\[us\]\), which cannot"):
         parquet(tmp_path, columns)
 
 
@@ -145,7 +145,7 @@ def test_integer_ids(tmp_path):
         1: "the id does not fit into a signed 64-bit integer",
         2: "no id",
     }
-    with pytest.raises(InputError, match=r"ids of type double. Use integers or strings"):
+    with pytest.raises(InputError, match=r"it holds floating-point numbers, but ids are integers or text. Convert"):
         parquet(tmp_path, {"a": [1], "y": [0], "id": [1.0]}, id="id")
 
 
@@ -315,8 +315,8 @@ def test_csv_values_of_another_kind_make_bad_rows(tmp_path):
     bad = [error for rows in source.rows() for _, error in sorted(rows.bad.items())]
     assert [(e.row - 200_000, e.column, e.problem) for e in bad] == [
         (0, "a", "'oops' is not a number"),
-        (2, "id", "'x' is not of type int64 as in the first rows"),
-        (3, "y", "'maybe' is not of type int64 as in the first rows"),
+        (2, "id", "'x' is not of the kind of the first rows (integers)"),
+        (3, "y", "'maybe' is not of the kind of the first rows (integers)"),
         (4, "a", "no value (null or NaN)"),
         (5, "a", "no value (null or NaN)"),
         (6, "a", "an integer beyond 2**53 has no exact float64"),
@@ -349,12 +349,37 @@ def test_csv_line_breaks_inside_quotes(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a,y\n1,0\n1,0,3\n", "Expected 2 columns, got 3"), (b"a,y\n\xff,0\n", "UTF8"), (b"", "Empty CSV")],
+    [(b"a,y\n\xff,0\n", "UTF8"), (b"", "Empty CSV")],
 )
 def test_csv_that_cannot_be_read(tmp_path, content, message):
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(InputError, match=rf"t\.csv: it cannot be read as csv.*{message}"):
         list(open_source(CsvFiles(path="t.csv"), tmp_path).rows())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,y\n1,0\n\n1,0,3\n", "row 1: it has 3 values, the header 2: '1,0,3'"),
+        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: it has 1 values, the header 2: '1'"),  # in a later block
+    ],
+    ids=["first block", "later block"],
+)
+def test_a_row_of_another_length_is_named(tmp_path, text, message):
+    with pytest.raises(InputError, match=rf"t\.csv, {message}"):
+        list(csv(tmp_path, text).rows())
+
+
+@pytest.mark.parametrize("text", ["a;b;y\n1;2;0\n", "a;b;y\n1,5;2,5;0\n", "a\ty\n1\t0\n"])
+def test_another_delimiter_is_suggested(tmp_path, text):
+    with pytest.raises(InputError, match=r'the header is one column.*Set source\.delimiter: "(;|\\t)"'):
+        csv(tmp_path, text)
+
+
+@pytest.mark.parametrize("positive", [1, "majority"])
+def test_positive_in_a_file_without_rows(tmp_path, positive):
+    with pytest.raises(InputError, match=r"t\.csv: the file has no rows"):
+        csv(tmp_path, "a,y\n", positive=positive)
 
 
 @pytest.mark.data

@@ -74,7 +74,7 @@ def test_string_ids(tmp_path):
 
     log = "id,after\nb,1\n007,2\na,2\n007,\nnobody,\n"  # 007 is deleted before it comes: not known then
     assert sequence(stream_of(tmp_path, log, source=source())) == [0, 0, 1, 1, -1, 2, -2, 1]
-    with pytest.raises(InputError, match=r"log.parquet, column 'id': the ids are of type int64.*source are strings"):
+    with pytest.raises(InputError, match=r"log.parquet, column 'id': the ids are integers.*source are text"):
         stream_of(tmp_path, {"id": [1]}, source=source())
 
 
@@ -106,17 +106,22 @@ def test_integer_ids_are_their_own_names(tmp_path):
     assert (names, batch.row.tolist(), stream.where(0)) == ([99, 10], [-2, 0], ("memory", 0))
 
 
+def test_text_ids_need_the_column_of_ids(tmp_path):
+    with pytest.raises(InputError, match=r"its row numbers, since source.id is not set. Set source.id to the column"):
+        stream_of(tmp_path, "id,after\nalice,3\n", source=open_source(Sea(n=4)))
+
+
 @pytest.mark.parametrize(
     ("log", "message"),
     [
         ("key,after\n1,2\n", r"column 'id': a deletion log needs this column. Its columns are key, after"),
         ("id,after\n1,2\n,3\n", r"row 1, column 'id': no id. Correct the deletion log"),
-        ("id,after\nx,2\n", r"column 'id': the ids are of type string, but those of the source are integers"),
+        ("id,after\nx,2\n", r"column 'id': the ids are text, but those of the source are integers"),
         ("id,after\n1,2\n1,-1\n", r"row 1, column 'after': it must be a number of rows, 0 or more"),
         ("id,after\n1,2.5\n", r"row 0, column 'after': it must be a number of rows"),
-        ("id,after\n1,soon\n", r"column 'after': it holds string, not numbers of rows"),
-        ({"id": [1.0]}, r"column 'id': the ids are of type double"),
-        ({"id": [1], "after": ["1"]}, r"column 'after': it holds string"),
+        ("id,after\n1,soon\n", r"column 'after': it holds text, not numbers of rows"),
+        ({"id": [1.0]}, r"column 'id': the ids are floating-point numbers"),
+        ({"id": [1], "after": ["1"]}, r"column 'after': it holds text"),
     ],
     ids=str,
 )
@@ -129,7 +134,7 @@ def test_a_log_that_cannot_be_read_is_an_error(tmp_path, log, message, on_error)
 def test_a_late_value_of_another_kind_is_an_error_too(tmp_path):
     filler = "".join(f"{i},{i}\n" for i in range(150_000))  # longer than the block that types come from
     for last, message in (("x,1", "row 150000, column 'id'"), ("1,x", "row 150000, column 'after'")):
-        with pytest.raises(InputError, match=f"{message}: a value that is not of type int64"):
+        with pytest.raises(InputError, match=rf"{message}: 'x' is not of the kind of the rows before \(integers\)"):
             stream_of(tmp_path, f"id,after\n{filler}{last}\n")
 
 

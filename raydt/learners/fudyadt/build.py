@@ -59,7 +59,6 @@ def build(
     members: Any,
     root: int,
     X: Any,
-    Xbits: Any,
     rows: Any,
     slots: Any,
     labels: Any,
@@ -90,7 +89,7 @@ def build(
     d = E.shape[0]
     K = tree.counts.shape[1]
     label_bits = label_bits_of(K)
-    presort(X, Xbits, rows, labels, n, label_bits, E, spare, scratch.digits)
+    presort(X, rows, labels, n, label_bits, E, spare, scratch.digits)
 
     stack[0, 0], stack[0, 1], stack[0, 2] = root, 0, n
     top = 1

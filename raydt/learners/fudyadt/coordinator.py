@@ -18,7 +18,7 @@ from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
-from raydt.learners.fudyadt.engine import ADD, LOOK, REMOVE, Plan, advance, new_log
+from raydt.learners.fudyadt.engine import ADD, LOOK, REMOVE, STEP, advance, logged, new_log
 from raydt.learners.fudyadt.live_tree import (
     LEAVES,
     NODES,
@@ -42,6 +42,8 @@ from raydt.updates import (
     UpdateBatch,
 )
 
+Positions = npt.NDArray[np.int64]
+
 
 class Admission(NamedTuple):
     """What admission decided, per update of the batch.
@@ -63,8 +65,8 @@ def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:
     return Admission(np.full(m, -1, dtype=np.int32), np.full(m, -1, dtype=np.int32), np.zeros(m, dtype=np.int8), row)
 
 
-def plan_steps(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[Plan, npt.NDArray[np.int64]]:
-    """Steps of one part and the position in the batch of each; refused updates have none."""
+def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Positions]:
+    """Steps of one part (``STEP`` records), and the position in the batch of each; refused updates have none."""
     op = batch.op[part]
     times = np.where(admitted.fault[part] != 0, 0, np.where(op == UPDATE, 2, 1))
     position = np.repeat(np.arange(part.start, part.stop), times)
@@ -73,10 +75,13 @@ def plan_steps(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[Pl
     second[1:] = (op[1:] == UPDATE) & (position[1:] == position[:-1])
     first_half = (op == UPDATE) & ~second
     removes = (op == DELETE) | (op == DELETE_VALUE) | first_half
-    kind = np.where(removes, REMOVE, np.where(op == QUERY, LOOK, ADD)).astype(np.int8)
-    stamp = 2 * (batch.start + position) + 1 - first_half
-    slot = np.where(removes, admitted.old[position], admitted.new[position]).astype(np.int32)
-    return Plan(kind, slot, admitted.row[position], stamp, np.full(len(position), -1, dtype=np.int32)), position
+    steps = np.empty(len(position), dtype=STEP)
+    steps["kind"] = np.where(removes, REMOVE, np.where(op == QUERY, LOOK, ADD))
+    steps["stamp"] = 2 * (batch.start + position) + 1 - first_half
+    steps["slot"] = np.where(removes, admitted.old[position], admitted.new[position])
+    steps["row"] = admitted.row[position]
+    steps["prediction"] = -1
+    return steps, position
 
 
 class FuDyADTCoordinator:
@@ -156,8 +161,8 @@ class FuDyADTCoordinator:
             columns = [{"X": X[:, owned]} for owned in self.live.columns]
             if len(slots) or len(freed):
                 yield Tell("rows", {"slots": slots, "freed": freed}, columns)
-        plan, position = plan_steps(batch, part, admitted)
-        n = len(plan.kind)
+        steps, position = steps_of(batch, part, admitted)
+        n = len(steps)
         log = new_log(n)
         step = 0
         limit_rows = (self.live.plan.local_work_limit - 1) // max(1, len(self.features))
@@ -168,9 +173,8 @@ class FuDyADTCoordinator:
                 self.live.tree,
                 self.live.members,
                 X,
-                X.view(np.int64),
                 self.store.y,
-                plan,
+                steps,
                 batch.X,
                 step,
                 self.live.categorical,
@@ -180,19 +184,15 @@ class FuDyADTCoordinator:
                 most_rows,
             )
             if node >= 0:
-                yield from self.live.rebuild(node, int(plan.stamp[step]), log)
+                yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
-        looked = plan.kind != REMOVE
-        predictions[position[looked]] = plan.prediction[looked]
-        filled = int(log.n[0])
-        return {
-            "seq": log.stamp[:filled] >> 1,
-            **{name: getattr(log, name)[:filled] for name in ("rows", "depth", "nodes", "place", "seconds")},
-        }
+        looked = steps["kind"] != REMOVE
+        predictions[position[looked]] = steps["prediction"][looked]
+        return logged(log)
 
     def find_equal(self, X: npt.NDArray[np.float64], row: int, y: int) -> Exchange[npt.NDArray[np.int32]]:
         """Slots of the live examples equal to (X[row], y), the oldest first: all lie in the leaf of X[row]."""
-        leaf = route(self.live.tree, self.live.categorical, X, row)
+        leaf = route(self.live.tree, self.live.categorical, X, np.int32(row))
         slots = np.empty(int(self.live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(self.live.tree, self.live.members, leaf, slots)
         slots = slots[self.store.y[slots] == y]

@@ -16,7 +16,7 @@ from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Scratch, build, new_scratch
-from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, Log, record
+from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
 from raydt.learners.fudyadt.live_tree import (
     MEMBER,
@@ -116,7 +116,7 @@ class DynamicTree:
                 self.store.X[np.ix_(slots, columns)] = reply
         self._rows_to_fetch = 0
 
-    def rebuild(self, node: int, stamp: int, log: Log) -> Exchange[None]:
+    def rebuild(self, node: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""
         began = time.perf_counter()
         counts = np.zeros((1, self.tree.counts.shape[1]), dtype=np.int64)
@@ -170,7 +170,6 @@ class DynamicTree:
             self.members,
             node,
             X,
-            X.view(np.int64),
             rows,
             slots,
             self.store.y[slots],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,55 +33,48 @@ ADD, REMOVE, LOOK = 0, 1, 2
 RESET, COORDINATOR, SHARDS = 0, 1, 2
 
 
-class Plan(NamedTuple):
-    """The steps of a batch: an update is a REMOVE and an ADD, everything else one step.
+#: One step of a batch: an update is a REMOVE and an ADD, everything else one step. ``stamp`` is 2 seq + 1, or 2 seq
+#: for the REMOVE of an update; ``row`` indexes the batch's ``X``; ``prediction`` is filled in, -1 where none is made.
+STEP = np.dtype(
+    [("stamp", np.int64), ("slot", np.int32), ("row", np.int32), ("prediction", np.int32), ("kind", np.int32)]
+)
 
-    ``stamp`` is 2 seq + 1, or 2 seq for the REMOVE of an update; ``row`` indexes ``X`` of the batch.
-    """
-
-    kind: npt.NDArray[np.int8]
-    slot: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int32]
-    stamp: npt.NDArray[np.int64]
-    prediction: npt.NDArray[np.int32]
-
-
-class Log(NamedTuple):
-    """Rebuilds of a batch, one entry each; ``n`` entries are filled."""
-
-    stamp: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    depth: npt.NDArray[np.int32]
-    nodes: npt.NDArray[np.int64]
-    place: npt.NDArray[np.int8]
-    seconds: npt.NDArray[np.float64]
-    n: npt.NDArray[np.int64]
+#: One rebuild of a batch. Entry 0 of a log only counts, in ``rows``, the entries after it.
+REBUILD = np.dtype(
+    [
+        ("stamp", np.int64),
+        ("rows", np.int64),
+        ("nodes", np.int64),
+        ("seconds", np.float64),
+        ("depth", np.int32),
+        ("place", np.int32),
+    ]
+)
 
 
-def new_log(entries: int) -> Log:
-    """An empty log with room for ``entries`` rebuilds."""
-    return Log(
-        np.empty(entries, dtype=np.int64),
-        np.empty(entries, dtype=np.int64),
-        np.empty(entries, dtype=np.int32),
-        np.empty(entries, dtype=np.int64),
-        np.empty(entries, dtype=np.int8),
-        np.empty(entries, dtype=np.float64),
-        np.zeros(1, dtype=np.int64),
-    )
+def new_log(rebuilds: int) -> npt.NDArray[np.void]:
+    """An empty log with room for so many rebuilds."""
+    return np.zeros(rebuilds + 1, dtype=REBUILD)
+
+
+def logged(log: npt.NDArray[np.void]) -> dict[str, npt.NDArray[Any]]:
+    """The rebuilds of a log, by column: ``seq``, ``rows``, ``depth``, ``nodes``, ``place``, ``seconds``."""
+    done = log[1 : 1 + int(log["rows"][0])]
+    columns = {name: done[name].copy() for name in ("rows", "depth", "nodes", "place", "seconds")}
+    return {"seq": done["stamp"] >> 1, **columns, "place": columns["place"].astype(np.int8)}
 
 
 @kernel
 def record(tree: Any, log: Any, node: int, stamp: int, rows: int, nodes: int, place: int, seconds: float) -> None:
     """Note one rebuild."""
-    at = log.n[0]
-    log.stamp[at] = stamp
-    log.rows[at] = rows
-    log.depth[at] = tree.nodes[node].depth
-    log.nodes[at] = nodes
-    log.place[at] = place
-    log.seconds[at] = seconds
-    log.n[0] = at + 1
+    at = log[0].rows + 1
+    log[0].rows = at
+    log[at].stamp = stamp
+    log[at].rows = rows
+    log[at].nodes = nodes
+    log[at].seconds = seconds
+    log[at].depth = tree.nodes[node].depth
+    log[at].place = place
     tree.reg[REBUILDS] += 1
     tree.reg[REBUILT_ROWS] += rows
 
@@ -91,9 +84,8 @@ def advance(
     tree: Any,
     members: Any,
     X: Any,
-    Xbits: Any,
     y: Any,
-    plan: Any,
+    steps: Any,
     batch_X: Any,
     begin: int,
     categorical: Any,
@@ -110,24 +102,24 @@ def advance(
     Returns
     -------
     step, node : int
-        The step whose rebuild of ``node`` is due; ``(len(plan.kind), -1)`` at the end.
+        The step whose rebuild of ``node`` is due; ``(len(steps), -1)`` at the end.
     """
     reg = tree.reg
     counts = scratch.counts
-    for i in range(begin, len(plan.kind)):
-        kind = plan.kind[i]
-        slot = plan.slot[i]
+    for i in range(begin, len(steps)):
+        kind = steps[i].kind
+        slot = steps[i].slot
         if kind == REMOVE:
             leaf = unlink(tree, members, slot)
             tree.counts[leaf, y[slot]] -= 1
             tree.nodes[leaf].label = majority(tree.counts, leaf)
         else:
-            leaf = route(tree, categorical, batch_X, plan.row[i])
+            leaf = route(tree, categorical, batch_X, steps[i].row)
             if kind == LOOK:
-                plan.prediction[i] = tree.nodes[leaf].label
+                steps[i].prediction = tree.nodes[leaf].label
                 continue
             if reg[WARMUP_LEFT] == 0:
-                plan.prediction[i] = tree.nodes[leaf].label
+                steps[i].prediction = tree.nodes[leaf].label
             link(tree, members, leaf, slot)
             tree.counts[leaf, y[slot]] += 1
             if tree.counts[leaf, y[slot]] >= tree.counts[leaf, tree.nodes[leaf].label]:
@@ -142,7 +134,7 @@ def advance(
         if node < 0:
             continue
         n = count_rows(tree, node, counts)
-        stamp = plan.stamp[i]
+        stamp = steps[i].stamp
         if stays_leaf(counts, np.int64(0), tree.nodes[node].depth, rules) and tree.nodes[node].feature < 0:
             head = tree.nodes[node].head
             start_node(tree, node, stamp, rules)
@@ -162,6 +154,6 @@ def advance(
             scratch.labels[r] = y[slots[r]]
         set_counts(tree, node, counts)
         before = reg[NODES]
-        build(tree, members, node, X, Xbits, slots, slots, scratch.labels, n, categorical, rules, stamp, scratch)
+        build(tree, members, node, X, slots, slots, scratch.labels, n, categorical, rules, stamp, scratch)
         record(tree, log, node, stamp, n, reg[NODES] - before + 1, np.int64(COORDINATOR), 0.0)
-    return len(plan.kind), -1
+    return len(steps), -1

@@ -234,7 +234,7 @@ def grow_level(
         sides[i >> 6] |= np.int64(bit) << (i & 63)
         place[i] = to_right[f] if bit else to_left[f]
         if place[i] < 0:
-            link(tree, members, tree.nodes[nodes[f]].right if bit else tree.nodes[nodes[f]].left, slots[i])
+            link(tree, members, np.int64(tree.nodes[nodes[f]].right if bit else tree.nodes[nodes[f]].left), slots[i])
     return n
 
 

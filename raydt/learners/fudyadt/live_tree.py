@@ -201,7 +201,7 @@ def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
 @kernel
 def unlink(tree: Any, members: Any, slot: int) -> int:
     """Take a slot out of its leaf's list and return the leaf."""
-    leaf = np.int64(members[slot].leaf)
+    leaf: int = np.int64(members[slot].leaf)
     before = members[slot].prev
     after = members[slot].next
     if before >= 0:

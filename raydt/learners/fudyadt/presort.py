@@ -191,14 +191,12 @@ def _sort_long(
 
 
 @kernel
-def presort(
-    X: Any, Xbits: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any
-) -> None:
+def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any) -> None:
     """Fill ``E[j, :n]`` with the sorted elements of every column j of ``X``.
 
     Parameters
     ----------
-    X, Xbits : ndarray of float64 and its int64 view, shape (any, d)
+    X : ndarray of float64, shape (any, d), C order
     rows : ndarray of int32, shape (>= n,)
         Rows of ``X`` in the list.
     labels : ndarray of int32, shape (>= n,)
@@ -211,6 +209,7 @@ def presort(
     O(n d) for a fixed width of codes. Rows are read once for all features, so that each cache line is.
     """
     d = E.shape[0]
+    Xbits = X.view(np.int64)
     for i in range(n):
         row = rows[i]
         for j in range(d):

@@ -100,7 +100,6 @@ class FuDyADTShard:
         if width:
             presort(
                 X,
-                X.view(np.int64),
                 rows,
                 np.array(labels, dtype=np.int32),
                 n,

@@ -1,0 +1,80 @@
+"""Labels, ids and parameters as users give them: what is taken, and what is said of the rest.
+
+The features are in ``raydt.estimators.frames``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from raydt.errors import ConfigError, InputError
+
+
+def labels_of(y: Any) -> npt.NDArray[Any]:
+    """One label per row, shape (n,)."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        _warn_column()
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
+    if labels.dtype.kind in "OU":
+        # NumPy turns NaN among strings into a string, so a list is looked at itself.
+        given = y if isinstance(y, list | tuple) else labels.tolist()
+        for row, label in enumerate(given):
+            if _is_missing(label):
+                raise InputError("Input y contains missing values", row=row, remedy="Drop rows without a label")
+            if isinstance(label, str) != isinstance(given[0], str):
+                problem = f"labels {given[0]!r} and {label!r} are of different kinds"
+                raise InputError(problem, row=row, remedy="Use either numbers or strings for all labels")
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
+        if (labels != np.floor(labels)).any():
+            raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    return (
+        label is None or (isinstance(label, float) and label != label) or type(label).__name__ in ("NAType", "NaTType")
+    )
+
+
+def ids_of(ids: Any) -> npt.NDArray[np.int64]:
+    """Ids as int64, shape (n,): one or several integers, or floats that are whole."""
+    given = np.atleast_1d(np.asarray(ids))
+    if given.ndim != 1:
+        raise InputError(f"ids has shape {given.shape}, not one id to a row")
+    for row, value in enumerate(() if given.dtype.kind == "i" else given.tolist()):
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) <= 2**53)
+        if isinstance(value, bool) or not whole or not -(2**63) <= value < 2**63:
+            remedy = "Number the examples and keep a mapping; string ids are for runs from a configuration"
+            raise InputError(f"ids must be integers of 64 bits, not {value!r}", row=row, remedy=remedy)
+    return given.astype(np.int64)
+
+
+def parameter_error(error: ValidationError, given: dict[str, Any]) -> ConfigError:
+    """All that is wrong with the parameters, each with its value and what is allowed."""
+    problems: dict[str, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        subject = f"{detail['loc'][0]}={given.get(str(detail['loc'][0]))!r} " if detail["loc"] else ""
+        text = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        problems.setdefault(subject, []).append(text)
+    return ConfigError("; ".join(subject + ", or ".join(texts) for subject, texts in problems.items()))
+
+
+def _warn_column() -> None:
+    message = "A column-vector y was passed when a 1d array was expected."
+    try:
+        from sklearn.exceptions import DataConversionWarning as Category
+    except ImportError:
+        Category = UserWarning
+    warnings.warn(message, Category, stacklevel=4)
