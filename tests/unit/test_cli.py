@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -168,15 +169,14 @@ def test_a_private_ray_gets_as_many_shards_as_the_machine_can_carry(monkeypatch)
 
 def test_what_ray_prints_does_not_reach_stdout(job, capsys, monkeypatch):
     def printing(*_, **__):
-        print("(raylet) WARNING")
-        return SimpleNamespace(close=lambda: print("closed"))
+        sys.stdout.write("(raylet) WARNING\n")
+        return SimpleNamespace(close=lambda: sys.stdout.write("closed\n"))
 
     monkeypatch.setattr("actors.open_session", printing)
-    config = load_config(job, ["cluster.backend=ray"])
-    with open_session(config, Features(("a",), (False,))):
-        print("later")
-    print("result")
-    assert capsys.readouterr() == ("result\n", "(raylet) WARNING\nlater\nclosed\n")
+    with open_session(load_config(job, ["cluster.backend=ray"]), Features(("a",), (False,))):
+        pass
+    sys.stdout.write("result\n")
+    assert capsys.readouterr() == ("result\n", "(raylet) WARNING\nclosed\n")
 
 
 def test_help_lists_the_exit_codes_and_whole_sentences(raydt):
