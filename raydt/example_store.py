@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.kernel import inner_kernel, kernel
 from raydt.memory import grown
 from raydt.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
 
@@ -23,13 +23,13 @@ USED, FREE, LIVE = 0, 1, 2
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
-@kernel
+@inner_kernel
 def _home(key: int, bits: int) -> int:
     home: int = np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
     return home
 
 
-@kernel
+@inner_kernel
 def _find(table: Any, bits: int, ids: Any, key: int) -> int:
     """Place of ``key`` in the table, or -1 - (the empty place where it belongs)."""
     mask = (1 << bits) - 1

@@ -34,13 +34,19 @@ def _cache_folder() -> str:
 
 
 _CACHE_FOLDER = _cache_folder()
+_RULES: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
+
+
+def inner_kernel(function: F) -> F:
+    """Compile a function that only kernels call: it is cached as a part of them, not on its own."""
+    return cast(F, njit(**_RULES)(function))
 
 
 def kernel(function: F) -> F:
-    """Compile a function by the rules above, at its first call."""
-    rules: Any = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-    theirs, config.CACHE_DIR = config.CACHE_DIR, _CACHE_FOLDER  # read by njit, and other packages' to choose again
+    """Compile a function that Python calls, by the rules above, at its first call."""
+    theirs = getattr(config, "CACHE_DIR")  # noqa: B009 (set by numba at run time)
+    setattr(config, "CACHE_DIR", _CACHE_FOLDER)  # noqa: B010
     try:
-        return cast(F, njit(**rules)(function))
+        return cast(F, njit(cache=True, **_RULES)(function))
     finally:
-        config.CACHE_DIR = theirs
+        setattr(config, "CACHE_DIR", theirs)  # noqa: B010

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
 from raydt.learners.fudyadt.presort import MOST_PASSES, label_bits_of, presort
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
@@ -46,7 +46,7 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
     )
 
 
-@kernel
+@inner_kernel
 def settle(tree: Any, members: Any, leaf: int, E: Any, first: int, n: int, label_bits: int, slots: Any) -> None:
     """Give a leaf the rows of one segment (of any column)."""
     for i in range(first, first + n):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 
@@ -92,7 +92,7 @@ def find_candidates(
             mark_sides(E, shard_column, first, size, shard_at, categorical[shard_column], label_bits, side, left)
 
 
-@kernel
+@inner_kernel
 def mark_counts(E: Any, at: int, categorical: bool, label_bits: int, left: Any) -> None:
     """Class counts on the left of a split of one segment."""
     mask = (1 << label_bits) - 1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.kernel import inner_kernel, kernel
 from raydt.memory import grown
 
 #: Registers of the tree.
@@ -103,7 +103,7 @@ def floor_product(rate: float, size: int) -> int:
     return int(whole)
 
 
-@kernel
+@inner_kernel
 def total(counts: Any, node: int) -> int:
     """Number of rows of the class counts of a node."""
     n = 0
@@ -157,7 +157,7 @@ def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     tree.nodes[node].label = majority(tree.counts, node)
 
 
-@kernel
+@inner_kernel
 def new_node(tree: Any, parent: int) -> int:
     """Take a node; the caller has made room."""
     reg = tree.reg
@@ -173,7 +173,7 @@ def new_node(tree: Any, parent: int) -> int:
     return node
 
 
-@kernel
+@inner_kernel
 def split_node(tree: Any, node: int, feature: int, threshold: float) -> tuple[int, int]:
     """Make a leaf internal and return its two new children, whose counts the caller sets."""
     left = new_node(tree, node)
@@ -186,7 +186,7 @@ def split_node(tree: Any, node: int, feature: int, threshold: float) -> tuple[in
     return left, right
 
 
-@kernel
+@inner_kernel
 def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
     """Put a slot at the head of a leaf's list."""
     head = tree.nodes[leaf].head
@@ -198,7 +198,7 @@ def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
     tree.nodes[leaf].head = slot
 
 
-@kernel
+@inner_kernel
 def unlink(tree: Any, members: Any, slot: int) -> int:
     """Take a slot out of its leaf's list and return the leaf."""
     leaf: int = np.int64(members[slot].leaf)
@@ -213,7 +213,7 @@ def unlink(tree: Any, members: Any, slot: int) -> int:
     return leaf
 
 
-@kernel
+@inner_kernel
 def goes_left(value: float, threshold: float, categorical: bool) -> bool:
     """The routing rule: ``value == threshold`` for a category, ``value <= threshold`` for a number."""
     return value == threshold if categorical else value <= threshold
@@ -230,7 +230,7 @@ def route(tree: Any, categorical: Any, X: Any, row: int) -> int:
     return node
 
 
-@kernel
+@inner_kernel
 def climb(tree: Any, leaf: int) -> int:
     """Lines 5-9 of UPDATE: count on the path and return the node to rebuild, or -1.
 
@@ -281,7 +281,7 @@ def count_rows(tree: Any, node: int, counts: Any) -> int:
         at = tree.nodes[tree.nodes[at].parent].right
 
 
-@kernel
+@inner_kernel
 def set_counts(tree: Any, node: int, counts: Any) -> None:
     """Class counts of a node from ``counts[0]``."""
     for k in range(counts.shape[1]):

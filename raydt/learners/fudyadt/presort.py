@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import kernel
+from raydt.kernel import inner_kernel, kernel
 
 #: Longest list that insertion sort gets.
 SHORT = 48
@@ -45,13 +45,13 @@ def most_rows(classes: int) -> int:
     return int(2 ** (32 - label_bits_of(classes)))
 
 
-@kernel
+@inner_kernel
 def code_of(bits: int) -> int:
     """Order-preserving integer of a float64 given by its bits (finite, no -0.0)."""
     return bits if bits >= 0 else bits ^ _FLIP
 
 
-@kernel
+@inner_kernel
 def bit_length(value: int) -> int:
     """Bits needed for a non-negative integer (as unsigned)."""
     n = 0
@@ -62,7 +62,7 @@ def bit_length(value: int) -> int:
     return n
 
 
-@kernel
+@inner_kernel
 def _sort_short(E: Any, low: Any, n: int) -> None:
     """Codes in ``E`` and their low halves in ``low``: sort both by code, leave elements in ``E``."""
     for i in range(1, n):
@@ -85,12 +85,12 @@ def _sort_short(E: Any, low: Any, n: int) -> None:
         E[i] = (rank << 32) | low[i]
 
 
-@kernel
+@inner_kernel
 def _full_code(element: int, low_mask: int, shift: int, Xbits: Any, rows: Any, column: int) -> int:
     return code_of(Xbits[rows[(element & low_mask) >> shift], column])
 
 
-@kernel
+@inner_kernel
 def _sort_run(S: Any, first: int, stop: int, low_mask: int, shift: int, Xbits: Any, rows: Any, column: int) -> None:
     """Put one run of equal leading bits in order of the full codes (Shell sort: mostly runs of two)."""
     gap = 1
@@ -108,7 +108,7 @@ def _sort_run(S: Any, first: int, stop: int, low_mask: int, shift: int, Xbits: A
         gap //= 3
 
 
-@kernel
+@inner_kernel
 def _sort_long(
     E: Any, spare: Any, n: int, labels: Any, label_bits: int, Xbits: Any, rows: Any, column: int, count: Any
 ) -> None:

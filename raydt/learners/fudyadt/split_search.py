@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import kernel
+from raydt.kernel import inner_kernel, kernel
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64
@@ -37,14 +37,14 @@ def split_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float
     return score
 
 
-@kernel
+@inner_kernel
 def _beats(left_ones: float, n_left: float, ones: float, n: float, bar: float) -> bool:
     """Whether a point (n_left, left_ones) scores above ``bar``."""
     D = left_ones * n - n_left * ones
     return bar * (n_left * (n - n_left)) < D * D + D * D
 
 
-@kernel
+@inner_kernel
 def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: float) -> tuple[float, int]:
     """Best threshold of a numeric column with two classes: (score, last element on the left) or (best, -1).
 
@@ -90,7 +90,7 @@ def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: f
     return best, at
 
 
-@kernel
+@inner_kernel
 def _scan_classes(
     E: Any, j: int, first: int, n: int, counts: Any, node: int, left: Any, mask: int, best: float
 ) -> tuple[float, int]:
@@ -121,7 +121,7 @@ def _scan_classes(
     return best, at
 
 
-@kernel
+@inner_kernel
 def _scan_values(
     E: Any, j: int, first: int, n: int, counts: Any, node: int, left: Any, mask: int, best: float
 ) -> tuple[float, int]:
@@ -145,7 +145,7 @@ def _scan_values(
     return best, at
 
 
-@kernel
+@inner_kernel
 def is_constant(E: Any, j: int, first: int, n: int) -> bool:
     """Whether all rows of a sorted segment have the same value."""
     same: bool = E[j, first] >> 32 == E[j, first + n - 1] >> 32
@@ -195,14 +195,14 @@ def scan(
     return _scan_classes(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
 
 
-@kernel
+@inner_kernel
 def threshold_between(a: float, b: float) -> float:
     """Midpoint of neighbouring distinct values a < b; a where rounding would reach b."""
     t = 0.5 * a + 0.5 * b
     return t if a <= t < b else a
 
 
-@kernel
+@inner_kernel
 def mark_sides(
     E: Any, j: int, first: int, n: int, at: int, categorical: bool, label_bits: int, side: Any, left: Any
 ) -> int:
@@ -229,7 +229,7 @@ def mark_sides(
     return at - start + 1
 
 
-@kernel
+@inner_kernel
 def partition(
     E: Any, j: int, first: int, n: int, label_bits: int, side: Any, spare: Any, keep_left: bool, keep_right: bool
 ) -> None:
