@@ -255,7 +255,7 @@ class _Run:
         error = error or self.intake.error
         # An error of the stream or a refused update leaves the learner sound; any other may have taken it along.
         lost = error is not None and not isinstance(error, InputError)
-        summary = self._finish(error, lost)
+        summary, error = self._finish(error, lost)
         if error is not None:
             log.error("run failed", exc_info=error)
             raise error
@@ -286,19 +286,22 @@ class _Run:
             self.session.finish()
         recorder.seconds = time.perf_counter() - began
 
-    def _finish(self, error: Exception | None, lost: bool) -> dict[str, Any]:
-        """Write tables, model, state, summary and report."""
+    def _finish(self, error: Exception | None, lost: bool) -> tuple[dict[str, Any], Exception | None]:
+        """Write tables, model, state, summary and report; an error while saving is the run's, if it had none."""
         recorder, stop = self.recorder, self.interruption.signal
         recorder.close()
         digest: str | None = None
         statistics, work = recorder.statistics, []
-        if not lost:
-            statistics, work = self.session.statistics(), self.session.work()
-            digest = self.session.digest()
-            if isinstance(error, UpdateError):
-                # The stream has gone on beyond the refused update.
-                _, self.stream = stream_at(self.config, recorder.updates)
-            save_run(self.config, self.folder, self.session, self.stream, recorder.updates, self.fingerprint)
+        try:
+            if not lost:
+                statistics, work = self.session.statistics(), self.session.work()
+                digest = self.session.digest()
+                if isinstance(error, UpdateError):
+                    # The stream has gone on beyond the refused update.
+                    _, self.stream = stream_at(self.config, recorder.updates)
+                save_run(self.config, self.folder, self.session, self.stream, recorder.updates, self.fingerprint)
+        except Exception as raised:  # the summary has to say what happened, whatever it was
+            error = error or raised
         code = error.exit_code if isinstance(error, RaydtError) else 1 if error is not None else 0
         summary = run_summary(
             config=self.config,
@@ -325,4 +328,4 @@ class _Run:
             publish_report(self.folder)
             summary["report_seconds"] = time.perf_counter() - began
             write_summary(self.folder, summary)
-        return summary
+        return summary, error

@@ -20,6 +20,7 @@ from pipelines.saving import load_model
 from raydt.errors import InputError
 from raydt.saved_model import SavedModel
 from raydt.sources.base import Rows, Source
+from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile, find_files
 from raydt.sources.files import FileSource
 from raydt.sources.options import FileOptions, SourceOptions
@@ -116,6 +117,8 @@ def predict_file(
 
 
 def _target(out: str | Path, overwrite: bool) -> Path:
+    if "://" in str(out):
+        raise InputError("--out is a local file", file=str(out), remedy="Copy it to the remote place afterwards")
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".parquet", ".pq"):
         raise InputError("--out is a Parquet file", file=str(target), remedy="Let its name end in .parquet or .pq")
@@ -170,8 +173,18 @@ def _open(saved: SavedModel, options: FileOptions, files: list[DataFile]) -> Sou
         problem = "it holds text, but the model knows it as numbers"
         raise InputError(problem, file=files[0].name, column=odd, remedy=remedy)
     # Values the model has not seen get codes beyond its own, which equal no threshold: they are "none of these".
-    source.restore({**source.state(), "categories": saved.categories})
+    as_text = isinstance(files[0], CsvDataFile)
+    known = {name: _as_in_file(values, as_text) for name, values in saved.categories.items()}
+    source.restore({**source.state(), "categories": known})
     return source
+
+
+def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:
+    """Categories as a file writes them: CSV has text only, and a model of CSV may meet whole numbers elsewhere."""
+    if as_text:
+        return [str(value) if isinstance(value, int) else value for value in values]
+    whole = [value for value in values if isinstance(value, str) and value.lstrip("-").isdigit()]
+    return [int(value) for value in values] if values and len(whole) == len(values) else values
 
 
 def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
@@ -205,8 +218,10 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
     X = rows.X
     if bad.any():
         X = np.where(bad[:, None], 0.0, X)
+    if not saved.classes:  # a model of an empty stream
+        return [pa.nulls(len(rows))]
     codes, shares = predictor.predict(X), predictor.predict_proba(X, len(saved.classes))
-    labels = pa.array(saved.classes) if saved.classes else pa.array([], pa.null())
+    labels = pa.array(saved.classes)
     return [
         labels.take(pa.array(codes, mask=bad)),
         *(pa.array(shares[:, k], mask=bad) for k in range(shares.shape[1])),

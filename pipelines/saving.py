@@ -75,10 +75,10 @@ def save_run(config: Config, folder: RunFolder, session: Session, stream: Stream
     categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
     meta = model_meta(config.learner, stream.source.features, classes, categories)
     meta |= {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": seq}
-    save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
     components: dict[str, Any] = {**state_components(*session.state()), "stream": at}
     states = states_of(config, folder)
     save_folder(states.path(str(seq)), "state", meta, components, filesystem=states.filesystem)
+    save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
 
 
 def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -219,17 +219,23 @@ class Dictionary:
         -----
         O(n) vectorised, and Python work for each *distinct* value of the column.
         """
-        table = None
-        if pa.types.is_dictionary(column.type):
-            table, column = column.dictionary, column.indices
-        if keep is not None:
-            column = pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
-        coded = column.dictionary_encode()  # distinct values in order of appearance
-        distinct = (coded.dictionary if table is None else table.take(coded.dictionary)).to_pylist()
-        local = np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
-        if len(self.values) == 0 or any(value not in self._codes for value in distinct):
+        distinct, local = _distinct(column, keep)
+        if any(value not in self._codes for value in distinct):
             self._add(distinct, local, row)
-        codes = np.array([-1 if value is None else self._codes[value] for value in distinct] + [-1], dtype=np.int64)
+        return self._look_up(distinct, local)
+
+    def find(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        """Codes of a column's values, -1 where null or unknown; no value is added. Cost as of :meth:`encode`."""
+        return self._look_up(*_distinct(column, None))
+
+    def cut(self, n: int) -> None:
+        """Forget all but the first ``n`` values. O(values forgotten)."""
+        for value in self.values[n:]:
+            del self._codes[value]
+        del self.values[n:], self._first_row[n:]
+
+    def _look_up(self, distinct: list[Any], local: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        codes = np.array([self._codes.get(value, -1) for value in distinct] + [-1], dtype=np.int64)
         return codes[local]
 
     def _add(self, distinct: list[Any], local: npt.NDArray[np.int64], row: int) -> None:
@@ -240,3 +246,15 @@ class Dictionary:
                 self._codes[value] = len(self.values)
                 self.values.append(value)
                 self._first_row.append(row + place)
+
+
+def _distinct(column: pa.Array, keep: npt.NDArray[np.bool_] | None) -> tuple[list[Any], npt.NDArray[np.int64]]:
+    """The distinct values of a column in order of appearance, and each row's place among them (-1: none)."""
+    table = None
+    if pa.types.is_dictionary(column.type):
+        table, column = column.dictionary, column.indices
+    if keep is not None:
+        column = pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
+    coded = column.dictionary_encode()
+    distinct = (coded.dictionary if table is None else table.take(coded.dictionary)).to_pylist()
+    return distinct, np.asarray(coded.indices.fill_null(-1)).astype(np.int64)

@@ -6,6 +6,7 @@ An estimator is a session in this process. scikit-learn is not needed to use it;
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from raydt.learners.base import WorkPlan
 from raydt.persistence import save_folder
 from raydt.saved_model import SavedModel, model_meta, state_components
 from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, REFUSALS, UpdateBatch
+from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, UpdateBatch
 
 Self = TypeVar("Self", bound="Estimator")
 
@@ -103,7 +104,7 @@ class Estimator:
     # ------------------------------------------------------------ learning
 
     def fit(self: Self, X: Any, y: Any, *, ids: Any = None) -> Self:
-        """Forget everything and build the model at once from (X, y).
+        """Forget everything and build the model at once from (X, y); after an error the old model is still there.
 
         Parameters
         ----------
@@ -119,8 +120,7 @@ class Estimator:
         InputError
             NaN, infinite or missing values, ids that are no integers or given twice, lengths that differ.
         """
-        self._start(X, y, None)
-        return self._insert(X, y, ids, warmup=True)
+        return self._begin(X, y, None, ids, warmup=True)
 
     def partial_fit(self: Self, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> Self:
         """Insert examples; all of them or, if an error is raised, none.
@@ -131,7 +131,7 @@ class Estimator:
             All labels that will come, on the first call. Without it, unseen labels are added as they come.
         """
         if not self.__sklearn_is_fitted__():
-            self._start(X, y, classes)
+            return self._begin(X, y, classes, ids, warmup=False)
         self._require_examples()
         return self._insert(X, y, ids, warmup=False)
 
@@ -146,7 +146,7 @@ class Estimator:
         self._require_fitted()
         self._require_examples()
         key = ids_of(ids)
-        self._refuse(self._store().find(key) < 0, key, 1)
+        self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
         self._refuse_repeated(key)
         before, then = self.digest(), self.session_.statistics()
         m = len(key)
@@ -162,7 +162,7 @@ class Estimator:
         """Labels, shape (n,)."""
         self._require_fitted()
         codes = self._predictor().predict(self._encoder.encode(X, type(self).__name__, grow=False))
-        labels: npt.NDArray[Any] = self.classes_[np.minimum(codes, len(self.classes_) - 1)]
+        labels: npt.NDArray[Any] = self.classes_[codes]
         return labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -201,7 +201,7 @@ class Estimator:
         self._require_fitted()
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         meta = model_meta(self._fitted_options, self._features(), self.classes_.tolist(), categories)
-        meta["named"] = self._encoder.named
+        meta |= {"named": self._encoder.named, "declared": self._declared}
         if not with_examples:
             save_folder(path, "model", meta, {"arrays": self._model()})
             return
@@ -221,7 +221,7 @@ class Estimator:
         self._encoder = FrameEncoder(categorical, saved.options.feature_groups)
         self._encoder.features, self._encoder.named = saved.features, saved.meta.get("named", True)
         self._encoder.dictionaries = {name: Dictionary(saved.categories.get(name, ())) for name in categorical}
-        self._declared = True
+        self._declared = saved.meta.get("declared", True)
         self._set_fitted(np.array(saved.classes))
         if not saved.is_state:
             self._loaded = saved.arrays
@@ -234,6 +234,14 @@ class Estimator:
         return self
 
     # ------------------------------------------------------------ inside
+
+    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: Any, warmup: bool) -> Self:
+        """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
+        new = copy.copy(self)
+        new._start(X, y, classes)
+        new._insert(X, y, ids, warmup)
+        self.__dict__ = new.__dict__
+        return self
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:
         options = self._options()
@@ -261,18 +269,19 @@ class Estimator:
 
     def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
         labels = labels_of(y)
-        rows = self._encoder.encode(X, type(self).__name__, grow=True)
-        if len(rows) != len(labels):
-            raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
-        if ids is None:
-            key = np.arange(self._next_id, self._next_id + len(rows))
-        else:
-            key = ids_of(ids)
-            if key.shape != (len(rows),):
-                raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
-        self._refuse_repeated(key)
-        self._refuse(self._store().find(key) >= 0, key, 2)
-        codes = self._codes(labels)
+        with self._encoder.undoing():
+            rows = self._encoder.encode(X, type(self).__name__, grow=True)
+            if len(rows) != len(labels):
+                raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
+            if ids is None:
+                key = np.arange(self._next_id, self._next_id + len(rows))
+            else:
+                key = ids_of(ids)
+                if key.shape != (len(rows),):
+                    raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
+            self._refuse_repeated(key)
+            self._refuse(self._store().find(key) >= 0, key, DUPLICATE_ID)
+            codes = self._codes(labels)  # the last that can be refused
         op = np.full(len(rows), INSERT, dtype=np.int8)
         self._apply(op, key, rows, codes, len(rows) if warmup else 0)
         self._next_id = max(self._next_id, int(key.max(initial=-1)) + 1)
@@ -280,6 +289,7 @@ class Estimator:
         return self
 
     def _codes(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Codes of labels; unseen ones become classes, unless all classes were declared."""
         known = {label: code for code, label in enumerate(self.classes_.tolist())}
         first = labels[:1].tolist()
         if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):

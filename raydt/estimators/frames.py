@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import Dictionary, column_kind, in_words, numbers
+from raydt.encoding import Dictionary, column_kind, in_words, missing, numbers, plain
 from raydt.errors import InputError
 from raydt.features import Features
 
@@ -64,6 +65,17 @@ class FrameEncoder:
         self.features = Features(names, tuple(t or n in wanted for n, t in zip(names, text, strict=True)), self._groups)
         self.dictionaries = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
 
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """What is coded in this context is forgotten if it ends with an error."""
+        sizes = {name: len(dictionary) for name, dictionary in self.dictionaries.items()}
+        try:
+            yield
+        except BaseException:
+            for name, size in sizes.items():
+                self.dictionaries[name].cut(size)
+            raise
+
     def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
         """The matrix of ``X``, shape (n, d), C order, finite; categories as codes.
 
@@ -90,9 +102,9 @@ class FrameEncoder:
                 )
             columns: list[Any] = [pa.array(out[:, j]) for j in range(len(names))] if self.dictionaries else []
         else:
-            missing = [name for name in names if name not in table.column_names]
-            if missing and self.named:
-                raise InputError(f"X lacks the column {missing[0]!r}, which {estimator} was fitted with")
+            lacking = [name for name in names if name not in table.column_names]
+            if lacking and self.named:
+                raise InputError(f"X lacks the column {lacking[0]!r}, which {estimator} was fitted with")
             chosen = table.select(list(names)) if self.named else table
             if chosen.num_columns != len(names):
                 raise InputError(
@@ -122,9 +134,11 @@ class FrameEncoder:
 
     def _codes(self, name: str, column: pa.Array, grow: bool) -> npt.NDArray[np.int64]:
         dictionary = self.dictionaries[name]
-        if column.null_count:
-            row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
-            raise InputError("a category is missing", row=row, column=name, remedy="Fill or drop such rows")
+        absent = missing(column)
+        if absent is not None:
+            problem = "it holds a missing value, NaN or infinity, which is no category"
+            row = int(np.flatnonzero(absent)[0])
+            raise InputError(problem, row=row, column=name, remedy="Fill or drop such rows")
         if dictionary.values and isinstance(dictionary.values[0], str) != (in_words(column.type) == "text"):
             was = "text" if isinstance(dictionary.values[0], str) else "numbers"
             raise InputError(
@@ -132,15 +146,12 @@ class FrameEncoder:
                 column=name,
                 remedy=f"Convert the column to {was}",
             )
-        if not grow:
-            known = set(dictionary.values)
-            return np.array([dictionary.code(v) if v in known else -1 for v in column.to_pylist()], dtype=np.int64)
-        return dictionary.encode(column, 0)
+        return dictionary.encode(column, 0) if grow else dictionary.find(column)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+    return plain(combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks))
 
 
 def matrix_of(X: Any) -> npt.NDArray[np.float64]:

@@ -30,7 +30,7 @@ from raydt.errors import InputError
 from raydt.features import Features
 from raydt.sources.base import Rows
 from raydt.sources.labels import Labels
-from raydt.updates import DELETE, INSERT, QUERY, UPDATE
+from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -178,9 +178,9 @@ class RowEncoder:
         op = with_label = with_features = with_id = None
         if self._op is not None:
             op = self._operations(self._typed(batch, self._op, None, bad), self._op, bad)
-            with_label = (op == INSERT) | (op == UPDATE)
+            with_label = (op == INSERT) | (op == UPDATE) | (op == DELETE_VALUE)
             with_features = with_label | (op == QUERY)
-            with_id = with_label | (op == DELETE)
+            with_id = (op == INSERT) | (op == UPDATE) | (op == DELETE)
         needed = {self._id: with_id, self._label: with_features}
         columns = {n: self._typed(batch, n, needed.get(n, with_features), bad) for n in self.columns if n != self._op}
         if self._id is not None:

@@ -40,10 +40,11 @@ class OpValues(BaseModel):
     delete: list[str | StrictInt] = ["delete", "d", "-D"]
     update: list[str | StrictInt] = ["update", "u"]
     query: list[str | StrictInt] = ["query", "q"]
+    delete_value: list[str | StrictInt] = ["delete_value"]
 
     def by_code(self) -> dict[int, list[str]]:
         """Values in lower case by operation code."""
-        names = ("insert", "delete", "update", "query")
+        names = type(self).model_fields
         return {OP_NAMES.index(n): [str(v).strip().casefold() for v in getattr(self, n)] for n in names}
 
     def describe(self) -> str:

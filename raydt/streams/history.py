@@ -5,6 +5,7 @@ Independent of any learner: a plain replay with a dictionary, which decides for 
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,7 +39,7 @@ def history_of(stream: Stream, stop: int | None = None) -> History:
 
     Notes
     -----
-    O(1) per update; a delete by value looks through all live examples.
+    O(1) per update. From the first delete by value on, examples are also kept by value, which takes O(d) each.
     """
     history = _Replay(len(stream.source.features))
     for batch in _until(stream, stop):
@@ -66,16 +67,20 @@ class _Replay:
         self._X: list[npt.NDArray[np.float64]] = [np.empty((0, d))]
         self._y: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
         self._warmup = 0
+        #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
+        self._by_value: defaultdict[tuple[bytes, int], deque[int]] | None = None
 
     def add(self, batch: UpdateBatch) -> None:
         """Replay one batch."""
         self._warmup = batch.warmup
+        if self._by_value is None and DELETE_VALUE in batch.op:
+            self._by_value = self._index()
         carried = np.cumsum(CARRIES_ROW[batch.op]) - 1
         kept: list[int] = []
         for place, (op, i) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
             seq = batch.start + place
             if op == DELETE_VALUE:
-                found = self._equal(batch, int(carried[place]), kept)
+                found = self._oldest(_value(batch.X, batch.y, int(carried[place])))
                 if found is not None:
                     self._remove(found, seq)
             elif op == DELETE:
@@ -84,23 +89,37 @@ class _Replay:
             elif op != QUERY and (i in self._live) == (op == UPDATE):
                 if op == UPDATE:
                     self._remove(i, seq)
+                row = int(carried[place])
+                if self._by_value is not None:
+                    self._by_value[_value(batch.X, batch.y, row)].append(len(self._id))
                 self._live[i] = len(self._id)
                 self._id.append(i)
                 self._inserted.append(seq)
                 self._deleted.append(int(_LIVE))
-                kept.append(int(carried[place]))
+                kept.append(row)
         self._X.append(batch.X[kept])
         self._y.append(batch.y[kept])
 
     def _remove(self, i: int, seq: int) -> None:
         self._deleted[self._live.pop(i)] = seq
 
-    def _equal(self, batch: UpdateBatch, at: int, kept: list[int]) -> int | None:
-        """Id of the oldest live example equal to row ``at`` of the batch."""
-        X = np.concatenate([*self._X, batch.X[kept]])
-        y = np.concatenate([*self._y, batch.y[kept]])
-        same = np.equal(X, batch.X[at]).all(axis=1) & (y == batch.y[at])
-        return next((i for i, index in self._live.items() if same[index]), None)
+    def _index(self) -> defaultdict[tuple[bytes, int], deque[int]]:
+        """The examples replayed so far by value."""
+        X, y = np.concatenate(self._X), np.concatenate(self._y)
+        by_value: defaultdict[tuple[bytes, int], deque[int]] = defaultdict(deque)
+        for index in self._live.values():
+            by_value[_value(X, y, index)].append(index)
+        return by_value
+
+    def _oldest(self, value: tuple[bytes, int]) -> int | None:
+        """Id of the oldest live example of a value. Amortised O(1): a dead one is met once."""
+        assert self._by_value is not None
+        places = self._by_value[value]
+        while places:
+            index = places.popleft()
+            if self._deleted[index] == _LIVE:
+                return self._id[index]
+        return None
 
     def result(self) -> History:
         """Everything replayed so far."""
@@ -112,3 +131,8 @@ class _Replay:
             deleted=np.array(self._deleted, dtype=np.int64),
             warmup=self._warmup,
         )
+
+
+def _value(X: npt.NDArray[np.float64], y: npt.NDArray[np.int32], row: int) -> tuple[bytes, int]:
+    """Row and label as one key; equal rows have equal bytes, since -0.0 does not occur."""
+    return X[row].tobytes(), int(y[row])

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raydt.errors import UpdateError
+from raydt.errors import InputError, UpdateError
+from raydt.estimators.arguments import labels_of
 from raydt.estimators.base import Estimator, Receipt
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 
@@ -82,19 +83,24 @@ class FullyDynamicTreeClassifier(Estimator):
 
         Raises
         ------
+        InputError
+            Values that ``fit`` would refuse, or lengths that differ.
         UpdateError
             Fewer live examples equal a row than the call asks to delete.
         """
         self._require_fitted()
         self._require_examples()
         rows = self._encoder.encode(X, type(self).__name__, grow=False)
-        labels = self.classes_.tolist()
+        labels = labels_of(y).tolist()
+        if len(rows) != len(labels):
+            raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
+        codes = {label: code for code, label in enumerate(self.classes_.tolist())}
         coordinator: FuDyADTCoordinator = self.session_.coordinator  # type: ignore[assignment]
         store, chosen = self._store(), []
-        taken: dict[bytes, list[int]] = {}
-        for row, label in enumerate(np.asarray(y).tolist()):
-            code = labels.index(label) if label in labels else -1
-            value = rows[row].tobytes() + bytes([code & 0xFF])
+        taken: dict[tuple[bytes, int], list[int]] = {}
+        for row, label in enumerate(labels):
+            code = codes.get(label, -1)
+            value = (rows[row].tobytes(), code)
             if value not in taken:
                 slots = self.session_.driver.run(coordinator.find_equal(rows, row, code))
                 taken[value] = store.id[slots][::-1].tolist()

@@ -1,0 +1,68 @@
+"""How a run ends when saving fails, and what its model predicts from other formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.prediction import predict_file
+from raydt import load_model
+
+RNG = np.random.default_rng(5)
+N = 600
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    colour = RNG.integers(0, 5, N)
+    return pa.table({"colour": colour, "size": RNG.random(N), "y": np.isin(colour, [1, 4]).astype(int)})
+
+
+def config(path: Path) -> dict[str, Any]:
+    kind = "csv" if path.suffix == ".csv" else "parquet"
+    return {
+        "source": {"kind": kind, "path": str(path), "label": "y", "categorical": ["colour"]},
+        "stream": {"model": "incremental", "warmup": 200},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "shards": 1},
+        "output": {"report": False},
+    }
+
+
+@pytest.mark.parametrize("trained", ["rows.parquet", "rows.csv"])
+def test_a_model_predicts_the_same_from_parquet_and_csv(trained: str, table: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "rows.parquet")
+    pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
+    pipelines.replay(config(tmp_path / trained), tmp_path / "run")
+    truth = table["y"].to_pylist()
+    for name in ("rows.parquet", "rows.csv"):
+        out = tmp_path / f"{Path(name).suffix[1:]}.out.parquet"
+        predict_file(tmp_path / "run", tmp_path / name, out)
+        assert pq.read_table(out)["prediction"].to_pylist() == truth, f"trained on {trained}, predicted {name}"
+    if trained == "rows.parquet":
+        frame = table.select(["colour", "size"])
+        assert load_model(tmp_path / "run").predict(frame).tolist() == truth
+
+
+def test_a_failure_while_saving_is_in_the_summary(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(table, tmp_path / "rows.parquet")
+
+    def broken(*_: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("pipelines.saving.state_components", broken)
+    with pytest.raises(OSError, match="no space left"):
+        pipelines.replay(config(tmp_path / "rows.parquet"), tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("failed", "no space left")
+    assert not (tmp_path / "run" / "model").exists(), "a model without its state"
