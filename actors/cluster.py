@@ -1,8 +1,8 @@
 """Connecting to Ray: a private one for this process, or a cluster that runs already.
 
-Invariant: :func:`connect` never attaches to a cluster nobody named. A private Ray has logical processors for all
-actors, however few the machine has; on a cluster the actors' resources are reserved before any actor starts, and
-a cluster that lacks them is an error with both figures.
+Invariant: :func:`connect` never attaches to a cluster nobody named, nor to another than the one named. A private
+Ray has logical processors for all actors, however few the machine has; on a cluster the actors' resources are
+reserved before any actor starts, and a cluster that lacks them is an error with both figures.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _plural(name: str) -> str:
 def connect(address: str | None = None, requested: Sequence[Bundle] = ()) -> Cluster:
     """Connect to Ray.
 
-    Where this process is connected already (a test, a notebook), that connection is used and left open.
+    Where this process is connected already (a test, a notebook), that connection is used and left open, whatever
+    it is to; an ``address`` of the form ``host:port`` must then be its own.
 
     Parameters
     ----------
@@ -132,11 +133,14 @@ def connect(address: str | None = None, requested: Sequence[Bundle] = ()) -> Clu
     Raises
     ------
     ConfigError
-        No cluster answers at the address, or the address cannot be used by a job.
+        No cluster answers at the address, the address cannot be used by a job, or this process is connected to
+        another cluster than the one at the address.
     RaydtError
         A private Ray could not be started.
     """
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        if address not in (None, "auto", "local"):
+            _require_connected_to(address)
         return Cluster(started=False, connected=False)
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if "://" in address:
@@ -197,8 +201,33 @@ def _require_listener(address: str) -> None:
         raise ConfigError(f"{address} is no cluster address: use local, auto or host:port, such as 10.0.0.1:6379")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"no Ray cluster at {address}: {error}") from error
+
+
+def _require_connected_to(address: str) -> None:
+    """Refuse an address that is not the one this process is connected to."""
+    import ray
+
+    here = ray.get_runtime_context().gcs_address
+    (host, _, port), (our_host, _, our_port) = address.rpartition(":"), here.rpartition(":")
+    if port != our_port or not _machine(host) & _machine(our_host):
+        raise ConfigError(
+            f"this process is connected to the Ray cluster at {here}, not to {address}. Leave the address out to use "
+            "that one, or call ray.shutdown() first"
+        )
+
+
+def _machine(host: str) -> set[str]:
+    """The network addresses a host name stands for; none if it is unknown."""
+    import ray.util
+
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host.strip("[]"), None)}
+    except (OSError, UnicodeError):
+        return set()
+    # Ray names a head by the machine's own address where the user has written localhost.
+    return found | {ray.util.get_node_ip_address()} if found & {"127.0.0.1", "::1"} else found
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from actors.boundary import own
 from actors.identity import Identity, identity
+from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from actors.rounds import RayDriver
 from actors.watch import Peer, Watch
@@ -78,9 +79,14 @@ class Coordinator:
         return self._coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
-        """Statistics of the coordinator and of the traffic."""
+        """Statistics of the coordinator and of the traffic, and ``peak_rss_bytes`` of this process."""
         traffic = self._driver.traffic
-        return {**self._coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
+        return {
+            **self._coordinator.statistics(),
+            "rounds": traffic.rounds,
+            "bytes_exchanged": traffic.bytes,
+            "peak_rss_bytes": peak_rss_bytes(),
+        }
 
     def model(self) -> Arrays:
         """The predict-only model."""

@@ -184,7 +184,7 @@ class RaySession:
         return digest
 
     def statistics(self) -> dict[str, int]:
-        """Statistics of the coordinator and of the traffic."""
+        """Statistics of the coordinator and of the traffic; ``peak_rss_bytes`` is that of the coordinator's process."""
         statistics: dict[str, int] = self._ask("statistics")
         return statistics
 
@@ -214,7 +214,7 @@ class RaySession:
         self._watch.collect(restored, shards)
 
     def work(self) -> list[dict[str, Any]]:
-        """Work counters of each shard."""
+        """Work counters of each shard, and ``peak_rss_bytes`` of its process."""
         self._require_idle()
         shards = self._peers[1:]
         return self._watch.collect([shard.handle.work.remote() for shard in shards], shards)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from actors.boundary import own
 from actors.identity import Identity, identity
+from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from raydt import exchange
 from raydt.exchange import Payload
@@ -60,8 +61,8 @@ class FeatureShard:
         self._shard.worker.restore(own(groups))
 
     def work(self) -> dict[str, Any]:
-        """What this shard owns and has done."""
-        return self._shard.work()
+        """What this shard owns and has done, and ``peak_rss_bytes`` of this process."""
+        return {**self._shard.work(), "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> float:
         """Processor seconds of the working thread; called beside the work."""

@@ -29,7 +29,7 @@ def _home(key: int, bits: int) -> int:
     return home
 
 
-@inner_kernel
+@kernel
 def _find(table: Any, bits: int, ids: Any, key: int) -> int:
     """Place of ``key`` in the table, or -1 - (the empty place where it belongs)."""
     mask = (1 << bits) - 1

@@ -34,7 +34,8 @@ def _cache_folder() -> str:
 
 
 _CACHE_FOLDER = _cache_folder()
-_RULES: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
+#: The wrapper for calls from C is never used, and takes as long to compile as a small kernel.
+_RULES: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 
 def inner_kernel(function: F) -> F:

@@ -24,7 +24,7 @@ from raydt.streams import (
     SlidingWindow,
     make_stream,
 )
-from raydt.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from tests.oracles import streams as twin
 from tests.oracles.streams import Event, MemorySource, Row
 
@@ -136,7 +136,7 @@ def test_random_updates(data, skip, sizes, chunks, p, seed, warmup):
     check(make, twin.random_updates(data, skip, p, seed, warmup), data, skip, sizes, warmup)
 
 
-@given(rows((INSERT, DELETE, UPDATE, QUERY)), SKIP, SIZES, SIZES)
+@given(rows((INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE)), SKIP, SIZES, SIZES)
 def test_changelog(data, skip, sizes, chunks):
     options = Changelog(on_error="skip" if skip else "error")
     make = lambda: make_stream(options, MemorySource(data, chunks, changelog=True))  # noqa: E731

@@ -137,6 +137,23 @@ def test_a_dictionary_can_be_cut_at_any_row():
     assert d.code("nobody") == -1
 
 
+def test_values_are_found_without_adding_any():
+    d = Dictionary(["b", "a"])
+    assert d.find(pa.array(["c", "a", None, "b", "c"])).tolist() == [-1, 1, -1, 0, -1]
+    assert d.find(pa.array(["a", "z"]).dictionary_encode()).tolist() == [1, -1]
+    assert d.find(pa.array([], pa.string())).tolist() == []
+    assert d.values == ["b", "a"]
+
+
+def test_values_that_are_cut_off_are_forgotten():
+    d = Dictionary()
+    codes(d, ["b", "a", "c"], row=10)
+    d.cut(1)
+    assert (d.values, d.known(), d.code("a")) == (["b"], 1, -1)
+    assert codes(d, ["c", "a"], row=20) == [1, 2]
+    assert (d.known(20), d.known(21)) == (1, 2)
+
+
 def test_a_restored_dictionary_goes_on():
     d = Dictionary(["b", "a"])
     assert codes(d, ["c", "a", "b"], row=100) == [2, 1, 0]

@@ -169,7 +169,10 @@ def test_changelog(tmp_path):
         6: "no operation",
         7: "no id",
     }
-    assert "insert: insert, i, c, r, +i; delete: delete, d, -d; update: update, u; query: query, q" in str(rows.bad[5])
+    known = (
+        "insert: insert, i, c, r, +i; delete: delete, d, -d; update: update, u; query: query, q; delete_value: delete"
+    )
+    assert known in str(rows.bad[5])
     assert source.classes == ["p", "q"]
 
 

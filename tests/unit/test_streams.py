@@ -2,11 +2,12 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.errors import ConfigError, InputError
-from raydt.sources import ArrowFiles, Sea, open_source
+from raydt.sources import ArrowFiles, ParquetFiles, Sea, open_source
 from raydt.streams import (
     Changelog,
     Incremental,
@@ -16,7 +17,7 @@ from raydt.streams import (
     make_stream,
     warmup,
 )
-from raydt.updates import DELETE, INSERT, QUERY, UPDATE
+from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from tests.oracles.streams import MemorySource, Row
 
 OPTIONS = TypeAdapter(StreamOptions)
@@ -176,6 +177,28 @@ def test_a_changelog_passes_its_operations_on():
     assert batch.X[:, 0].tolist() == [1.0, 2.0, 3.0]
     assert batch.y.tolist() == [0, 1, 0]
     assert batch.row.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("ids", [[1, None, None, None, 2], ["one", None, "no", None, "two"]])
+def test_a_delete_by_value_needs_features_and_label_but_no_id(tmp_path, ids):
+    columns = {
+        "op": ["i", "delete_value", "DELETE_VALUE", "delete_value", "i"],
+        "id": ids,
+        "a": [0.5, 0.5, None, 0.5, 1.5],
+        "s": ["k", "k", "l", "k", "m"],
+        "y": ["p", "p", "q", None, "q"],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    source = open_source(ParquetFiles(path="t.parquet", op="op", id="id"), tmp_path)
+    stream = make_stream(Changelog(on_error="skip"), source)
+    (batch,) = stream.batches(9)
+    assert batch.op.tolist() == [INSERT, DELETE_VALUE, INSERT]
+    assert batch.X.tolist() == [[0.5, 0], [0.5, 0], [1.5, 1]]
+    assert batch.y.tolist() == [0, 0, 1]
+    assert [source.id_of(code) for code in batch.id[[0, 2]]] == [ids[0], ids[4]]
+    skipped = stream.take_skipped()
+    assert [entry.row for entry in skipped] == [2, 3]
+    assert ["no value" in skipped[0].reason, "no label" in skipped[1].reason] == [True, True]
 
 
 def test_batches_go_on_where_the_last_ones_stopped():

@@ -1,6 +1,13 @@
+from collections import Counter
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from raydt.learners import learners
+from raydt.session import InProcessSession
+from raydt.sources import ParquetFiles, open_source
 from raydt.streams import Changelog, Incremental, RandomUpdates, SlidingWindow, history_of, make_stream
 from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from tests.oracles.streams import MemorySource, Row
@@ -114,3 +121,33 @@ def test_deletes_by_value_take_the_oldest_equal_example(size):
     ]
     history = history_of(ValueStream(updates, size))
     assert spans(history) == [(1, 5.0, 0, 0, 3), (2, 5.0, 0, 1, 4), (3, 5.0, 1, 2, None), (1, 5.0, 0, 3, 6)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 400])
+def test_a_changelog_with_deletes_by_value_is_one_history_for_the_model_and_the_audit(tmp_path, size):
+    rng = np.random.default_rng(2)
+    n = 400
+    op = rng.choice(["i", "d", "u", "delete_value"], n, p=[0.5, 0.1, 0.1, 0.3])
+    ids = [None if o == "delete_value" else f"e{i}" for o, i in zip(op, rng.integers(0, 60, n), strict=True)]
+    columns = {"op": op, "id": ids, "a": rng.integers(0, 3, n) * 1.0, "s": rng.choice(["k", "l"], n)}
+    pq.write_table(pa.table(columns | {"y": rng.choice(["p", "q"], n)}), tmp_path / "t.parquet")
+
+    def stream():
+        return make_stream(Changelog(), open_source(ParquetFiles(path="t.parquet", op="op", id="id"), tmp_path))
+
+    learner = learners()["fudyadt"]
+    replayed, options = stream(), learner.Options()
+    session = InProcessSession(learner, options, replayed.source.features)
+    refused, by_value = Counter(), 0
+    for batch, result in session.process(replayed.batches(size), skip_refused=True):
+        refused += Counter(int(batch.op[r.position]) for r in result.refused)
+        by_value += int((batch.op == DELETE_VALUE).sum())
+    assert 20 < refused[DELETE_VALUE] < by_value - 20
+    history = history_of(stream())
+    state, _ = session.state()
+    alive = history.deleted == ALIVE
+    assert dict(zip(state["id"].tolist(), state["born"].tolist(), strict=True)) == dict(
+        zip(history.id[alive].tolist(), history.inserted[alive].tolist(), strict=True)
+    )
+    report = learner.audit(options, replayed.source.features, state, history)
+    assert report.conformance == "holds"

@@ -1,0 +1,172 @@
+"""Estimator calls that fail leave nothing behind; deletion by value; labels and categories across save and load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from raydt import FullyDynamicTreeClassifier, load_model
+from raydt.errors import ConfigError, InputError, UpdateError
+
+COLOURS = ["red", "green", "blue", "grey"]
+
+
+def coloured(n: int, seed: int = 3) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    colour = rng.integers(0, 4, n)
+    frame = pd.DataFrame({"colour": np.array(COLOURS)[colour], "x": np.round(rng.normal(size=n), 1)})
+    return frame, ((colour % 2) ^ (frame["x"] > 0)).to_numpy().astype(int)
+
+
+def bad_calls(frame: pd.DataFrame) -> dict[str, Any]:
+    new = frame[:2].assign(colour="mauve")
+    return {
+        "label": lambda tree: tree.partial_fit(new, [0, 9]),
+        "length": lambda tree: tree.partial_fit(new, [0]),
+        "id": lambda tree: tree.partial_fit(new, [0, 1], ids=[0, 500]),
+        "ids": lambda tree: tree.partial_fit(new, [0, 1], ids=["a", "b"]),
+        "infinity": lambda tree: tree.partial_fit(new.assign(x=[0.0, np.inf]), [0, 1]),
+        "fit": lambda tree: tree.fit(new.assign(x=[0.0, np.nan]), [0, 1]),
+        "fit labels": lambda tree: tree.fit(new, [0]),
+        "fit ids": lambda tree: tree.fit(new, [0, 1], ids=[7, 7]),
+        "fit columns": lambda tree: tree.fit(new.assign(when=pd.Timestamp(0)), [0, 1]),
+    }
+
+
+@pytest.mark.parametrize("name", list(bad_calls(coloured(2)[0])))
+def test_a_refused_call_leaves_no_category_no_class_and_the_old_model(name: str) -> None:
+    frame, y = coloured(120)
+    trees = [FullyDynamicTreeClassifier().partial_fit(frame[:60], y[:60], [0, 1]) for _ in range(2)]
+    with pytest.raises((InputError, UpdateError)):
+        bad_calls(frame)[name](trees[0])
+    late = frame[60:].assign(colour=["teal", "mauve"] * 30)  # categories that both see later
+    for tree in trees:
+        tree.partial_fit(late, y[60:])
+    assert trees[0]._encoder.dictionaries["colour"].values == trees[1]._encoder.dictionaries["colour"].values
+    assert trees[0].digest() == trees[1].digest()
+    assert trees[0].classes_.tolist() == [0, 1]
+
+
+def test_a_refused_call_adds_no_undeclared_class() -> None:
+    tree = FullyDynamicTreeClassifier().fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(UpdateError):
+        tree.partial_fit([[2.0]], [2], ids=[0])
+    assert tree.classes_.tolist() == [0, 1]
+    assert tree.partial_fit([[2.0]], [2]).classes_.tolist() == [0, 1, 2]
+
+
+def test_a_first_call_that_fails_leaves_an_estimator_that_is_not_fitted() -> None:
+    frame, y = coloured(20)
+    tree = FullyDynamicTreeClassifier()
+    before = dict(vars(tree))
+    for call in (tree.partial_fit, tree.fit):
+        with pytest.raises(UpdateError):
+            call(frame, y, ids=np.zeros(20, dtype=int))
+        assert vars(tree) == before
+    assert not tree.__sklearn_is_fitted__()
+
+
+def test_a_failing_fit_keeps_a_loaded_model(tmp_path: Path) -> None:
+    frame, y = coloured(40)
+    FullyDynamicTreeClassifier().fit(frame, y).save(tmp_path / "model")
+    tree = load_model(tmp_path / "model")
+    with pytest.raises(ConfigError):
+        tree.set_params(alpha=7).fit(frame, y)
+    assert len(tree.predict(frame)) == 40
+    tree.set_params(alpha=0.1).fit(frame, y, ids=np.arange(40) + 5)
+    assert tree.forget([5]).active == 39  # nothing of the loaded model is left
+
+
+MISSING = [
+    (np.array([[1.0, 0.0], [np.nan, 0.0]]), [0]),
+    (np.array([[1.0, 0.0], [np.inf, 0.0]]), [0]),
+    (pd.DataFrame({"a": [1.0, np.nan], "b": [0.0, 1.0]}), ["a"]),
+    (pa.table({"a": [1.0, float("nan")], "b": [0.0, 1.0]}), ["a"]),
+    (pa.table({"a": [1, None], "b": [0.0, 1.0]}), ["a"]),
+    (pa.table({"a": ["k", None], "b": [0.0, 1.0]}), None),
+    (pa.table({"a": pa.array(["k", None]).dictionary_encode(), "b": [0.0, 1.0]}), None),
+]
+
+
+@pytest.mark.parametrize(("X", "categorical"), MISSING)
+def test_a_missing_category_is_refused(X: Any, categorical: Any) -> None:
+    tree = FullyDynamicTreeClassifier(categorical_features=categorical)
+    with pytest.raises(InputError, match=r"row 1.*which is no category"):
+        tree.fit(X, [0, 1])
+    good = X[:1] if not isinstance(X, pa.Table) else X.slice(0, 1)
+    tree.fit(good, [0])
+    for call in (lambda: tree.predict(X), lambda: tree.partial_fit(X, [0, 1]), lambda: tree.forget_examples(X, [0, 0])):
+        with pytest.raises(InputError, match=r"row 1.*which is no category"):
+            call()
+
+
+def test_arrow_string_views_are_categories() -> None:
+    column = pa.array(["k", "l", "k"]).cast(pa.string_view())
+    tree = FullyDynamicTreeClassifier().fit(pa.table({"a": column}), [0, 1, 0])
+    assert tree.predict(pa.table({"a": ["l", "k", "unseen"]})).tolist()[:2] == [1, 0]
+
+
+def test_deletion_by_value_tells_300_classes_apart() -> None:
+    y = np.arange(300)
+    tree = FullyDynamicTreeClassifier().partial_fit(np.zeros((300, 1)), y, ids=1000 + y)
+    assert tree.forget_examples(np.zeros((2, 1)), [1, 257]).ids.tolist() == [1001, 1257]
+
+
+def test_deletion_by_value_compares_lengths() -> None:
+    tree = FullyDynamicTreeClassifier().fit([[0.0], [0.0]], [0, 0])
+    for X, y in (([[0.0], [0.0]], [0]), ([[0.0]], [0, 0])):
+        with pytest.raises(InputError, match=r"X has . rows and y has ."):
+            tree.forget_examples(X, y)
+    assert tree.session_.statistics()["active"] == 2
+
+
+@pytest.mark.parametrize("classes", [None, [0, 1]])
+def test_loading_changes_neither_digests_nor_what_labels_are_taken(tmp_path: Path, classes: Any) -> None:
+    frame, y = coloured(80)
+    tree = FullyDynamicTreeClassifier().partial_fit(frame, y, classes)
+    tree.save(tmp_path / "state", with_examples=True)
+    again = load_model(tmp_path / "state")
+    for each in (tree, again):
+        if classes is None:
+            each.partial_fit(frame[:1].assign(colour="mauve"), [5])
+            assert each.classes_.tolist() == [0, 1, 5]
+        else:
+            with pytest.raises(InputError, match="label 5 is not among the classes"):
+                each.partial_fit(frame[:1], [5])
+    assert again.digest() == tree.digest()
+
+
+def test_a_run_and_an_estimator_read_each_others_categories(tmp_path: Path) -> None:
+    pipelines = pytest.importorskip("pipelines")
+    prediction, saving = (pytest.importorskip(f"pipelines.{name}") for name in ("prediction", "saving"))
+    frame, y = coloured(300)
+    frame.assign(y=y).to_csv(tmp_path / "train.csv", index=False)
+    new = coloured(50, seed=5)[0].assign(colour=[*COLOURS[::-1], "mauve"] * 10)
+    pa.parquet.write_table(pa.Table.from_pandas(new, preserve_index=False), tmp_path / "new.parquet")
+
+    def predicted(model: Path, out: str) -> list[Any]:
+        prediction.predict_file(model, tmp_path / "new.parquet", tmp_path / out)
+        return pa.parquet.read_table(tmp_path / out)["prediction"].to_pylist()
+
+    config = {
+        "source": {"kind": "csv", "path": str(tmp_path / "train.csv")},
+        "stream": {"model": "incremental"},
+        "learner": {"kind": "fudyadt", "alpha": 0.01, "beta": 0.01},
+        "cluster": {"backend": "in_process"},
+    }
+    pipelines.replay(config, tmp_path / "run")
+    loaded = load_model(tmp_path / "run")
+    assert len(set(loaded.predict(new))) == 2
+    assert loaded.predict(new).tolist() == predicted(tmp_path / "run", "a.parquet")
+    assert saving.load_model(tmp_path / "run").categories == {"colour": loaded._encoder.dictionaries["colour"].values}
+
+    for name, examples in (("model", False), ("state", True)):
+        tree = FullyDynamicTreeClassifier(alpha=0.01, beta=0.01).fit(frame[::-1], y[::-1])  # other codes than the run's
+        tree.save(tmp_path / name, with_examples=examples)
+        assert predicted(tmp_path / name, f"{name}.parquet") == tree.predict(new).tolist()
+        assert load_model(tmp_path / name).predict(new).tolist() == tree.predict(new).tolist()
