@@ -227,7 +227,8 @@ def _machine(host: str) -> set[str]:
     except (OSError, UnicodeError):
         return set()
     # Ray names a head by the machine's own address where the user has written localhost.
-    return found | {ray.util.get_node_ip_address()} if found & {"127.0.0.1", "::1"} else found
+    ours = {ray.util.get_node_ip_address()}  # type: ignore[no-untyped-call]
+    return found | ours if found & {"127.0.0.1", "::1"} else found
 
 
 @contextlib.contextmanager

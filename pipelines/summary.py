@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
-import resource
-import sys
 from datetime import datetime, timezone
 from typing import Any
 
 import raydt
+from actors.memory import peak_rss_bytes
 from pipelines.config import Config
 from pipelines.recorder import Recorder
 from pipelines.run_folder import RunFolder
@@ -29,15 +27,10 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
-def peak_rss_bytes() -> int:
-    """Largest resident size of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _peaks_elsewhere(work: list[dict[str, Any]]) -> int:
-    """Peaks of the processes of a session, as far as they say them, this one excepted."""
-    return sum(entry.get("peak_rss_bytes", 0) for entry in work if entry.get("pid") != os.getpid())
+def _peak(statistics: dict[str, int], work: list[dict[str, Any]]) -> int:
+    """Peak memory of this process and, on Ray, of the coordinator and the shards."""
+    elsewhere = [statistics, *work]
+    return peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
 
 
 def run_summary(
@@ -104,7 +97,7 @@ def run_summary(
         "metrics": recorder.metrics(),
         "baselines": recorder.baselines(),
         **{name: statistics.get(name, 0) for name in _STATISTICS},
-        "peak_rss_bytes": peak_rss_bytes() + _peaks_elsewhere(work),
+        "peak_rss_bytes": _peak(statistics, work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,
         "restarts": 0,

@@ -131,7 +131,7 @@ def environment(run: RunFolder) -> list[tuple[str, str]]:
     versions = summary.get("versions")
     rows = [("raydt", str(summary.get("raydt_version") or ABSENT))]
     rows += [(str(name), str(version)) for name, version in (versions if isinstance(versions, dict) else {}).items()]
-    return [*rows, ("Peak memory of the driver", size(summary.get("peak_rss_bytes")))]
+    return [*rows, ("Peak memory of all processes", size(summary.get("peak_rss_bytes")))]
 
 
 def digests(run: RunFolder) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """The session on Ray: batches and messages arrive as sent, and every fault ends in one error that names the actor."""
 
-import os
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
