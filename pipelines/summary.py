@@ -30,7 +30,8 @@ def versions() -> dict[str, str]:
 def _peak(statistics: dict[str, int], work: list[dict[str, Any]]) -> int:
     """Peak memory of this process and, on Ray, of the coordinator and the shards."""
     elsewhere = [statistics, *work]
-    return peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
+    total: int = peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
+    return total
 
 
 def run_summary(

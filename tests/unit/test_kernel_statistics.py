@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.live_tree import floor_product
-from raydt.learners.fudyadt.presort import MOST_PASSES, SHORT, presort
+from raydt.learners.fudyadt.presort import DIGITS, SHORT, presort
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
 
 
@@ -20,7 +20,7 @@ def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32]
     E = np.empty((1, n), dtype=np.int64)
     X = values.reshape(-1, 1) + 0.0
     rows = np.arange(n, dtype=np.int32)
-    digits = np.empty((MOST_PASSES, 2048), dtype=np.int64)
+    digits = np.empty(DIGITS, dtype=np.int64)
     presort(X, rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits)
     return E
 

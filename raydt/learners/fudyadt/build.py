@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raydt.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
-from raydt.learners.fudyadt.presort import MOST_PASSES, label_bits_of, presort
+from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 from raydt.memory import empty
 
@@ -40,7 +40,7 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
         empty(rows, dtype=np.int32),
         empty(rows, dtype=np.int32),
         empty((rows + 2, 3), dtype=np.int64),
-        empty((MOST_PASSES, 2048), dtype=np.int64),
+        empty(DIGITS, dtype=np.int64),
         empty(classes, dtype=np.int64),
         empty((1, classes), dtype=np.int64),
     )

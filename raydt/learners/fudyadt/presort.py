@@ -25,8 +25,8 @@ CODE_BITS = 33
 #: Columns whose codes differ in no more bits are sorted completely by radix passes.
 EXACT_BITS = 44
 
-#: Bound on the radix passes: ``EXACT_BITS`` in digits of seven.
-MOST_PASSES = 7
+#: Counters of a radix pass.
+DIGITS = 2048
 
 _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 
@@ -113,13 +113,10 @@ def _sort_long(
     E: Any, spare: Any, n: int, labels: Any, label_bits: int, Xbits: Any, rows: Any, column: int, count: Any
 ) -> None:
     """Codes in ``E``: replace them by elements in order."""
-    smallest = E[0]
-    for i in range(n):
-        if E[i] < smallest:
-            smallest = E[i]
+    flip = np.int64(1) << 63  # codes compare as signed, their bits sort as unsigned
     differ = np.uint64(0)
     for i in range(n):
-        differ |= np.uint64(E[i] - smallest)
+        differ |= np.uint64(E[i] ^ E[0])
     low_bits = bit_length(n - 1) + label_bits
     low_mask = (1 << low_bits) - 1
     zeros = 0
@@ -131,38 +128,34 @@ def _sort_long(
     if kept > EXACT_BITS or kept > 63 - low_bits:
         kept = min(CODE_BITS, 63 - low_bits)
     drop = np.uint64(zeros + width - kept)
-    for i in range(n):
-        lead = np.int64(np.uint64(E[i] - smallest) >> drop) if kept > 0 else 0
-        E[i] = (lead << low_bits) | (i << label_bits) | labels[i]
+    lead_mask = (np.int64(1) << kept) - 1
 
     source, target = E, spare
-    if kept > 0:
-        widest = 11 if n >= 2048 else (9 if n >= 400 else 7)
-        passes = (kept + widest - 1) // widest
-        digit = (kept + passes - 1) // passes
-        mask = (1 << digit) - 1
-        for p in range(passes):
-            for b in range(mask + 1):
-                count[p, b] = 0
+    widest = 11 if n >= 2048 else (9 if n >= 400 else 7)
+    passes = (kept + widest - 1) // widest
+    digit = (kept + passes - 1) // max(1, passes)
+    mask = np.uint64((1 << digit) - 1)
+    for i in range(n):
+        lead = np.int64(np.uint64(E[i] ^ flip) >> drop) & lead_mask
+        E[i] = (lead << low_bits) | (i << label_bits) | labels[i]
+    at = np.uint64(low_bits)
+    for _ in range(passes):
+        for b in range(1 << digit):
+            count[b] = 0
         for i in range(n):
-            code = source[i] >> low_bits
-            for p in range(passes):
-                count[p, code & mask] += 1
-                code >>= digit
-        at = low_bits
-        for p in range(passes):
-            total = 0
-            for b in range(mask + 1):
-                here = count[p, b]
-                count[p, b] = total
-                total += here
-            for i in range(n):
-                element = source[i]
-                b = (element >> at) & mask
-                target[count[p, b]] = element
-                count[p, b] += 1
-            source, target = target, source
-            at += digit
+            count[np.uint64(source[i]) >> at & mask] += 1
+        total = 0
+        for b in range(1 << digit):
+            here = count[b]
+            count[b] = total
+            total += here
+        for i in range(n):
+            element = source[i]
+            b = np.uint64(element) >> at & mask
+            target[np.uint64(count[b])] = element
+            count[b] += 1
+        source, target = target, source
+        at += np.uint64(digit)
 
     exact = kept == width
     if not exact:
@@ -202,7 +195,7 @@ def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spa
     labels : ndarray of int32, shape (>= n,)
         Class of each row of the list, below ``1 << label_bits``.
     E, spare : ndarray of int64, shapes (d, >= n) and (>= n,)
-    count : ndarray of int64, shape (``MOST_PASSES``, 2048)
+    count : ndarray of int64, shape (2048,)
 
     Notes
     -----

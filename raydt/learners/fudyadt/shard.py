@@ -11,7 +11,7 @@ from raydt.example_store import ExampleStore
 from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
-from raydt.learners.fudyadt.presort import MOST_PASSES, label_bits_of, presort
+from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
 from raydt.memory import grown
 
 
@@ -106,7 +106,7 @@ class FuDyADTShard:
                 bits,
                 E,
                 spare,
-                np.empty((MOST_PASSES, 2048), dtype=np.int64),
+                np.empty(DIGITS, dtype=np.int64),
             )
         self._build = {
             "X": X,

@@ -219,13 +219,20 @@ def mark_sides(
     mask = (1 << label_bits) - 1
     for k in range(len(left)):
         left[k] = 0
-    for i in range(n):
-        row = np.uint64(S[i] & 0xFFFFFFFF) >> np.uint64(label_bits)
-        if start <= i <= at:
-            side[row] = 0
+    bits = np.uint64(label_bits)
+    for i in range(start):
+        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
+    ones = 0
+    for i in range(start, at + 1):
+        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 0
+        ones += S[i] & 1
+    for i in range(at + 1, n):
+        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
+    if len(left) == 2:
+        left[0], left[1] = at - start + 1 - ones, ones
+    else:
+        for i in range(start, at + 1):
             left[S[i] & mask] += 1
-        else:
-            side[row] = 1
     return at - start + 1
 
 
