@@ -10,7 +10,7 @@ from raydt.errors import InputError
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.presort import most_rows
+from raydt.learners.fudyadt.presort import largest_build
 from raydt.session import InProcessSession
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
@@ -64,9 +64,9 @@ def test_a_class_announced_after_a_refusal_does_not_show(size: int) -> None:
 
 
 def test_more_rows_and_classes_than_an_element_holds_are_refused() -> None:
-    assert most_rows(2) == 2**31
+    assert largest_build(2) == 2**31
     classes = 2**26
-    assert most_rows(classes) == 64
+    assert largest_build(classes) == 64
     run = session(WorkPlan())
     batch = inserts(0, 65)
     huge = UpdateBatch(0, batch.op, batch.id, batch.X, batch.y, classes, batch.row)

@@ -31,7 +31,7 @@ from raydt.learners.fudyadt.live_tree import (
     with_room,
 )
 from raydt.learners.fudyadt.model import Arrays, link_members, live_tree
-from raydt.learners.fudyadt.presort import most_rows
+from raydt.learners.fudyadt.presort import largest_build
 from raydt.memory import empty, grown
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 
@@ -82,7 +82,7 @@ class DynamicTree:
             More live rows than one BUILD can take with so many classes. Nothing has been applied.
         """
         inserts = int(((batch.op == INSERT) | (batch.op == UPDATE)).sum())
-        limit = most_rows(max(2, batch.n_classes))
+        limit = largest_build(max(2, batch.n_classes))
         if self.store.live + inserts > limit:
             raise InputError(
                 f"{self.store.live + inserts:,} live examples of {batch.n_classes:,} classes are more than the "

@@ -40,7 +40,7 @@ def label_bits_of(classes: int) -> int:
     return bits
 
 
-def most_rows(classes: int) -> int:
+def largest_build(classes: int) -> int:
     """Rows that one BUILD can take: row and class share the 32 low bits of an element."""
     return int(2 ** (32 - label_bits_of(classes)))
 
