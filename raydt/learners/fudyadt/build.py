@@ -104,7 +104,7 @@ def build(
         feature = -1
         at = -1
         for j in range(d):
-            score, here = scan(E, j, first, size, categorical[j], tree.counts, node, left, label_bits, best)
+            score, here = scan(E, j, first, size, categorical[j], tree.counts, node, left, label_bits, best, spare)
             if here >= 0:
                 best, feature, at = score, j, here
                 if best >= perfect:  # both sides pure: no later feature can do better

@@ -64,7 +64,8 @@ def find_candidates(
             column_of[g] = -1
         for j in range(len(columns)):
             g = group_of[j]
-            score, at = scan(E, j, first, size, categorical[j], node_counts, f, left, label_bits, scores[f, g, SCORE])
+            best = scores[f, g, SCORE]
+            score, at = scan(E, j, first, size, categorical[j], node_counts, f, left, label_bits, best, scratch[3])
             if at >= 0:
                 scores[f, g, SCORE] = score
                 column_of[g] = j

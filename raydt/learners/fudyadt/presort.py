@@ -1,13 +1,14 @@
 """One sort per feature and BUILD: rows become packed elements that scans and partitions work on alone.
 
-An element is an int64: ``rank << 32 | row << label_bits | label``, where *rank* is the dense rank of the
-feature's value among the rows of this BUILD (equal values, equal rank) and *row* the position in the list of
-rows. Ranks are exact for float64: values are compared by all their bits, nothing is rounded to float32.
+An element is an int64: ``rank << 32 | row << label_bits | label``, where *rank* grows with the feature's value
+(equal values, equal rank) and *row* is the position in the list of rows. Ranks are exact for float64: values are
+compared by all their bits, nothing is rounded to float32.
 
-Short lists are sorted by insertion. Longer ones by a least-significant-digit radix sort over as many leading
-bits of the order-preserving integer code as differ
-(``CODE_BITS`` of them at most where more than ``EXACT_BITS`` differ), with the few runs of equal
-leading bits put in order afterwards on their full codes.
+Short lists are sorted by insertion. Of longer ones the leading bits of the order-preserving integer codes, as far as
+they differ, are sorted by two radix passes, and the few inversions that leaves by insertion. Where the codes differ in
+at most 31 bits, these bits are the rank; else the rank is counted at the end. Where they differ in more than
+``EXACT_BITS``, only the leading ``CODE_BITS`` are kept, and the few runs of equal ones are put in order afterwards on
+their full codes.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 from raydt.kernel import inner_kernel, kernel
 
 #: Longest list that insertion sort gets.
-SHORT = 48
-#: Bits sorted by radix passes when a column needs more than ``EXACT_BITS``.
+SHORT = 64
+#: Bits of a code that an element keeps when a column needs more than ``EXACT_BITS``.
 CODE_BITS = 33
-#: Columns whose codes differ in no more bits are sorted completely by radix passes.
+#: Columns whose codes differ in no more bits are kept whole.
 EXACT_BITS = 44
 
 #: Counters of a radix pass.
@@ -109,36 +110,15 @@ def _sort_run(S: Any, first: int, stop: int, low_mask: int, shift: int, Xbits: A
 
 
 @inner_kernel
-def _sort_long(
-    E: Any, spare: Any, n: int, labels: Any, label_bits: int, Xbits: Any, rows: Any, column: int, count: Any
-) -> None:
-    """Codes in ``E``: replace them by elements in order."""
-    flip = np.int64(1) << 63  # codes compare as signed, their bits sort as unsigned
-    differ = np.uint64(0)
-    for i in range(n):
-        differ |= np.uint64(E[i] ^ E[0])
-    low_bits = bit_length(n - 1) + label_bits
-    low_mask = (1 << low_bits) - 1
-    zeros = 0
-    if differ:
-        while not (differ >> np.uint64(zeros)) & np.uint64(1):
-            zeros += 1
-    width = bit_length(np.int64(differ)) - zeros
-    kept = width
-    if kept > EXACT_BITS or kept > 63 - low_bits:
-        kept = min(CODE_BITS, 63 - low_bits)
-    drop = np.uint64(zeros + width - kept)
-    lead_mask = (np.int64(1) << kept) - 1
-
+def _radix_sort(E: Any, spare: Any, n: int, low: int, high: int, widest: int, count: Any) -> None:
+    """Sort elements by their bits ``low`` to ``high`` alone, stably."""
     source, target = E, spare
-    widest = 11 if n >= 2048 else (9 if n >= 400 else 7)
-    passes = (kept + widest - 1) // widest
-    digit = (kept + passes - 1) // max(1, passes)
+    passes = (high - low + widest - 1) // widest
+    if passes == 0:
+        return
+    digit = (high - low + passes - 1) // passes
     mask = np.uint64((1 << digit) - 1)
-    for i in range(n):
-        lead = np.int64(np.uint64(E[i] ^ flip) >> drop) & lead_mask
-        E[i] = (lead << low_bits) | (i << label_bits) | labels[i]
-    at = np.uint64(low_bits)
+    at = np.uint64(low)
     for _ in range(passes):
         for b in range(1 << digit):
             count[b] = 0
@@ -156,22 +136,83 @@ def _sort_long(
             count[b] += 1
         source, target = target, source
         at += np.uint64(digit)
+    if passes & 1:
+        for i in range(n):
+            E[i] = spare[i]
 
+
+@inner_kernel
+def _finish_by_insertion(S: Any, n: int) -> bool:
+    """Sort elements that are nearly in order; False, with some of it done, if that takes more than 2 n moves."""
+    budget = 2 * n
+    previous = S[0]
+    for i in range(1, n):
+        element = S[i]
+        if element < previous:
+            at = i
+            while at > 0 and S[at - 1] > element:
+                S[at] = S[at - 1]
+                at -= 1
+            S[at] = element
+            budget -= i - at
+            if budget < 0:
+                return False
+        else:
+            previous = element
+    return True
+
+
+@inner_kernel
+def _sort_long(
+    E: Any, spare: Any, n: int, labels: Any, label_bits: int, Xbits: Any, rows: Any, column: int, count: Any
+) -> None:
+    """Codes in ``E``: replace them by elements in order."""
+    flip = np.int64(1) << 63  # codes compare as signed, their bits sort as unsigned
+    differ = np.uint64(0)
+    for i in range(n):
+        differ |= np.uint64(E[i] ^ E[0])
+    zeros = 0
+    if differ:
+        while not (differ >> np.uint64(zeros)) & np.uint64(1):
+            zeros += 1
+    width = bit_length(np.int64(differ)) - zeros
+    kept = width
+    low_bits = 32  # a short code is as good as a rank
+    if width > 31:
+        low_bits = bit_length(n - 1) + label_bits
+        if kept > EXACT_BITS or kept > 63 - low_bits:
+            kept = min(CODE_BITS, 63 - low_bits)
+    low_mask = (1 << low_bits) - 1
+    drop = np.uint64(zeros + width - kept)
+    lead_mask = (np.int64(1) << kept) - 1
+    for i in range(n):
+        lead = np.int64(np.uint64(E[i] ^ flip) >> drop) & lead_mask
+        E[i] = (lead << low_bits) | (i << label_bits) | labels[i]
+
+    # Two passes over the leading bits leave few inversions, unless the values crowd: then all bits are sorted.
+    widest = 11 if n >= 4096 else (9 if n >= 512 else 7)
+    high = low_bits + kept
+    _radix_sort(E, spare, n, max(low_bits, high - 2 * widest), high, widest, count)
+    if kept > 2 * widest and not _finish_by_insertion(E, n):
+        _radix_sort(E, spare, n, low_bits, high, 11, count)
+
+    if width <= 31:
+        return
     exact = kept == width
     if not exact:
         first = np.int64(0)
         while first < n:
-            lead = source[first] >> low_bits
+            lead = E[first] >> low_bits
             stop = first + 1
-            while stop < n and source[stop] >> low_bits == lead:
+            while stop < n and E[stop] >> low_bits == lead:
                 stop += 1
             if stop - first > 1:
-                _sort_run(source, first, stop, low_mask, label_bits, Xbits, rows, column)
+                _sort_run(E, first, stop, low_mask, label_bits, Xbits, rows, column)
             first = stop
     rank = 0
-    previous = source[0]
+    previous = E[0]
     for i in range(n):
-        element = source[i]
+        element = E[i]
         if element >> low_bits != previous >> low_bits:
             rank += 1
         elif not exact and i > 0:

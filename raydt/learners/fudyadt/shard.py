@@ -12,6 +12,7 @@ from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
+from raydt.learners.fudyadt.split_search import BLOCK
 from raydt.memory import grown
 
 
@@ -165,7 +166,7 @@ class FuDyADTShard:
                 counts,
                 b["bits"],
                 b["side"],
-                np.empty((3, max(K, len(self.groups))), dtype=np.int64),
+                np.empty((4, max(K, len(self.groups), BLOCK)), dtype=np.int64),
                 found,
             )
         words = np.empty(side_words(n), dtype=np.int64)

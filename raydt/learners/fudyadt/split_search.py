@@ -45,26 +45,32 @@ def _beats(left_ones: float, n_left: float, ones: float, n: float, bar: float) -
 
 
 @inner_kernel
-def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: float) -> tuple[float, int]:
+def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: float, spare: Any) -> tuple[float, int]:
     """Best threshold of a numeric column with two classes: (score, last element on the left) or (best, -1).
 
-    The gain is convex in (n_left, left_ones). Over a block with k ones the path of these two lies in the
-    parallelogram "ones first" / "zeros first", so the block is passed over if none of its corners beats the best.
+    A block of elements is first judged as a whole. The gain is convex in (n_left, left_ones), and over a block with
+    k ones the path of these two lies in the parallelogram "ones first" / "zeros first": no split in it beats the best
+    if none of its corners does. Then all its elements are screened at once, without a division or a branch.
     """
     S = E[j, first : first + size]
+    ahead = spare.view(np.int32)  # ones up to each element of a block
     at = -1
     n = np.float64(size)
     ones = np.float64(total_ones)
     bar = best * (1.0 - SLACK)
     before = 0
-    for begin in range(0, size, BLOCK):
-        stop = min(begin + BLOCK, size)
+    last = size - 1  # the last element cannot end the left side
+    for begin in range(0, last, BLOCK):
+        m = min(BLOCK, last - begin)
+        B = S[begin : begin + m + 1]
         left_ones = before
         if size > 2 * BLOCK:
-            for i in range(begin, stop):
-                before += S[i] & 1
-            a, b = np.float64(begin), np.float64(stop)
-            p, k = np.float64(left_ones), np.float64(before - left_ones)
+            inside = 0
+            for i in range(m):
+                inside += B[i] & 1
+            before += inside
+            a, b = np.float64(begin), np.float64(begin + m)
+            p, k = np.float64(left_ones), np.float64(inside)
             if not (
                 _beats(p, a, ones, n, bar)
                 or _beats(p + k, a + k, ones, n, bar)
@@ -72,21 +78,27 @@ def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: f
                 or _beats(p + k, b, ones, n, bar)
             ):
                 continue
-        else:
-            stop = size
-        for i in range(begin, min(stop, size - 1)):
-            left_ones += S[i] & 1
-            n_left = np.float64(i + 1)
-            D = left_ones * n - n_left * ones
+        running = np.int32(left_ones)
+        for i in range(m):
+            running += np.int32(B[i] & 1)
+            ahead[i] = running
+        before = np.int64(running)
+        passed = 0
+        for i in range(m):
+            n_left = np.float64(np.int32(begin + 1 + i))
+            passed += _beats(np.float64(ahead[i]), n_left, ones, n, bar)
+        if not passed:
+            continue
+        for i in range(m):
+            n_left = np.float64(begin + 1 + i)
+            D = np.float64(ahead[i]) * n - n_left * ones
             twice = D * D + D * D
             sides = n_left * (n - n_left)
-            if twice > bar * sides and (S[i + 1] >> 32) != (S[i] >> 32):
+            if twice > bar * sides and (B[i + 1] >> 32) != (B[i] >> 32):
                 score = twice / sides
                 if score > best:
-                    best, at = score, i
+                    best, at = score, begin + i
                     bar = best * (1.0 - SLACK)
-        if stop == size:
-            break
     return best, at
 
 
@@ -164,6 +176,7 @@ def scan(
     left: Any,
     label_bits: int,
     best: float,
+    spare: Any,
 ) -> tuple[float, int]:
     """Best split of one sorted segment, if its score is above ``best``.
 
@@ -177,6 +190,8 @@ def scan(
         Scratch.
     best : float
         Score to beat; -1 for none.
+    spare : ndarray of int64, shape (>= min(n, 32),)
+        Scratch.
 
     Returns
     -------
@@ -191,7 +206,7 @@ def scan(
     if categorical:
         return _scan_values(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
     if len(left) == 2:
-        return _scan_binary(E, j, first, n, counts[node, 1], best)
+        return _scan_binary(E, j, first, n, counts[node, 1], best, spare)
     return _scan_classes(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
 
 
