@@ -36,11 +36,12 @@ def _cache_folder() -> str:
 _CACHE_FOLDER = _cache_folder()
 #: The wrapper for calls from C is never used, and takes as long to compile as a small kernel.
 _RULES: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
+_NOT_FROM_PYTHON: Any = {"no_cpython_wrapper": True}
 
 
 def inner_kernel(function: F) -> F:
-    """Compile a function that only kernels call: it is cached as a part of them, not on its own."""
-    return cast(F, njit(**_RULES)(function))
+    """Compile a function that only kernels call: it is cached as a part of them, and Python cannot call it."""
+    return cast(F, njit(**_RULES, **_NOT_FROM_PYTHON)(function))
 
 
 def kernel(function: F) -> F:

@@ -225,8 +225,10 @@ def _sort_long(
 
 
 @kernel
-def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any) -> None:
-    """Fill ``E[j, :n]`` with the sorted elements of every column j of ``X``.
+def presort(
+    X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any, columns: Any
+) -> None:
+    """Fill ``E[j, :n]`` with the sorted elements of some columns j of ``X``.
 
     Parameters
     ----------
@@ -237,18 +239,19 @@ def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spa
         Class of each row of the list, below ``1 << label_bits``.
     E, spare : ndarray of int64, shapes (d, >= n) and (>= n,)
     count : ndarray of int64, shape (2048,)
+    columns : ndarray of uint64
+        The columns to sort.
 
     Notes
     -----
     O(n d) for a fixed width of codes. Rows are read once for all features, so that each cache line is.
     """
-    d = E.shape[0]
     Xbits = X.view(np.int64)
     for i in range(n):
         row = rows[i]
-        for j in range(d):
+        for j in columns:
             E[j, i] = code_of(Xbits[row, j])
-    for j in range(d):
+    for j in columns:
         column = E[j, :n]
         if n <= SHORT:
             low = spare[:n]

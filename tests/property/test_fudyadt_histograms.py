@@ -1,0 +1,88 @@
+"""BUILD with its columns of few values counted against BUILD with all columns sorted: the same tree, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from raydt.learners.fudyadt.build import build, new_scratch
+from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
+from raydt.learners.fudyadt.live_tree import MEMBER, Rules, new_tree, route
+
+KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")
+AWKWARD = np.array([-1e300, -5e-324, 0.0, 5e-324, 0.1, 1.0, 1.0000000000000002, 16777216.000000004, 1e308, 1.7e308])
+
+
+def table(rng: np.random.Generator, n: int, classes: int, kinds: list[str]) -> tuple[npt.NDArray[Any], ...]:
+    """Columns of the given kinds, and classes that depend on them."""
+    columns = {
+        "binary": lambda: (rng.random(n) < rng.random() ** 2).astype(float),
+        "few": lambda: rng.choice(AWKWARD, n),
+        "category": lambda: np.minimum(rng.geometric(0.2, n), 9).astype(float),
+        "constant": lambda: np.full(n, 2.5),
+        "many": lambda: rng.normal(size=n),
+        "mass": lambda: np.where(rng.random(n) < 0.7, 1.0, rng.normal(size=n)),
+        "most": lambda: rng.integers(0, 256, n) * 0.1,
+    }
+    X = np.column_stack([columns[kind]() for kind in kinds])
+    ranks = np.column_stack([np.unique(x, return_inverse=True)[1] for x in X.T])
+    y = (ranks[:, 0] % 3 + ranks.sum(axis=1) // 2 + (rng.random(n) < 0.2)) % classes
+    return X, y.astype(np.int32)
+
+
+def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, *, counting: bool) -> tuple[dict[str, Any], int]:
+    """The nodes of a tree in preorder with the leaf of each row, and how many columns were counted."""
+    n, d = X.shape
+    tree = new_tree(2 * n, classes)
+    tree.counts[0] = np.bincount(y, minlength=classes)
+    members = np.zeros(n, dtype=MEMBER)
+    histograms = new_histograms(n, d, 256, 1) if counting else new_histograms(n, d, 0)
+    scratch = new_scratch(n, d, classes)._replace(histograms=histograms)
+    rows = np.arange(n, dtype=np.int32)
+    build(tree, members, 0, X, rows, rows, y, n, categorical, Rules(0.1, 0.0, 2, depth), 7, scratch)
+    order, stack = [], [0]
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        if tree.nodes["feature"][node] >= 0:
+            stack += [int(tree.nodes["right"][node]), int(tree.nodes["left"][node])]
+    place = np.full(len(tree.nodes), -1)
+    place[order] = np.arange(len(order))
+    assert all(members["leaf"][i] == route(tree, categorical, X, i) for i in range(n))
+    names = ("feature", "threshold", "depth", "label", "s", "c", "allowed", "built")
+    nodes = {name: tree.nodes[name][order].tobytes() for name in names}
+    nodes["counts"] = tree.counts[order].tobytes()
+    return {**nodes, "leaf": place[members["leaf"]].tolist()}, int(histograms.reg[COUNTED])
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from((5, 40, 300, 2000)),
+    st.integers(2, 4),
+    st.lists(
+        st.sampled_from(("binary", "few", "category", "constant", "many", "mass", "most")), min_size=1, max_size=8
+    ),
+    st.sampled_from((3, 10, 1000)),
+    st.data(),
+)
+def test_counting_columns_changes_nothing(
+    n: int, classes: int, kinds: list[str], depth: int, data: st.DataObject
+) -> None:
+    X, y = table(np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))), n, classes, kinds)
+    drawn = data.draw(st.lists(st.booleans(), min_size=len(kinds), max_size=len(kinds)))
+    categorical = np.array(drawn) & np.array([kind not in ("many", "mass") for kind in kinds])
+    sorted_, none = built(X, y, classes, categorical, depth, counting=False)
+    counted, some = built(X, y, classes, categorical, depth, counting=True)
+    event(f"counted columns: {'none' if not some else 'all' if some == len(kinds) else 'some'}")
+    assert none == 0
+    assert counted == sorted_
+
+
+def test_columns_of_few_values_are_counted() -> None:
+    X, y = table(np.random.default_rng(1), 2000, 2, ["binary", "few", "category", "many", "most"])
+    categorical = np.array([False, False, True, False, False])
+    assert built(X, y, 2, categorical, 10, counting=True)[1] == 4
