@@ -6,6 +6,7 @@ An audit recomputes from the raw examples with code that shares nothing with the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -39,6 +40,15 @@ class History:
     deleted: npt.NDArray[np.int64]
     warmup: int = 0
     complete: bool = True
+
+
+def history_of_live(
+    state: Mapping[str, npt.NDArray[Any]], groups: Mapping[int, Mapping[str, npt.NDArray[Any]]]
+) -> History:
+    """What a state knows of the past: its live examples."""
+    X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
+    live = np.full(len(X), np.iinfo(np.int64).max)
+    return History(state["id"], X, state["y"], state["born"], live, complete=False)
 
 
 @dataclass(slots=True)

@@ -103,7 +103,10 @@ class BatchResult:
         How many took effect.
     log : dict of str to ndarray
         The learner's own record of the batch (for FuDyADT one entry per rebuild), all arrays of one length;
-        ``seq`` among them.
+        ``seq`` (of the update that caused it), ``rows``, ``nodes`` and ``depth`` among them.
+    path : ndarray of int32, shape (m,)
+        Nodes whose class counts each update changed: those from the root to the leaf of its example, as the model was
+        just then; the two of an UPDATE are added up. 0 for queries and refused updates.
     statistics : dict of str to int
         The coordinator's statistics after the batch: ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``,
         ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
@@ -117,5 +120,6 @@ class BatchResult:
     inserts: int = 0
     deletes: int = 0
     log: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    path: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     statistics: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0

@@ -55,6 +55,12 @@ class LearnerCoordinator(Protocol):
     def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,)."""
 
+    def locate(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        """Of live examples, in the order of ``ids``: class code ``y``, and where the model holds them.
+
+        The latter are the learner's own columns of a receipt (for FuDyADT ``leaf``).
+        """
+
     def digest(self) -> str:
         """``sha256:`` of the canonical bytes of the model."""
 

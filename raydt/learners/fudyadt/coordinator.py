@@ -28,7 +28,7 @@ from raydt.learners.fudyadt.live_tree import (
     list_rows,
     route,
 )
-from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, depth_of
+from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, preorder
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.updates import (
     CARRIES_ROW,
@@ -117,7 +117,7 @@ class FuDyADTCoordinator:
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
-        result = BatchResult(m, np.full(m, -1, dtype=np.int32))
+        result = BatchResult(m, np.full(m, -1, dtype=np.int32), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
         old, new, fault, rows = admitted
         logs: list[Arrays] = []
@@ -125,13 +125,13 @@ class FuDyADTCoordinator:
         while begin < m:
             stop = self.store.admit(batch.op, batch.id, begin, skip_refused, old, new, fault)
             by_value = stop < m and fault[stop] == 0
-            logs.append((yield from self._take(batch, slice(begin, stop), admitted, result.predictions)))
+            logs.append((yield from self._take(batch, slice(begin, stop), admitted, result)))
             if by_value:
                 equal = yield from self.find_equal(batch.X, int(rows[stop]), int(batch.y[rows[stop]]))
                 if len(equal):
                     old[stop] = equal[0]
                     self.store.discard(int(equal[0]))
-                    logs.append((yield from self._take(batch, slice(stop, stop + 1), admitted, result.predictions)))
+                    logs.append((yield from self._take(batch, slice(stop, stop + 1), admitted, result)))
                 else:
                     fault[stop] = UNKNOWN_VALUE
             if stop < m and fault[stop] and not skip_refused:
@@ -146,9 +146,7 @@ class FuDyADTCoordinator:
         self._seq = batch.start + result.applied
         return result
 
-    def _take(
-        self, batch: UpdateBatch, part: slice, admitted: Admission, predictions: npt.NDArray[np.int32]
-    ) -> Exchange[Arrays]:
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Arrays]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
@@ -187,7 +185,10 @@ class FuDyADTCoordinator:
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
         looked = steps["kind"] != REMOVE
-        predictions[position[looked]] = steps["prediction"][looked]
+        result.predictions[position[looked]] = steps["prediction"][looked]
+        for kind in (REMOVE, ADD):  # an update has one of each
+            taken = steps["kind"] == kind
+            result.path[position[taken]] += steps["row"][taken] + 1
         return logged(log)
 
     def find_equal(self, X: npt.NDArray[np.float64], row: int, y: int) -> Exchange[npt.NDArray[np.int32]]:
@@ -216,6 +217,11 @@ class FuDyADTCoordinator:
         """Class codes of the live tree."""
         return TreePredictor(self.features, self.model()).predict(X)
 
+    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
+        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
+        slots = self.store.find(ids)
+        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
+
     def digest(self) -> str:
         """Digest of tree, counters, counts and sorted id -> leaf; free of slots and list orders."""
         state = self.state()
@@ -231,7 +237,7 @@ class FuDyADTCoordinator:
             "active": self.store.live,
             "nodes": int(reg[NODES]),
             "leaves": int(reg[LEAVES]),
-            "depth": depth_of(self.live.tree),
+            "depth": preorder(self.live.tree)[2],
             "rebuilds": int(reg[REBUILDS]),
             "rebuilt_rows": int(reg[REBUILT_ROWS]),
         }

@@ -34,7 +34,8 @@ RESET, COORDINATOR, SHARDS = 0, 1, 2
 
 
 #: One step of a batch: an update is a REMOVE and an ADD, everything else one step. ``stamp`` is 2 seq + 1, or 2 seq
-#: for the REMOVE of an update; ``row`` indexes the batch's ``X``; ``prediction`` is filled in, -1 where none is made.
+#: for the REMOVE of an update; ``row`` indexes the batch's ``X``. Filled in are ``prediction`` (-1 where none is made)
+#: and, once an ADD or REMOVE is taken, in ``row`` the depth of its leaf.
 STEP = np.dtype(
     [("stamp", np.int64), ("slot", np.int32), ("row", np.int32), ("prediction", np.int32), ("kind", np.int32)]
 )
@@ -111,6 +112,7 @@ def advance(
         slot = steps[i].slot
         if kind == REMOVE:
             leaf = unlink(tree, members, slot)
+            steps[i].row = tree.nodes[leaf].depth
             tree.counts[leaf, y[slot]] -= 1
             tree.nodes[leaf].label = majority(tree.counts, leaf)
         else:
@@ -120,6 +122,7 @@ def advance(
                 continue
             if reg[WARMUP_LEFT] == 0:
                 steps[i].prediction = tree.nodes[leaf].label
+            steps[i].row = tree.nodes[leaf].depth
             link(tree, members, leaf, slot)
             tree.counts[leaf, y[slot]] += 1
             if tree.counts[leaf, y[slot]] >= tree.counts[leaf, tree.nodes[leaf].label]:

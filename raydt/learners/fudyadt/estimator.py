@@ -9,8 +9,9 @@ import numpy as np
 
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import labels_of
-from raydt.estimators.base import Estimator, Receipt
+from raydt.estimators.base import Estimator
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+from raydt.receipt import Receipt
 
 
 class FullyDynamicTreeClassifier(Estimator):
@@ -76,10 +77,10 @@ class FullyDynamicTreeClassifier(Estimator):
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
 
-    def forget_examples(self, X: Any, y: Any) -> Receipt:
+    def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it.
 
-        All of them or, if an error is raised, none. O(rows of the leaf) per example.
+        All of them or, if an error is raised, none. O(rows of the leaf) per example; ``digests`` as in :meth:`forget`.
 
         Raises
         ------
@@ -109,4 +110,4 @@ class FullyDynamicTreeClassifier(Estimator):
                     "no live example equals this one", row=row, remedy="The exact features and label are needed"
                 )
             chosen.append(taken[value].pop())
-        return self.forget(np.array(chosen, dtype=np.int64))
+        return self.forget(np.array(chosen, dtype=np.int64), digests=digests)

@@ -74,17 +74,17 @@ def _predict(feature: Any, threshold: Any, left: Any, right: Any, categorical: A
         out[i] = node
 
 
-def depth_of(tree: Tree) -> int:
-    """Largest depth of a node."""
-    nodes = int(tree.reg[NODES])
-    return int(_preorder(tree, np.empty(nodes, dtype=np.int32), np.empty(len(tree.nodes), dtype=np.int32)))
+def preorder(tree: Tree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
+    """Node ids in preorder, the place of each (-1: not in the tree, as the last entry), and the largest depth."""
+    order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
+    place = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
+    deepest = int(_preorder(tree, order, place[:-1]))
+    return order, place, deepest
 
 
 def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
     """The arrays of the model, and the preorder place of each node id."""
-    order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
-    place = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
-    _preorder(tree, order, place[:-1])
+    order, place, _ = preorder(tree)
     counts = tree.counts[order]
     nodes = tree.nodes[order]
     feature = nodes["feature"].copy()
