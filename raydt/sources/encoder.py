@@ -192,12 +192,15 @@ class RowEncoder:
             remedy = "Give the row a label, or set stream.on_error: skip"
             bad.add_mask(missing(columns[self._label]), with_label, self._label, "no label", remedy)
 
-        for j, name in enumerate(self.features.names):
-            if self.features.categorical[j]:
-                X[:, j] = self._categories[name].encode(columns[name], row, bad.keep(with_features))
         y = np.full(n, -1, dtype=np.int32)
         if self._label is not None:
             y = self.labels.encode(columns[self._label], row, bad.keep(with_features))
+            for position in np.flatnonzero(self._unknown_labels(y, with_label, bad)).tolist():
+                problem = f"label {columns[self._label][position].as_py()!r} is neither positive nor one of the others"
+                bad.add([position], self._label, problem, f"Known are {self.labels.known()}")
+        for j, name in enumerate(self.features.names):
+            if self.features.categorical[j]:
+                X[:, j] = self._categories[name].encode(columns[name], row, bad.keep(with_features))
         ids = self._encode_ids(columns, row, n, bad.keep(with_id))
         return Rows(row, X, y, len(self.labels.classes), ids, op, bad)
 
@@ -234,6 +237,13 @@ class RowEncoder:
         if pa.types.is_uint64(column.type):
             wide = np.asarray(column.fill_null(0)) > np.iinfo(np.int64).max
             bad.add_mask(wide, needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
+
+    def _unknown_labels(self, y: npt.NDArray[np.int32], needed: Mask | None, bad: _BadRows) -> Mask:
+        """Rows whose label is neither positive nor among the rest, although all labels are known in advance."""
+        if self.labels.positive is None:
+            return np.zeros(len(y), dtype=np.bool_)
+        keep = bad.keep(needed)
+        return y < 0 if keep is None else (y < 0) & keep
 
     def _encode_ids(
         self, columns: Mapping[str, pa.Array], row: int, n: int, keep: Mask | None

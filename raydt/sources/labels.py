@@ -1,7 +1,7 @@
 """Labels to class codes: every label a class, or one or several labels against the rest.
 
 Invariant: codes depend on the labels alone: order of first appearance, or under ``positive`` 1 for the positive labels
-and 0 for the rest, known before the first row.
+and 0 for the rest, both known before the first row.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Labels:
     positive : list, optional
         Resolved positive labels; without it every label is a class.
     rest : list, optional
-        All other labels, for the name of class 0.
+        All other labels.
     """
 
     def __init__(self, positive: list[Any] | None = None, rest: Sequence[Any] = ()) -> None:
-        self.positive = positive
+        self.positive, self._rest = positive, list(rest)
         self._seen = Dictionary()
         self._names: list[Any] = []
         if positive is not None:
@@ -91,22 +91,31 @@ class Labels:
         """What each code stands for. Under ``positive``, class 0 is the other label, or ``not`` the positive one."""
         return list(self._names) if self.positive is not None else list(self._seen.values)
 
+    def known(self) -> str:
+        """The positive labels and the others, for messages."""
+        rest = ", ".join(map(repr, self._rest[:20])) + (", ..." if len(self._rest) > 20 else "")
+        return f"{', '.join(map(repr, self.positive or []))} (positive) and {rest or 'no others'}"
+
     def encode(self, column: pa.Array, row: int, keep: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int32]:
-        """Class codes, int32, shape (n,); -1 where missing or passed over (see :meth:`Dictionary.encode`)."""
+        """Class codes, int32, shape (n,).
+
+        -1 where missing or passed over (see :meth:`Dictionary.encode`), and of a label that is neither positive nor
+        among the rest.
+        """
         codes = self._seen.encode(column, row, keep)
         if self.positive is not None:
-            kinds = np.array([value in self.positive for value in self._seen.values] + [-1], dtype=np.int64)
-            codes = kinds[codes]
+            kinds = [1 if v in self.positive else 0 if v in self._rest else -1 for v in self._seen.values]
+            codes = np.array([*kinds, -1], dtype=np.int64)[codes]
         return codes.astype(np.int32)
 
     def state(self, row: int | None) -> dict[str, Any]:
         """What is known before ``row``."""
         if self.positive is not None:
-            return {"positive": self.positive, "names": self._names}
+            return {"positive": self.positive, "rest": self._rest, "names": self._names}
         return {"classes": self._seen.values[: self._seen.known(row)]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with a saved state, its resolution of ``positive`` included."""
         self.positive = state.get("positive")
-        self._names = list(state.get("names", ()))
+        self._rest, self._names = list(state.get("rest", ())), list(state.get("names", ()))
         self._seen = Dictionary(state.get("classes", ()))
