@@ -5,7 +5,6 @@ Invariant: the output has one row for each row of the input, in the same order, 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,26 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
+from pipelines.model_data import find_rows, open_rows
 from pipelines.saving import load_model
 from raydt.errors import InputError
 from raydt.saved_model import SavedModel
-from raydt.sources.base import Rows, Source
-from raydt.sources.csv import CsvDataFile
-from raydt.sources.datafile import DataFile, find_files
-from raydt.sources.files import FileSource
-from raydt.sources.options import FileOptions, SourceOptions
-
-#: Kinds of file by the end of the name.
-KINDS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".csv": "csv",
-}
+from raydt.sources.base import Rows
+from raydt.sources.datafile import DataFile
 
 
 def predict_file(
@@ -79,8 +65,9 @@ def predict_file(
     """
     saved = load_model(model)
     target = _target(out, overwrite)
-    files, options = _find(saved, str(data), kind, id_column)
-    source = _open(saved, options, files)
+    wanted = {} if id_column is None else {id_column: "--id names this column"}
+    files, options = find_rows(saved, str(data), kind, wanted=wanted)
+    source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)
     schema = _schema(saved, id_column, ids)
     unfinished = target.with_name(f".{target.name}.unfinished")
@@ -136,55 +123,6 @@ def _writing(target: Path) -> Iterator[None]:
     except OSError as error:
         problem = f"the predictions cannot be written: {error.strerror or error}"
         raise InputError(problem, file=str(target), remedy="Choose another place with --out") from error
-
-
-def _find(saved: SavedModel, data: str, kind: str | None, id_column: str | None) -> tuple[list[DataFile], FileOptions]:
-    """The files to predict, which have all columns, and how to read them."""
-    kind = kind or KINDS.get(Path(data).suffix.lower())
-    if kind is None:
-        raise InputError("the kind of file is unclear", file=data, remedy="Add --kind parquet, arrow or csv")
-    features = saved.features
-    categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
-    options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(
-        {"kind": kind, "path": data, "label": None, "features": list(features.names), "categorical": categorical}
-    )
-    files = [options.data_file(place) for place in find_files(data, ".", options.file_type.suffixes)]
-    for file in files:
-        for name in [*features.names, *([] if id_column is None else [id_column])]:
-            if name not in file.names:
-                why = "the model needs this column" if name in features.names else "--id names this column"
-                near = difflib.get_close_matches(name, file.names, 1)
-                hint = f"Did you mean {near[0]!r}? " if near and name == id_column else ""
-                columns = ", ".join(file.names[:30]) + (", ..." if len(file.names) > 30 else "")
-                problem = f"{why}, but the file lacks it"
-                raise InputError(problem, file=file.name, column=name, remedy=f"{hint}Its columns are {columns}")
-    return files, options
-
-
-def _open(saved: SavedModel, options: FileOptions, files: list[DataFile]) -> Source:
-    features, source = saved.features, FileSource(options, files)
-    if source.features.categorical != features.categorical:
-        odd = next(
-            name
-            for name, is_category in zip(features.names, source.features.categorical, strict=True)
-            if is_category and name not in options.categorical
-        )
-        remedy = "Convert the column to numbers"
-        problem = "it holds text, but the model knows it as numbers"
-        raise InputError(problem, file=files[0].name, column=odd, remedy=remedy)
-    # Values the model has not seen get codes beyond its own, which equal no threshold: they are "none of these".
-    as_text = isinstance(files[0], CsvDataFile)
-    known = {name: _as_in_file(values, as_text) for name, values in saved.categories.items()}
-    source.restore({**source.state(), "categories": known})
-    return source
-
-
-def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:
-    """Categories as a file writes them: CSV has text only, and a model of CSV may meet whole numbers elsewhere."""
-    if as_text:
-        return [str(value) if isinstance(value, int) else value for value in values]
-    whole = [value for value in values if isinstance(value, str) and value.lstrip("-").isdigit()]
-    return [int(value) for value in values] if values and len(whole) == len(values) else values
 
 
 def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:

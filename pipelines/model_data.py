@@ -1,0 +1,129 @@
+"""Files of rows read under the columns of a saved model: to predict them, or to insert them.
+
+Invariant: what is opened here has every column that was asked for, with the model's features in its order.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from raydt.errors import InputError
+from raydt.saved_model import SavedModel
+from raydt.sources.csv import CsvDataFile
+from raydt.sources.datafile import DataFile, find_files
+from raydt.sources.files import FileSource
+from raydt.sources.options import FileOptions, SourceOptions
+
+#: Kinds of file by the end of the name.
+KINDS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".csv": "csv",
+}
+
+
+def find_rows(
+    saved: SavedModel,
+    data: str,
+    kind: str | None,
+    *,
+    wanted: Mapping[str, str],
+    label: str | None = None,
+    id_column: str | None = None,
+    as_text: tuple[str, ...] = (),
+) -> tuple[list[DataFile], FileOptions]:
+    """The files that ``data`` stands for, which have all columns needed, and how to read them.
+
+    Parameters
+    ----------
+    saved : SavedModel
+    data : path or URI
+    kind : {"parquet", "arrow", "csv"}, optional
+        By default from the end of the name.
+    wanted : mapping of str to str
+        Columns needed beside the features, and who asks for each, for the message where one is missing.
+    label, id_column : str, optional
+        Columns that are read as labels and ids.
+    as_text : tuple of str
+        Columns that stay text in CSV, whatever they look like; categories always do.
+
+    Raises
+    ------
+    InputError
+        The kind is unclear, nothing is there, it cannot be read, or a column is missing.
+    """
+    kind = kind or KINDS.get(Path(data).suffix.lower())
+    if kind is None:
+        raise InputError("the kind of file is unclear", file=data, remedy="Add --kind parquet, arrow or csv")
+    features = saved.features
+    categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
+    columns = {"label": label, "id": id_column, "features": list(features.names), "categorical": categorical}
+    options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python({"kind": kind, "path": data, **columns})
+    files = [
+        CsvDataFile(place, as_text=(*categorical, *as_text)) if kind == "csv" else options.data_file(place)
+        for place in find_files(data, ".", options.file_type.suffixes)
+    ]
+    for file in files:
+        for name in [*features.names, *wanted]:
+            if name not in file.names:
+                why = "the model needs this column" if name in features.names else wanted[name]
+                near = difflib.get_close_matches(name, file.names, 1)
+                hint = f"Did you mean {near[0]!r}? " if near and name in wanted else ""
+                shown = ", ".join(file.names[:30]) + (", ..." if len(file.names) > 30 else "")
+                problem = f"{why}, but the file lacks it"
+                raise InputError(problem, file=file.name, column=name, remedy=f"{hint}Its columns are {shown}")
+    return files, options
+
+
+def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:
+    """A source of these files that codes categories as the model does.
+
+    Categories the model has not seen get codes beyond its own.
+
+    Parameters
+    ----------
+    saved, files, options
+    **dictionaries
+        ``labels`` and ``ids`` to go on from, as in the state of a source; empty if left out.
+
+    Raises
+    ------
+    InputError
+        A column that is text, where the model knows numbers.
+    """
+    features, source = saved.features, FileSource(options, files)
+    if source.features.categorical != features.categorical:
+        odd = next(
+            name
+            for name, is_category in zip(features.names, source.features.categorical, strict=True)
+            if is_category and name not in options.categorical
+        )
+        remedy = "Convert the column to numbers"
+        problem = "it holds text, but the model knows it as numbers"
+        raise InputError(problem, file=files[0].name, column=odd, remedy=remedy)
+    source.restore({**source.state(), "categories": known_categories(saved, files), **dictionaries})
+    return source
+
+
+def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list[Any]]:
+    """The model's categories as the files write them.
+
+    CSV has text only, and a model of CSV may meet whole numbers elsewhere.
+    """
+    as_text = isinstance(files[0], CsvDataFile)
+    return {name: _as_in_file(values, as_text) for name, values in saved.categories.items()}
+
+
+def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:
+    if as_text:
+        return [str(value) if isinstance(value, int) else value for value in values]
+    whole = [value for value in values if isinstance(value, str) and value.lstrip("-").isdigit()]
+    return [int(value) for value in values] if values and len(whole) == len(values) else values
