@@ -13,10 +13,11 @@ from actors.environment import set_numba_cache_dir
 if TYPE_CHECKING:
     from pipelines.config import Config, load_config
     from pipelines.job import RunResult, replay
+    from pipelines.updating import update
 
-__all__ = ["Config", "RunResult", "load_config", "replay"]
+__all__ = ["Config", "RunResult", "load_config", "replay", "update"]
 
-_HOMES = {"Config": "config", "load_config": "config", "RunResult": "job", "replay": "job"}
+_HOMES = {"Config": "config", "load_config": "config", "RunResult": "job", "replay": "job", "update": "updating"}
 
 set_numba_cache_dir()  # before any kernel is imported: Numba reads it then, and actors inherit it
 

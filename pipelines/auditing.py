@@ -1,29 +1,23 @@
 """The audit of a run: its last state against the raw examples, read again from the source.
 
 Invariant: nothing the run has computed is trusted. Examples, labels and lifetimes come from the source through the
-stream model; only the state under test comes from the run folder.
+stream model; only the state under test comes from the run folder. A state on its own (after an update there is no
+source to read again) is audited against the examples in it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config import Config, load_config
 from pipelines.job import features_of
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from pipelines.saving import load_state, open_stream, states_of
+from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
 from pipelines.summary import read_summary, write_summary
-from pipelines.yaml12 import load_yaml
-from raydt.audit import AuditReport
+from raydt.audit import AuditReport, history_of_live
 from raydt.errors import InputError
 from raydt.learners import learners
 from raydt.streams.history import history_of
-
-
-def config_of(folder: RunFolder) -> Config:
-    """The resolved config of a run."""
-    return load_config(load_yaml(folder.read_text("config.yaml")))
 
 
 def audit_run(run: str | Path) -> AuditReport:
@@ -67,3 +61,24 @@ def audit_run(run: str | Path) -> AuditReport:
     if config.output.report:
         publish_report(folder)
     return report
+
+
+def audit_state(location: str | Path) -> AuditReport:
+    """Audit a state against its own examples: what needs the past (counters, build-time splits) is not checked.
+
+    Parameters
+    ----------
+    location : path or URI
+        One of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the examples.
+
+    Returns
+    -------
+    AuditReport
+
+    Raises
+    ------
+    InputError
+        No state is there, or a model without its training rows.
+    """
+    saved, _ = open_state(location)
+    return saved.learner.audit(saved.options, saved.features, saved.arrays, history_of_live(saved.arrays, saved.groups))

@@ -142,24 +142,80 @@ def predict(
     return 0
 
 
+@cli.command(short_help="Delete and insert examples in a saved state, with a receipt.")
+@click.argument("state")
+@click.option("--insert", metavar="FILE", help="Parquet, Arrow or CSV rows with the model's columns.")
+@click.option("--delete", metavar="FILE", help="Parquet, Arrow or CSV file with the ids to delete in its column id.")
+@click.option("--out", metavar="STATE2", help="Folder for the new state, new or empty.")
+@click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
+@click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: that of the state, else y.")
+@click.option(
+    "--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: that of the state, else none."
+)
+@click.option("--kind", type=click.Choice(["parquet", "arrow", "csv"]), help="Kind of --insert. Default: by its name.")
+@JSON
+def update(
+    state: str,
+    insert: str | None,
+    delete: str | None,
+    out: str | None,
+    dry_run: bool,
+    label: str | None,
+    id_column: str | None,
+    kind: str | None,
+    as_json: bool,
+) -> int:
+    """Delete and insert examples in STATE and write the new state, with a receipt of what changed.
+
+    STATE is a run folder, one of its checkpoints/, or a folder saved with its examples; it is not changed. All
+    deletions come before all insertions, so that an example can be replaced. Both take effect, or nothing does.
+
+    \b
+    Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
+    """
+    from pipelines.display import receipt_lines
+    from pipelines.updating import update as run
+
+    receipt = run(
+        state,
+        insert=insert,
+        delete=delete,
+        out=out,
+        dry_run=dry_run,
+        label=label,
+        id_column=id_column,
+        kind=kind,
+    )
+    written = None if dry_run else out
+    _print({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
+    return 0
+
+
 @cli.command(short_help="Recompute a run's last state from the raw examples.")
 @click.argument("run")
 @JSON
 def audit(run: str, as_json: bool) -> int:
     """Recompute RUN's last state from the raw examples: is the tree what it should be, does its guarantee hold?
 
+    RUN may also be a state, such as update writes: it is audited against the examples in it.
+
     \b
     Exit code 3 if conformance is violated or feasibility is refuted.
     Example:  raydt audit runs/first
     """
-    from pipelines.auditing import audit_run
+    from pipelines.auditing import audit_run, audit_state
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder
     from pipelines.summary import read_summary
+    from raydt.persistence import MANIFEST
 
-    report = audit_run(run).as_dict()
-    summary = read_summary(RunFolder.existing(run))
-    of = {name: summary[name] for name in ("status", "exit_reason", "updates")}
+    of = None
+    if RunFolder(run).has(MANIFEST):
+        report = audit_state(run).as_dict()
+    else:
+        report = audit_run(run).as_dict()
+        summary = read_summary(RunFolder.existing(run))
+        of = {name: summary[name] for name in ("status", "exit_reason", "updates")}
     _print({"run": of, **report}, audit_lines(report, of), as_json)
     return 0 if report["ok"] else 3
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raydt.receipt import Receipt
+
+
+#: Deletions of a receipt that are printed.
+SHOWN = 10
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
@@ -61,10 +68,54 @@ def _updates(summary: dict[str, Any]) -> str:
     return f"{summary['updates']:,}: {', '.join(shown)}"
 
 
-def audit_lines(audit: dict[str, Any], run: dict[str, Any]) -> str:
-    """The two verdicts and what they rest on; ``run`` holds ``status``, ``exit_reason`` and ``updates``."""
+def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
+    """What an update changed; ``out`` is None if nothing was written."""
+    deletes, inserts = len(receipt.ids), len(receipt.inserted)
+    rows = [
+        ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
+        (
+            "updates",
+            f"{deletes:,} deleted, {inserts:,} inserted; class counts changed at {receipt.counts_changed:,} nodes on "
+            "their paths",
+        ),
+        ("live", f"{receipt.active:,} examples, {receipt.active_before:,} before"),
+        (
+            "rebuilds",
+            f"{receipt.rebuilds:,} of {receipt.rebuilt_rows:,} rows and {receipt.rebuilt_nodes:,} nodes in all",
+        ),
+        ("digest", f"{receipt.digest_after}"),
+        ("before", f"{receipt.digest_before}"),
+    ]
+    text = table(rows)
+    if deletes:
+        more = [f"and {deletes - SHOWN:,} more; --json has all"] if deletes > SHOWN else []
+        copies = [f"- {place}" for place in receipt.copies]
+        text = "\n".join(
+            [text, "", *_deletion_lines(receipt), *more, "", "Copies of the deleted examples may remain in:", *copies]
+        )
+    return text
+
+
+def _deletion_lines(receipt: Receipt) -> list[str]:
+    """A header and the first deletions, in aligned columns."""
+    first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
+    rebuilds = zip(*(first.pop(f"rebuilt_{name}") for name in ("depth", "rows", "nodes")), strict=True)
+    caused = ["nothing" if depth < 0 else f"{rows:,} rows at depth {depth}, {n:,} nodes" for depth, rows, n in rebuilds]
+    titles = {"id": "deleted id", "label": "class", "path": "nodes changed"}
+    columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
+    columns.append(["rebuilt because of it", *caused])
+    widths = [max(map(len, column)) for column in columns]
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in zip(*columns, strict=True))
+    return ["  ".join(row).rstrip() for row in cells]
+
+
+def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
+    """The two verdicts and what they rest on.
+
+    ``run`` holds ``status``, ``exit_reason`` and ``updates``; None for a state on its own.
+    """
     rows = []
-    if run["status"] != "completed":
+    if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
     rows += [
         ("conformance", audit["conformance"]),

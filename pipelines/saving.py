@@ -11,8 +11,9 @@ from typing import Any
 
 from pyarrow import fs as pafs
 
-from pipelines.config import Config
+from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
+from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
 from raydt.persistence import MANIFEST, load_folder, save_folder
 from raydt.saved_model import SavedModel, model_meta, open_model, state_components
@@ -53,6 +54,11 @@ def stream_at(config: Config, seq: int) -> tuple[Source, Stream]:
     return source, stream
 
 
+def config_of(folder: RunFolder) -> Config:
+    """The resolved config of a run."""
+    return load_config(load_yaml(folder.read_text("config.yaml")))
+
+
 def states_of(config: Config, folder: RunFolder) -> RunFolder:
     """Where the states of a run are: ``checkpoints`` in its folder, or ``checkpoint.path``."""
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
@@ -76,13 +82,15 @@ def save_run(config: Config, folder: RunFolder, session: Session, stream: Stream
     meta = model_meta(config.learner, stream.source.features, classes, categories)
     meta |= {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": seq}
     components: dict[str, Any] = {**state_components(*session.state()), "stream": at}
+    columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
+    state_meta = {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}}
     states = states_of(config, folder)
-    save_folder(states.path(str(seq)), "state", meta, components, filesystem=states.filesystem)
+    save_folder(states.path(str(seq)), "state", state_meta, components, filesystem=states.filesystem)
     save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
 
 
-def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Manifest values and components of the complete state with the largest update number.
+def last_state(states: RunFolder) -> RunFolder:
+    """The folder of the complete state with the largest update number.
 
     Raises
     ------
@@ -93,8 +101,36 @@ def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, A
     numbers = [int(info.base_name) for info in states.filesystem.get_file_info(selector) if info.base_name.isdigit()]
     for number in sorted(numbers, reverse=True):
         if states.has(f"{number}/{MANIFEST}"):
-            return load_folder(states.path(str(number)), "state", filesystem=states.filesystem)
+            return states.inside(str(number))
     raise InputError("no complete state is here", file=states.location, remedy="Run the replay again")
+
+
+def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Manifest values and components of :func:`last_state`."""
+    folder = last_state(states)
+    return load_folder(folder.root, "state", filesystem=folder.filesystem)
+
+
+def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
+    """The state at ``location`` and its folder: of a run the last one, one of its ``checkpoints/``, or a saved one.
+
+    Raises
+    ------
+    ModelFileError
+        Nothing of these is there, it is damaged, or it is a model without its training rows.
+    """
+    folder = RunFolder(location)
+    if not folder.has(MANIFEST) and folder.has("config.yaml"):
+        folder = last_state(states_of(config_of(folder), folder))
+    remedy = "Give a run folder, one of its checkpoints/, or a folder that save wrote with_examples=True"
+    if not folder.has(MANIFEST):
+        raise ModelFileError("no state is here", file=folder.location, remedy=remedy)
+    saved = open_model(folder.root, filesystem=folder.filesystem)
+    if not saved.is_state:
+        raise ModelFileError(
+            "it is a model without its training rows: it only predicts", file=folder.location, remedy=remedy
+        )
+    return saved, folder
 
 
 def load_model(location: str | Path) -> SavedModel:

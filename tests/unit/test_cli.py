@@ -65,7 +65,17 @@ def test_every_help_has_an_example_that_parses(command, raydt):
 
 
 def test_commands_are_those_that_work():
-    assert set(cli.commands) == {"demo", "replay", "predict", "audit", "report", "validate", "warmup", "doctor"}
+    assert set(cli.commands) == {
+        "demo",
+        "replay",
+        "update",
+        "predict",
+        "audit",
+        "report",
+        "validate",
+        "warmup",
+        "doctor",
+    }
 
 
 def test_version_and_no_arguments(raydt):

@@ -1,0 +1,311 @@
+"""The two files of an update: ids to delete, and rows to insert.
+
+Invariant: what is returned here can be applied as a whole. Ids to delete are known to the state and given once, rows
+are complete, and their ids are new or those of rows deleted by the same update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.model_data import find_rows, open_rows
+from raydt.errors import InputError, UpdateError
+from raydt.example_store import ExampleStore
+from raydt.saved_model import SavedModel
+from raydt.sources.datafile import find_files
+from raydt.sources.files import FileSource
+from raydt.streams.deletion_log import LoggedDeletions
+from raydt.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID
+
+_NOTHING = "Nothing has been changed"
+_LARGEST_ID = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True, slots=True)
+class StateNames:
+    """How a state names its examples and labels.
+
+    Attributes
+    ----------
+    label : str
+        Label column.
+    id : str or None
+        Column of ids; without one, new rows get running numbers.
+    text_ids : bool
+        Whether ids are text, and the state holds their codes.
+    ids : list
+        Text ids in the order of their codes; None in place of one that was erased.
+    labels : dict
+        Of the state's source: ``classes``, or ``positive``, ``rest`` and ``names``.
+    next_id : int
+        The next running number.
+    """
+
+    label: str
+    id: str | None
+    text_ids: bool
+    ids: list[Any]
+    labels: dict[str, Any]
+    next_id: int
+
+    @classmethod
+    def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
+        """What a state says of itself; ``label`` and ``id_column`` take precedence over its column names."""
+        columns = saved.meta.get("columns", {})
+        stream = saved.components.get("stream", {})
+        source = stream.get("source", {})
+        labels = source.get("labels", {})
+        seen = max(int(saved.arrays["id"].max(initial=-1)) + 1, int(stream.get("row", 0)))
+        return cls(
+            label=label or columns.get("label") or "y",
+            id=id_column or columns.get("id"),
+            text_ids=columns.get("id_kind") == "text",
+            ids=source.get("ids", []),
+            labels=labels if "positive" in labels else {"classes": saved.classes},
+            next_id=int(saved.meta.get("next_id", seen)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """Ids to delete.
+
+    Attributes
+    ----------
+    names : ndarray, shape (m,)
+        As in the file: int64, or strings.
+    ids : ndarray of int64, shape (m,)
+        As in the state.
+    """
+
+    names: npt.NDArray[Any]
+    ids: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Insertions:
+    """Rows to insert, and what the state knows once they are in.
+
+    Attributes
+    ----------
+    names, ids
+        As of :class:`Deletions`.
+    X : ndarray of float64, shape (n, d)
+    y : ndarray of int32, shape (n,)
+    classes : list
+    categories : dict of str to list
+    all_ids : list
+        As ``StateNames.ids``.
+    """
+
+    names: npt.NDArray[Any]
+    ids: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64]
+    y: npt.NDArray[np.int32]
+    classes: list[Any]
+    categories: dict[str, list[Any]]
+    all_ids: list[Any]
+
+
+def no_deletions() -> Deletions:
+    """Where no file of ids is given."""
+    return Deletions(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def no_insertions(saved: SavedModel, names: StateNames) -> Insertions:
+    """Where no file of rows is given."""
+    none = np.empty(0, dtype=np.int64)
+    X, y = np.empty((0, len(saved.features))), np.empty(0, dtype=np.int32)
+    return Insertions(none, none, X, y, saved.classes, saved.categories, names.ids)
+
+
+def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletions:
+    """Read a file with the column ``id``, as in a deletion log.
+
+    Parameters
+    ----------
+    path : path or URI
+        Parquet, Arrow IPC or CSV; other columns are passed over.
+    names : StateNames
+    store : ExampleStore
+        Live examples of the state.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or has a column ``after``; an id is missing or of another type.
+    UpdateError
+        An id is not live, or given twice.
+    """
+    log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer")
+    if len(find_files(path, ".", log.file.suffixes)) > 1:
+        raise InputError("--delete takes one file", file=path, remedy="Put the ids into one Parquet, Arrow or CSV file")
+    if "after" in log.file.names:
+        problem = "an update deletes at once, so that it has no place in the order of a stream"
+        remedy = "Remove the column, or replay it as a deletion_log"
+        raise InputError(problem, file=log.file.name, column="after", remedy=remedy)
+    codes = _codes(log.ids, names)
+    ids = np.array([0 if code is None else code for code in codes], dtype=np.int64)
+    unknown = np.array([code is None for code in codes], dtype=np.bool_) | (store.find(ids) < 0)
+    if unknown.any():
+        row = int(np.argmax(unknown))
+        problem, remedy = REFUSALS[UNKNOWN_ID]
+        raise UpdateError(f"id {log.ids[row]!r}: {problem}", file=log.file.name, row=row, column="id", remedy=remedy)
+    again = _first_repeated(ids)
+    if again is not None:
+        problem = f"id {log.ids[again]!r} is given twice"
+        raise UpdateError(problem, file=log.file.name, row=again, column="id", remedy="Give every id once")
+    return Deletions(_texts(log.ids) if names.text_ids else ids, ids)
+
+
+def read_insertions(
+    path: str, kind: str | None, saved: SavedModel, names: StateNames, store: ExampleStore, deletions: Deletions
+) -> Insertions:
+    """Read rows with the columns of the model; new categories, labels and text ids get the next codes.
+
+    Parameters
+    ----------
+    path : path or URI
+        File, folder or pattern.
+    kind : {"parquet", "arrow", "csv"}, optional
+        By default from the end of the name.
+    saved : SavedModel
+    names : StateNames
+    store : ExampleStore
+        Live examples of the state.
+    deletions : Deletions
+        Of the same update; their ids are free again.
+
+    Raises
+    ------
+    InputError
+        A missing column, a value that cannot be used, a label that is not allowed.
+    UpdateError
+        An id is live, or given twice.
+    """
+    source = _open(path, kind, saved, names)
+    chunks = []
+    for chunk in source.rows():
+        if chunk.bad:
+            bad = chunk.bad[min(chunk.bad)]
+            remedy = (bad.remedy or "").replace(", or set stream.on_error: skip", "")
+            raise InputError(bad.problem, file=bad.file, row=bad.row, column=bad.column, remedy=remedy)
+        chunks.append(chunk)
+    empty = no_insertions(saved, names)
+    X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
+    y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
+    _check_labels(source, y, saved, names)
+    state = source.state()
+    if names.id is None:
+        if names.next_id + len(y) > _LARGEST_ID:
+            raise InputError("no running number is left for new rows", file=path, remedy="Name an id column with --id")
+        ids = np.arange(names.next_id, names.next_id + len(y), dtype=np.int64)
+    else:
+        ids = np.concatenate([empty.ids, *(chunk.id for chunk in chunks)])
+    given = _named(ids, state["ids"]) if names.text_ids else ids
+    live = (store.find(ids) >= 0) & ~np.isin(ids, deletions.ids)
+    if live.any():
+        row = int(np.argmax(live))
+        remedy = "Give it another id, or delete the live example in the same update with --delete"
+        raise _at(source, row, names.id, f"id {given.tolist()[row]!r}: {REFUSALS[DUPLICATE_ID][0]}", remedy)
+    again = _first_repeated(ids)
+    if again is not None:
+        raise _at(source, again, names.id, f"id {given.tolist()[again]!r} is given twice", "Give every id once")
+    return Insertions(given, ids, X, y, source.classes, _grown_categories(source, saved), state["ids"])
+
+
+def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
+    """The rows to insert, with the dictionaries of the state."""
+    if names.text_ids and names.id is None:
+        raise InputError(
+            "the ids of this state are text", file=path, remedy="Name the column that holds them with --id"
+        )
+    wanted = {names.label: "--label names this column, or the state was made with it"}
+    if names.id is not None:
+        wanted[names.id] = "--id names this column, or the state was made with it"
+    known = names.labels.get("classes", [*names.labels.get("positive", ()), *names.labels.get("rest", ())])
+    text = [names.label] if known and all(isinstance(label, str) for label in known) else []
+    text += [names.id] if names.text_ids and names.id is not None else []
+    files, options = find_rows(
+        saved, path, kind, wanted=wanted, label=names.label, id_column=names.id, as_text=tuple(text)
+    )
+    source = open_rows(saved, files, options, labels=names.labels, ids=names.ids)
+    if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():
+        here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
+        problem = f"the ids are {here}, but those of the state are {there}"
+        raise InputError(problem, file=files[0].name, column=names.id, remedy=f"Convert the column to {there}")
+    return source
+
+
+def _check_labels(source: FileSource, y: npt.NDArray[np.int32], saved: SavedModel, names: StateNames) -> None:
+    """Refuse new labels where all classes were declared, and where they are of another kind."""
+    known = len(saved.classes)
+    new = np.flatnonzero(y >= known)
+    if not len(new):
+        return
+    label, row = source.classes[y[new[0]]], int(new[0])
+    if saved.meta.get("declared", False):
+        remedy = f"{_NOTHING}; the classes are {saved.classes[:20]}"
+        raise _at(source, row, names.label, f"label {label!r} is not among the classes of the model", remedy)
+    if known and isinstance(label, str) != isinstance(saved.classes[0], str):
+        problem = f"label {label!r} is of another kind than the classes {saved.classes[:20]}"
+        raise _at(source, row, names.label, problem, "Use either numbers or strings for all labels")
+
+
+def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
+    """The model's categories and, after them, the new ones of the file, written as the model writes them."""
+    grown = {}
+    for name, found in source.state()["categories"].items():
+        known = saved.categories.get(name, [])
+        all_values = dict.fromkeys(known)
+        for value in found[len(known) :]:
+            written = _like(value, known)
+            if written is None or written in all_values:
+                problem = f"category {value!r} is not written as those of the model are: {known[:5]}"
+                raise InputError(problem, file=source.where(0)[0], column=name, remedy="Convert the column")
+            all_values[written] = None
+        grown[name] = list(all_values)
+    return grown
+
+
+def _like(value: Any, known: list[Any]) -> Any:
+    """A category as the model would have it: text or a number as the others; None if that cannot be."""
+    if not known or isinstance(value, str) == isinstance(known[0], str):
+        return value
+    if isinstance(known[0], str):
+        return str(value)
+    return int(value) if value.lstrip("-").isdigit() and str(int(value)) == value else None
+
+
+def _codes(given: list[Any], names: StateNames) -> list[int | None]:
+    """Ids of a file as the state has them; None for what cannot be one."""
+    if not names.text_ids:
+        return [value if -_LARGEST_ID - 1 <= value <= _LARGEST_ID else None for value in given]
+    codes = {value: code for code, value in enumerate(names.ids) if value is not None}
+    return [codes.get(value) for value in given]
+
+
+def _texts(values: list[Any]) -> npt.NDArray[Any]:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _named(ids: npt.NDArray[np.int64], values: list[Any]) -> npt.NDArray[Any]:
+    return _texts([values[code] for code in ids.tolist()])
+
+
+def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:
+    """Position of the first id that came before; O(n log n)."""
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][ids[order[1:]] == ids[order[:-1]]]
+    return int(again.min()) if len(again) else None
+
+
+def _at(source: FileSource, row: int, column: str | None, problem: str, remedy: str) -> UpdateError:
+    file, file_row = source.where(row)
+    return UpdateError(problem, file=file, row=file_row, column=column, remedy=remedy)

@@ -1,0 +1,226 @@
+"""``update``: deletions and insertions applied to a saved state, with a receipt, and without replaying its life.
+
+Invariant: the input is only read. The new state is written as a whole after everything has been read, checked and
+applied, or not at all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipelines.changes import (
+    Deletions,
+    Insertions,
+    StateNames,
+    no_deletions,
+    no_insertions,
+    read_deletions,
+    read_insertions,
+)
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder
+from pipelines.saving import config_of, open_state, states_of
+from raydt.errors import ConfigError
+from raydt.example_store import ExampleStore
+from raydt.learners.base import WorkPlan
+from raydt.persistence import save_folder
+from raydt.receipt import IN_MEMORY, IN_THE_MODEL, Receipt, apply_with_receipt
+from raydt.saved_model import SavedModel, model_meta, state_components
+from raydt.session import InProcessSession
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+
+def update(
+    state: str | Path,
+    *,
+    insert: str | Path | None = None,
+    delete: str | Path | None = None,
+    out: str | Path | None = None,
+    dry_run: bool = False,
+    label: str | None = None,
+    id_column: str | None = None,
+    kind: str | None = None,
+) -> Receipt:
+    """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
+
+    Parameters
+    ----------
+    state : path or URI
+        A run folder (its last state), one of its ``checkpoints/``, or a folder that ``update`` or
+        ``save(..., with_examples=True)`` wrote.
+    insert : path or URI, optional
+        Parquet, Arrow IPC or CSV rows with the model's columns.
+    delete : path or URI, optional
+        A file with the ids to delete in its column ``id``.
+    out : path or URI
+        New or empty folder for the new state; may be left out of a dry run.
+    dry_run : bool
+        Find out everything and write nothing.
+    label, id_column : str, optional
+        Columns of ``insert``: by default those the state was made with; for a state saved by an estimator ``y``, and
+        running ids.
+    kind : {"parquet", "arrow", "csv"}, optional
+        Of ``insert``; by default from the end of its name.
+
+    Returns
+    -------
+    Receipt
+
+    Raises
+    ------
+    ConfigError
+        Nothing to do, or an ``out`` that cannot be used.
+    InputError
+        No usable state, or a file that cannot be applied as a whole. Nothing has been written.
+
+    Notes
+    -----
+    Reading and writing take O(live examples x features); two digests O(live examples * log).
+    """
+    if insert is None and delete is None:
+        raise ConfigError("update has nothing to do. Give --insert FILE, --delete FILE or both")
+    saved, folder = open_state(state)
+    run = _run_of(folder, RunFolder(state))
+    taken = [folder] if run is None else [folder, run.folder, states_of(run.config, run.folder)]
+    target = _target(out, taken) if out is not None else None
+    if target is None and not dry_run:
+        raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
+    names = StateNames.of(saved, label, id_column)
+    session = InProcessSession(saved.learner, saved.options, saved.features, 1, WorkPlan(local_work_limit=2**62))
+    session.restore(saved.arrays, saved.groups)
+    store: ExampleStore = session.coordinator.store  # type: ignore[attr-defined]
+    gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
+    new = no_insertions(saved, names)
+    if insert is not None:
+        new = read_insertions(str(insert), kind, saved, names, store, gone)
+    batch = _batch(int(saved.meta["offset"]), gone, new)
+    ids: Any = np.concatenate([gone.names, new.names])
+    copies = _copies(saved, folder, run, delete)
+    receipt = apply_with_receipt(session, batch, new.classes, ids=ids, copies=copies)
+    if target is not None and not dry_run:
+        _save(target, saved, folder, session, names, gone, new, receipt)
+    return receipt
+
+
+def _batch(start: int, gone: Deletions, new: Insertions) -> UpdateBatch:
+    op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone.ids), len(new.ids)])
+    ids = np.concatenate([gone.ids, new.ids])
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), np.full(len(op), -1, dtype=np.int64))
+
+
+class _Run(NamedTuple):
+    """A run folder and the config in it."""
+
+    folder: RunFolder
+    config: Config
+
+
+def _run_of(state: RunFolder, given: RunFolder) -> _Run | None:
+    """The run a state belongs to, if it was given as one, or lies in its ``checkpoints/``."""
+    folder = given
+    if given.root == state.root:
+        above, _, inside = state.location.rpartition("/checkpoints/")
+        if not above or "/" in inside:
+            return None
+        folder = RunFolder(above)
+    return _Run(folder, config_of(folder)) if folder.has("config.yaml") else None
+
+
+def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
+    """Where the new state goes: a folder with nothing in it, and not in one that is taken."""
+    target = RunFolder(out)
+    for place in taken:
+        if f"{target.location}/".startswith(f"{place.location}/"):
+            raise ConfigError(
+                f"--out {target.location}: lies in what is updated, {place.location}. Choose a new folder"
+            )
+    try:
+        empty = target.is_empty()
+    except OSError as error:  # a file, or no permission to look
+        raise ConfigError(f"--out {target.location}: cannot be a folder: {error}. Choose a new folder") from error
+    if not empty:
+        raise ConfigError(f"--out {target.location}: the folder is not empty. Choose a new or empty folder")
+    return target
+
+
+def _save(
+    target: RunFolder,
+    saved: SavedModel,
+    folder: RunFolder,
+    session: InProcessSession,
+    names: StateNames,
+    gone: Deletions,
+    new: Insertions,
+    receipt: Receipt,
+) -> None:
+    """Write the new state, or nothing.
+
+    It is no longer what a config and a source give when they are replayed: config hash and fingerprint are null, and
+    ``lineage`` says what it was made from. The ids of deleted examples are in neither.
+    """
+    offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
+    step = {
+        "state": folder.location,
+        **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
+        "digest_before": receipt.digest_before,
+        "digest_after": receipt.digest_after,
+        "deletes": len(gone.ids),
+        "inserts": len(new.ids),
+    }
+    meta = model_meta(saved.options, saved.features, new.classes, new.categories)
+    meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
+    meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
+    meta |= {"lineage": [*saved.meta.get("lineage", []), step]}
+    meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
+    meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
+    erased = set(gone.ids.tolist()) - set(new.ids.tolist()) if names.text_ids else set()
+    labels = names.labels if "positive" in names.labels else {"classes": new.classes}
+    ids = [None if code in erased else value for code, value in enumerate(new.all_ids)]
+    components: dict[str, Any] = state_components(*session.state())
+    components["stream"] = {"source": {"categories": new.categories, "labels": labels, "ids": ids}}
+    existed = target.has("")
+    try:
+        save_folder(target.root, "state", meta, components, filesystem=target.filesystem)
+    except BaseException:
+        if target.has(""):
+            target.filesystem.delete_dir_contents(target.root)
+            if not existed:
+                target.filesystem.delete_dir(target.root)
+        raise
+
+
+def _copies(saved: SavedModel, folder: RunFolder, run: _Run | None, delete: str | Path | None) -> tuple[str, ...]:
+    """Where copies of deleted examples may be, with paths where they are known."""
+    places = [f"the state that is updated: {folder.location}"]
+    places += [f"an earlier state: {step['state']}" for step in reversed(saved.meta.get("lineage", []))]
+    if run is not None:
+        path = getattr(run.config.source, "path", None)
+        if path is not None:
+            places.append(f"the source of the run: {path if isinstance(path, str) else ', '.join(path)}")
+        places.append(f"all states of the run: {states_of(run.config, run.folder).location}")
+        if run.folder.has("predictions"):
+            places.append(f"predictions of the run, with id and label: {run.folder.location}/predictions")
+        places += [
+            f"{what} of the run, if they name them: {run.folder.location}/{name}"
+            for what, name in (("rows passed over", "quarantine"), ("messages", "log.jsonl"))
+            if run.folder.has(name)
+        ]
+        places.append(f"the model of the run, made with them: {run.folder.location}/model")
+        if run.config.cluster.backend == "ray":
+            places.append("object store and spill folders of Ray, on the machines of the run")
+    elif not saved.meta.get("lineage"):
+        places.append("the data that the state was made from, and the run or program that made it")
+    if delete is not None:
+        places.append(f"their ids: {delete}")
+    if any(saved.features.categorical):
+        places.append("the categories that the new state knows, where only they had one")
+    return (
+        *places,
+        "models, states and predictions made from any of these",
+        IN_THE_MODEL,
+        IN_MEMORY,
+        "backups and snapshots of these places, and disk blocks of files deleted from them",
+    )

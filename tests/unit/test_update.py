@@ -1,0 +1,343 @@
+"""``update``: what it writes, what it refuses, and that a refusal leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.auditing import audit_state
+from pipelines.cli import main
+from pipelines.prediction import predict_file
+from pipelines.run_folder import RunFolder
+from pipelines.saving import load_state
+from pipelines.updating import update
+from raydt import FullyDynamicTreeClassifier, load_model
+from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
+from raydt.persistence import load_folder
+
+COLUMNS = ["key", "a", "colour", "y"]
+
+
+def table(begin: int, end: int, *, text_ids: bool = True) -> pa.Table:
+    """Examples ``begin`` to ``end`` of one fixed sequence."""
+    rng = np.random.default_rng(1)
+    a, colour = np.round(rng.normal(size=2000), 2), rng.integers(0, 3, 2000)
+    y = np.where((a > 0) ^ (colour == 1), "yes", np.where(rng.random(2000) < 0.3, "no", "perhaps"))
+    key = [f"k{i:04d}" for i in range(2000)] if text_ids else list(range(2000))
+    columns = [key, a, np.array(["red", "green", "blue"])[colour], y]
+    return pa.table([pa.array(list(c)[begin:end]) for c in columns], names=COLUMNS)
+
+
+def replayed(folder: Path, **source: Any) -> Path:
+    """A run over the first 200 examples."""
+    pq.write_table(table(0, 200, text_ids=source.pop("text_ids", True)), folder / "train.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(folder / "train.parquet"), "id": "key", **source},
+        "learner": {"kind": "fudyadt", "alpha": 0.02, "beta": 0.02},
+        "cluster": {"backend": "in_process"},
+        "output": {"predictions": True, "report": False},
+    }
+    return Path(pipelines.replay(config, folder / "run").path)
+
+
+def ids_file(file: Path, ids: list[Any], name: str = "id") -> Path:
+    pacsv.write_csv(pa.table({name: ids}), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of text ids under ``positive``, which no test changes."""
+    folder = tmp_path_factory.mktemp("text")
+    replayed(folder, positive="yes")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_the_new_state_predicts_updates_and_can_be_audited(shared: Path, tmp_path: Path) -> None:
+    before = contents(shared)
+    pq.write_table(table(200, 260), tmp_path / "new.parquet")
+    ids_file(tmp_path / "gone.csv", ["k0003", "k0150"])
+    receipt = update(
+        shared / "run", insert=tmp_path / "new.parquet", delete=tmp_path / "gone.csv", out=tmp_path / "second"
+    )
+    assert contents(shared) == before
+    assert (receipt.active_before, receipt.active) == (200, 258)
+    assert receipt.ids.tolist() == ["k0003", "k0150"]
+    assert receipt.inserted.tolist()[:2] == ["k0200", "k0201"]
+    assert receipt.deletions["label"].tolist() == ["yes" if y == "yes" else "not yes" for y in labels(3, 150)]
+    tree = load_model(tmp_path / "second")
+    assert tree.digest() == receipt.digest_after
+    assert predict_file(tmp_path / "second", tmp_path / "new.parquet", tmp_path / "p.parquet")["rows"] == 60
+    assert audit_state(tmp_path / "second").feasibility == "proven"
+
+    ids_file(tmp_path / "more.csv", ["k0200"])
+    third = update(tmp_path / "second", delete=tmp_path / "more.csv", out=tmp_path / "third")
+    assert third.digest_before == receipt.digest_after
+    assert any(str(tmp_path / "second") in place for place in third.copies)
+    assert any(str(shared / "run" / "checkpoints" / "200") in place for place in third.copies)
+    with pytest.raises(UpdateError, match="no live example has this id"):
+        update(tmp_path / "third", delete=tmp_path / "more.csv", dry_run=True)
+
+
+def labels(*rows: int) -> list[str]:
+    return [table(row, row + 1)["y"][0].as_py() for row in rows]
+
+
+def test_an_example_can_be_replaced(shared: Path, tmp_path: Path) -> None:
+    ids_file(tmp_path / "gone.csv", ["k0005"])
+    row = table(5, 6).set_column(1, "a", pa.array([-9.0]))
+    pq.write_table(row, tmp_path / "row.parquet")
+    receipt = update(
+        shared / "run", insert=tmp_path / "row.parquet", delete=tmp_path / "gone.csv", out=tmp_path / "second"
+    )
+    assert receipt.ids.tolist() == receipt.inserted.tolist() == ["k0005"]
+    _, components = load_folder(tmp_path / "second")
+    assert -9.0 in components["group-000"]["X"]
+    assert components["stream"]["source"]["ids"][5] == "k0005"
+
+
+def test_the_new_state_says_what_it_is_and_holds_no_deleted_id(shared: Path, tmp_path: Path) -> None:
+    ids_file(tmp_path / "gone.csv", ["k0005"])
+    receipt = update(shared / "run", delete=tmp_path / "gone.csv", out=tmp_path / "second")
+    again = update(tmp_path / "second", delete=ids_file(tmp_path / "b.csv", ["k0006"]), out=tmp_path / "third")
+    meta, _ = load_folder(tmp_path / "third")
+    assert (meta["config_hash"], meta["source_fingerprint"], meta["offset"]) == (None, None, 202)
+    run_meta, _ = load_state(RunFolder(shared / "run" / "checkpoints"))
+    assert meta["lineage"][0]["config_hash"] == run_meta["config_hash"]
+    assert [step["digest_after"] for step in meta["lineage"]] == [receipt.digest_after, again.digest_after]
+    assert [step["offset"] for step in meta["lineage"]] == [200, 201]
+    everything = b"".join(contents(tmp_path / "third").values())
+    assert b"k0007" in everything
+    assert b"k0005" not in everything
+    assert b"k0006" not in everything
+    pq.write_table(table(5, 6), tmp_path / "back.parquet")
+    assert update(tmp_path / "third", insert=tmp_path / "back.parquet", dry_run=True).active == 199
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(shared: Path, tmp_path: Path) -> None:
+    gone = ids_file(tmp_path / "gone.csv", ["k0005"])
+    told = update(shared / "run", delete=gone, dry_run=True).as_dict()
+    assert update(shared / "run", delete=gone, out=tmp_path / "x", dry_run=True).as_dict() == told
+    assert [file.name for file in tmp_path.iterdir()] == ["gone.csv"]
+    assert update(shared / "run", delete=gone, out=tmp_path / "x").as_dict() == told
+
+
+@pytest.mark.parametrize("where", ["run", "run/checkpoints/200"])
+def test_copies_are_named(shared: Path, tmp_path: Path, where: str) -> None:
+    gone = ids_file(tmp_path / "gone.csv", ["k0005"])
+    copies = "\n".join(update(shared / where, delete=gone, dry_run=True).copies)
+    for place in ("train.parquet", "run/checkpoints", "run/predictions", "run/model"):
+        assert str(shared / place) in copies
+    assert str(gone) in copies
+
+
+def changed(column: str, values: list[Any]) -> pa.Table:
+    new = table(200, 200 + len(values))
+    return new.set_column(COLUMNS.index(column), column, pa.array(values))
+
+
+REFUSED = {
+    "unknown id": (None, ["k0001", "nobody"], r"gone.csv, row 1, column 'id': id 'nobody': no live example"),
+    "id twice": (None, ["k0001", "k0002", "k0001"], r"gone.csv, row 2, column 'id': id 'k0001' is given twice"),
+    "live id": (changed("key", ["a", "k0100"]), ["k0001"], r"new.parquet, row 1, column 'key': id 'k0100': an example"),
+    "insert twice": (changed("key", ["a", "b", "a"]), None, r"new.parquet, row 2, column 'key': id 'a' is given twice"),
+    "NaN": (changed("a", [0.0, float("nan")]), None, r"new.parquet, row 1, column 'a': no value"),
+    "null id": (changed("key", ["n", None]), None, r"new.parquet, row 1, column 'key': no id"),
+    "no label": (changed("y", ["no", None]), None, r"new.parquet, row 1, column 'y': no label. Give the row a label$"),
+    "label": (
+        changed("y", ["no", "ja"]),
+        None,
+        r"new.parquet, row 1, column 'y': label 'ja' is neither.*'perhaps', 'no'",
+    ),
+    "column": (table(200, 202).drop_columns(["a"]), None, r"new.parquet, column 'a': the model needs this column"),
+    "label column": (table(200, 202).drop_columns(["y"]), None, r"new.parquet, column 'y': --label names"),
+    "id column": (table(200, 202).drop_columns(["key"]), None, r"new.parquet, column 'key': --id names"),
+    "ids": (changed("key", [7, 8]), None, r"new.parquet, column 'key': the ids are integers, but those of the state"),
+    "text": (changed("a", ["x", "y"]), None, r"new.parquet, column 'a': it holds text"),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_a_refusal_names_file_and_row_and_writes_nothing(shared: Path, tmp_path: Path, name: str) -> None:
+    rows, ids, message = REFUSED[name]
+    files: dict[str, Any] = {}
+    if rows is not None:
+        files["insert"] = tmp_path / "new.parquet"
+        pq.write_table(rows, files["insert"])
+    if ids is not None:
+        files["delete"] = ids_file(tmp_path / "gone.csv", ids)
+    there = contents(tmp_path)
+    with pytest.raises(InputError, match=message):
+        update(shared / "run", out=tmp_path / "second", **files)
+    assert contents(tmp_path) == there
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_log_with_positions_is_refused(shared: Path, tmp_path: Path) -> None:
+    pacsv.write_csv(pa.table({"id": ["k0001"], "after": [3]}), tmp_path / "gone.csv")
+    with pytest.raises(InputError, match="column 'after': an update deletes at once"):
+        update(shared / "run", delete=tmp_path / "gone.csv", dry_run=True)
+
+
+def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
+    gone = ids_file(tmp_path / "gone.csv", ["k0001"])
+    run = shared / "run"
+    for out in (run, run / "checkpoints" / "300", run / "checkpoints" / "200"):
+        with pytest.raises(ConfigError, match="lies in what is updated"):
+            update(run / "checkpoints" / "200", delete=gone, out=out)
+    with pytest.raises(ConfigError, match="not empty"):
+        update(run, delete=gone, out=tmp_path)
+    with pytest.raises(RaydtError, match="cannot be"):
+        update(run, delete=gone, out=gone)
+    with pytest.raises(ConfigError, match="Give --out STATE2, or --dry-run"):
+        update(run, delete=gone)
+    with pytest.raises(ConfigError, match="nothing to do"):
+        update(run, dry_run=True)
+    with pytest.raises(InputError, match=r"without its training rows.*Give a run folder"):
+        update(run / "model", delete=gone, dry_run=True)
+    with pytest.raises(InputError, match="no state is here"):
+        update(tmp_path, delete=gone, dry_run=True)
+
+
+def test_a_state_that_cannot_be_written_leaves_nothing(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: str, *_: Any, **__: Any) -> None:
+        Path(path).mkdir()
+        (Path(path) / "half").write_text("")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("pipelines.updating.save_folder", full)
+    gone = ids_file(tmp_path / "gone.csv", ["k0001"])
+    with pytest.raises(OSError, match="disk full"):
+        update(shared / "run", delete=gone, out=tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "arrow"])
+def test_rows_of_other_formats(shared: Path, tmp_path: Path, kind: str) -> None:
+    rows = table(200, 230).set_column(0, "key", pa.array([f"{i:05d}" for i in range(30)]))  # ids that look like numbers
+    pq.write_table(rows, tmp_path / "new.parquet")
+    file = tmp_path / f"new.{kind}"
+    if kind == "csv":
+        pacsv.write_csv(rows, file)
+    else:
+        feather.write_feather(rows, file, compression="uncompressed")
+    receipts = [update(shared / "run", insert=insert, dry_run=True) for insert in (tmp_path / "new.parquet", file)]
+    assert receipts[0].as_dict() == receipts[1].as_dict()
+
+
+def test_new_categories_and_classes_get_the_next_codes(tmp_path: Path) -> None:
+    run = replayed(tmp_path, text_ids=False)
+    rows = table(200, 203, text_ids=False).set_column(2, "colour", pa.array(["mauve", "red", "teal"]))
+    pq.write_table(rows.set_column(3, "y", pa.array(["maybe", "no", "yes"])), tmp_path / "new.parquet")
+    update(run, insert=tmp_path / "new.parquet", out=tmp_path / "second")
+    first, second = (load_model(place) for place in (run, tmp_path / "second"))
+    assert second.classes_.tolist() == [*first.classes_.tolist(), "maybe"]
+    colours = [tree._encoder.dictionaries["colour"].values for tree in (first, second)]
+    assert colours[1] == [*colours[0], "mauve", "teal"]
+    assert sorted(second.row_ids_)[-3:] == [200, 201, 202]
+
+
+def test_without_an_id_column_rows_go_on_being_numbered(tmp_path: Path) -> None:
+    run = replayed(tmp_path, text_ids=False, id=None, features=["a", "colour"])
+    pq.write_table(table(200, 203), tmp_path / "new.parquet")
+    gone = ids_file(tmp_path / "gone.csv", [199])
+    update(run, delete=gone, out=tmp_path / "second")
+    receipt = update(tmp_path / "second", insert=tmp_path / "new.parquet", dry_run=True)
+    assert receipt.inserted.tolist() == [200, 201, 202]
+
+
+def test_states_of_a_run_that_lie_elsewhere_are_not_added_to(tmp_path: Path) -> None:
+    pq.write_table(table(0, 50), tmp_path / "train.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "train.parquet"), "id": "key"},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "checkpoint": {"path": str(tmp_path / "states")},
+        "output": {"report": False},
+    }
+    pipelines.replay(config, tmp_path / "run")
+    gone = ids_file(tmp_path / "gone.csv", ["k0001"])
+    with pytest.raises(ConfigError, match="lies in what is updated"):
+        update(tmp_path / "run", delete=gone, out=tmp_path / "states" / "51")
+    assert str(tmp_path / "states") in "\n".join(update(tmp_path / "run", delete=gone, dry_run=True).copies)
+
+
+def test_numbers_for_a_class_of_text_are_refused(tmp_path: Path) -> None:
+    run = replayed(tmp_path, text_ids=False)
+    pq.write_table(table(200, 202, text_ids=False).set_column(3, "y", pa.array([0, 1])), tmp_path / "new.parquet")
+    with pytest.raises(InputError, match=r"row 0, column 'y': label 0 is of another kind"):
+        update(run, insert=tmp_path / "new.parquet", dry_run=True)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[FullyDynamicTreeClassifier, Path]:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(120, 2))
+    tree = FullyDynamicTreeClassifier().partial_fit(pa.table({"u": X[:, 0], "v": X[:, 1]}), (X[:, 0] > 0) + 0, [0, 1])
+    tree.save(tmp_path / "state", with_examples=True)
+    return tree, tmp_path
+
+
+def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
+    tree, folder = saved
+    new = pa.table({"target": [1, 0], "u": [0.5, -0.5], "v": [0.0, 1.0]})
+    pq.write_table(new, folder / "new.parquet")
+    gone = ids_file(folder / "gone.csv", [119, 4])
+    with pytest.raises(InputError, match="column 'y': --label names"):
+        update(folder / "state", insert=folder / "new.parquet", dry_run=True)
+    receipt = update(
+        folder / "state", insert=folder / "new.parquet", delete=gone, out=folder / "second", label="target"
+    )
+    assert receipt.inserted.tolist() == [120, 121]
+    tree.forget([119, 4])
+    tree.partial_fit(new.select(["u", "v"]), [1, 0])
+    assert receipt.digest_after == tree.digest() == load_model(folder / "second").digest()
+    # the state remembers the label column, and which numbers were used
+    assert update(folder / "second", insert=folder / "new.parquet", dry_run=True).inserted.tolist() == [122, 123]
+    pq.write_table(new.set_column(0, "target", pa.array([1, 2])), folder / "new.parquet")
+    with pytest.raises(UpdateError, match=r"row 1, column 'target': label 2 is not among the classes"):
+        update(folder / "second", insert=folder / "new.parquet", dry_run=True)
+
+
+def test_ids_beyond_64_bits_are_unknown(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
+    _, folder = saved
+    pq.write_table(pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())}), folder / "gone.parquet")
+    with pytest.raises(UpdateError, match=r"row 1, column 'id': id 18446744073709551615: no live example"):
+        update(folder / "state", delete=folder / "gone.parquet", dry_run=True)
+
+
+def test_the_command_line(shared: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def raydt(*arguments: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return ended.value.code or 0, *capfd.readouterr()
+
+    gone = ids_file(tmp_path / "gone.csv", [f"k{i:04d}" for i in range(30)])
+    code, out, err = raydt("update", shared / "run", "--delete", gone, "--out", tmp_path / "second")
+    assert (code, err) == (0, "")
+    for said in ("30 deleted, 0 inserted", "170 examples, 200 before", "k0009", "and 20 more", "Copies of the deleted"):
+        assert said in out
+    code, out, _ = raydt("update", shared / "run", "--delete", gone, "--dry-run", "--json")
+    told = json.loads(out)
+    assert (code, told["out"], len(told["deletions"]["path"])) == (0, None, 30)
+    assert told["digest_after"] == load_model(tmp_path / "second").digest()
+    code, out, _ = raydt("audit", tmp_path / "second", "--json")
+    assert (code, json.loads(out)["run"], json.loads(out)["feasibility"]) == (0, None, "proven")
+    code, out, err = raydt("update", tmp_path / "second", "--delete", gone, "--out", tmp_path / "third")
+    assert (code, out) == (2, "")
+    assert "gone.csv, row 0, column 'id': id 'k0000': no live example has this id" in err
