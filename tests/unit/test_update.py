@@ -284,6 +284,60 @@ def test_numbers_for_a_class_of_text_are_refused(tmp_path: Path) -> None:
         update(run, insert=tmp_path / "new.parquet", dry_run=True)
 
 
+@pytest.mark.parametrize(
+    ("known", "values", "expected"),
+    [
+        ([3, 7], {"csv": "7\n9\n"}, [3, 7, 9]),
+        ([3, 7], {"csv": "7\nmauve\n"}, "category 'mauve' is not written as those of the model are: \\[3, 7\\]"),
+        ([3, 7], {"csv": "7\n09\n"}, "category '09' is not written"),
+        (["3", "7"], {"csv": "7\n9\n"}, ["3", "7", "9"]),
+        (["3", "7"], {"parquet": [7, 9]}, ["3", "7", "9"]),
+        (["3", "x"], {"parquet": [3, 9]}, "category 3 is not written"),
+        (["b", "a"], {"parquet": ["a", "c"]}, ["b", "a", "c"]),
+    ],
+)
+def test_categories_are_written_as_the_model_has_them(
+    tmp_path: Path, known: list[Any], values: dict[str, Any], expected: Any
+) -> None:
+    frame = pa.table({"c": known})
+    FullyDynamicTreeClassifier(categorical_features=["c"]).fit(frame, [0, 1]).save(tmp_path / "s", with_examples=True)
+    ((kind, column),) = values.items()
+    file = tmp_path / f"new.{kind}"
+    if kind == "csv":
+        file.write_text("y,c\n" + "".join(f"1,{value}\n" for value in column.split()))
+    else:
+        pq.write_table(pa.table({"y": [1, 1], "c": column}), file)
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=f"column 'c': {expected}"):
+            update(tmp_path / "s", insert=file, dry_run=True)
+        return
+    update(tmp_path / "s", insert=file, out=tmp_path / "t")
+    assert load_model(tmp_path / "t")._encoder.dictionaries["c"].values == expected
+
+
+def test_files_without_rows_change_nothing(shared: Path, tmp_path: Path) -> None:
+    pq.write_table(table(0, 0).cast(table(0, 1).schema), tmp_path / "new.parquet")
+    (tmp_path / "gone.csv").write_text("id\n")
+    receipt = update(shared / "run", insert=tmp_path / "new.parquet", delete=tmp_path / "gone.csv", dry_run=True)
+    assert receipt.digest_before == receipt.digest_after
+    assert (len(receipt.ids), len(receipt.inserted), receipt.active, receipt.copies) == (0, 0, 200, ())
+
+
+def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    for part in range(3):
+        pq.write_table(table(200 + 10 * part, 210 + 10 * part), tmp_path / "new" / f"{part}.parquet")
+    receipt = update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
+    assert receipt.inserted.tolist() == [f"k{i:04d}" for i in range(200, 230)]
+    pq.write_table(table(205, 206), tmp_path / "new" / "3.parquet")
+    with pytest.raises(UpdateError, match=r"new/3.parquet, row 0, column 'key': id 'k0205' is given twice"):
+        update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
+    ids_file(tmp_path / "new" / "a.csv", ["k0001"])
+    ids_file(tmp_path / "new" / "b.csv", ["k0002"])
+    with pytest.raises(InputError, match="--delete takes one file"):
+        update(shared / "run", delete=f"{tmp_path}/new/*.csv", dry_run=True)
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[FullyDynamicTreeClassifier, Path]:
     rng = np.random.default_rng(2)
