@@ -47,6 +47,8 @@ class RunFolder:
         Number of all rows that were skipped.
     model : dict of ndarray
         Arrays of the tree in preorder; empty if the run left none.
+    learner : dict
+        Options of the learner, as the model's manifest has them.
     categories : dict of list
         The values that the codes of each categorical feature stand for.
     notes : list of str
@@ -62,6 +64,7 @@ class RunFolder:
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     quarantined: int = 0
     model: Columns = field(default_factory=dict)
+    learner: dict[str, Any] = field(default_factory=dict)
     categories: dict[str, list[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -152,7 +155,7 @@ def _read_model(run: RunFolder) -> None:
         run.notes.append("The run has left no model, so there is no tree to show.")
         return
     try:
-        _, components = load_folder(folder, "model")
+        meta, components = load_folder(folder, "model")
     except ModelFileError as error:
         run.notes.append(f"The model cannot be read: {error}.")
         return
@@ -161,7 +164,7 @@ def _read_model(run: RunFolder) -> None:
         return  # a model that is not one tree: nothing is wrong, and nothing to draw
     if _is_preorder(arrays):
         run.model = arrays
-        run.categories = components.get("categories", {})
+        run.learner, run.categories = meta.get("learner") or {}, meta.get("categories") or {}
     else:
         run.notes.append("The model is damaged: its arrays do not describe one tree in preorder.")
 

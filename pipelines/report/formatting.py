@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime
 from numbers import Real
 from typing import Any
 
 ABSENT = "\N{EN DASH}"
+
+Form = Callable[[Any], str]
 
 
 def _known(value: Any) -> bool:
@@ -21,7 +24,7 @@ def count(value: Any) -> str:
 
 def counted(value: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is one."""
-    return f"{count(value)} {noun}{'s' * (value != 1)}"
+    return f"{count(value)} {noun}{'' if value == 1 else 'es' if noun.endswith('h') else 's'}"
 
 
 def share(value: Any, digits: int = 2) -> str:
@@ -40,6 +43,21 @@ def figure(value: Any) -> str:
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{round(value, 2 - math.floor(math.log10(abs(value)))):,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def brief(value: float, digits: int = 0) -> str:
+    """A tick of an axis: thousands as k, millions as M, billions as G."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale:
+            return f"{value / scale:.6g}{unit}"
+    return f"{value:,.{digits}f}"
+
+
+def threshold(value: float) -> str:
+    """The number a split compares with: four significant digits, more where whole numbers need them."""
+    if 1e4 <= abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def duration(seconds: Any) -> str:

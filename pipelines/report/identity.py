@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import ABSENT, count, duration, figure, moment, names, share, size
+from pipelines.report.formatting import ABSENT, Form, count, duration, figure, moment, names, share, size
+from pipelines.report.margins import Margins
 from pipelines.report.verdicts import BASELINES, number
 
 
@@ -81,7 +82,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
-def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
+def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, str]]:
     """Value, name and remark of each key figure."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
@@ -103,26 +104,50 @@ def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
         (total("active"), "live examples", f"of {total('inserts')} inserted"),
         (total("nodes"), "nodes", f"{total('leaves')} leaves, depth {total('depth')}"),
         (total("rebuilds"), "rebuilds", f"{total('rebuilt_rows')} rows in all"),
+        (
+            count(max(int(margin.left[0]), 0)),
+            "updates to a rebuild from the root",
+            f"at most, of {count(margin.budget[0])}",
+        )
+        if margin
+        else (ABSENT, "", ""),
         (total("rounds"), "rounds with shards", f"{size(summary.get('bytes_exchanged'))} exchanged"),
     ]
     return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
 
 
-def compared_figures(run: RunFolder) -> list[tuple[str, str]]:
-    """Name and value of what several runs are compared by: the same names for every run."""
+def compared_figures(run: RunFolder) -> list[tuple[str, float | str | None, Form | None]]:
+    """What several runs are compared by, the same names for every run: name, value, and how a number is written."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
+
+    def total(name: str, key: str) -> tuple[str, float | str | None, Form | None]:
+        return name, number(summary, key), count
+
     return [
-        ("Status", _status(run)),
-        ("Updates", count(summary.get("updates"))),
-        ("Updates/s", figure(summary.get("updates_per_second"))),
-        ("Accuracy", share(number(scores, "accuracy"))),
-        *((name.capitalize(), share(number(baselines, key))) for key, name in BASELINES.items()),
-        ("Macro F1", share(number(scores, "macro_f1"))),
-        ("Live", count(summary.get("active"))),
-        ("Nodes", count(summary.get("nodes"))),
-        ("Rows rebuilt", count(summary.get("rebuilt_rows"))),
+        ("Status", _status(run), None),
+        total("Updates", "updates"),
+        ("Updates/s", number(summary, "updates_per_second"), figure),
+        ("Accuracy", number(scores, "accuracy"), share),
+        *((name.capitalize(), number(baselines, key), share) for key, name in BASELINES.items()),
+        ("F1", number(scores, "f1"), share),
+        ("Macro F1", number(scores, "macro_f1"), share),
+        total("Live", "active"),
+        total("Nodes", "nodes"),
+        total("Depth", "depth"),
+        total("Rebuilds", "rebuilds"),
+        total("Rows rebuilt", "rebuilt_rows"),
+        ("Audit", _audited(summary.get("audit")), None),
     ]
+
+
+def _audited(audit: Any) -> str:
+    """The verdicts of an audit in a word or two."""
+    if not isinstance(audit, dict):
+        return "not run"
+    if audit.get("conformance") != "holds":
+        return "not conformant"
+    return str(audit.get("feasibility")).replace("_", " ")
 
 
 def environment(run: RunFolder) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Puts the report together: one HTML file with its style, its scripts and its data inside.
+"""Puts the report together: one HTML file with its style, its script and its drawings inside.
 
-The Content-Security-Policy forbids every network request and every script but the two whose hashes it names, so that
+The Content-Security-Policy forbids every network request and every script but the one whose hash it names, so that
 nothing a file of data or a config says can act in the page, even if it escaped the escaping.
 """
 
@@ -12,17 +12,24 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
-from pipelines.report.charts import compared_quality, has_curve
+import raydt
+from pipelines.report.compare import compare
 from pipelines.report.folder import read_run
 from pipelines.report.identity import labels
 from pipelines.report.sections import run_view
 
 _HERE = Path(__file__).parent
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<path d="M8 3v3M4 12V9l4-3 4 3v3" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
+    '<path d="M8 3h0M4 13h0M12 13h0" stroke="#e69f00" stroke-width="5" stroke-linecap="round"/>'
+    "</svg>"
+)
 
 
 def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | None = None) -> Path:
@@ -70,12 +77,27 @@ def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
             zip(folders, locations, labels(folders, locations), strict=True), start=1
         )
     ]
-    drawn = [
-        (view.label, folder.metrics)
-        for view, folder in zip(views, folders, strict=True)
-        if has_curve(folder.metrics, "accuracy")
-    ]
-    scripts = [get_plotlyjs(), (_HERE / "charts.js").read_text(encoding="utf-8")]
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=views[0].name if not several else f"{len(views)} runs",
+            runs=views,
+            several=several,
+            compared=compare(folders, [view.label for view in views]) if several else None,
+            icon=f"data:image/svg+xml,{quote(_ICON)}",
+            version=raydt.__version__,
+            style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            policy=_policy(script),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, compiled once in a process."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -84,34 +106,21 @@ def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
         lstrip_blocks=True,
     )
     environment.filters["json_data"] = embedded_json
-    return environment.get_template("template.html").render(
-        title=views[0].name if not several else f"{len(views)} runs",
-        runs=views,
-        several=several,
-        compared=compared_quality(drawn, len(views) - len(drawn)) if several and drawn else None,
-        style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),
-        scripts=[Markup(script) for script in scripts],
-        policy=_policy(scripts),
-    )
+    return environment
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    """Nothing from the network; scripts by hash; inline style and images made in the page (Plotly's downloads)."""
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+def _policy(script: str) -> str:
+    """Nothing from the network; the script by its hash; inline style, and the icon."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = (
         "default-src 'none'",
-        f"script-src {hashes}",
+        f"script-src 'sha256-{digest}'",
         "style-src 'unsafe-inline'",
-        "img-src data: blob:",
+        "img-src data:",
         "base-uri 'none'",
         "form-action 'none'",
     )
     return "; ".join(rules)
-
-
-@cache
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def embedded_json(text: str) -> Markup:

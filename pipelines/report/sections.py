@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.report import charts, identity, tables
-from pipelines.report.charts import Chart
+from pipelines.report import charts, identity, margins, rebuilds, tables, tree
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import count, figure
+from pipelines.report.formatting import count, counted, figure
+from pipelines.report.margins import Margins
+from pipelines.report.plot import Chart
 from pipelines.report.tables import Row, Table
-from pipelines.report.tree import LEVELS, Node, class_name, top_levels
-from pipelines.report.verdicts import AuditView, Verdict, against_baselines, audit_view
+from pipelines.report.tree import Names, Node
+from pipelines.report.verdicts import AuditView, Gap, Verdict, against_baselines, audit_view, gap_of, number
+
+_WORST = {
+    "gap": "Gap of a split to the best one",
+    "leaf_gini": "Gini index of a leaf that may be split",
+    "leaf_gain": "Gain that a leaf leaves unused",
+    "change": "Updates since the build, c / s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +29,6 @@ class RunView:
     name: str
     label: str
     what: str
-    compared: list[tuple[str, str]]
     error: str
     notes: list[str]
     facts: list[tuple[str, str]]
@@ -31,19 +38,29 @@ class RunView:
     quality_charts: list[Chart]
     scores: Table
     confusion: tuple[list[str], list[Row]] | None
-    stream_charts: list[Chart]
-    skipped: Table
-    rebuild_charts: list[Chart]
-    rebuilds: Table
-    shards: Table
-    shape_charts: list[Chart]
     tree: Node | None
-    levels: int
-    legend: list[tuple[str, int]]
+    open_levels: int
+    left_out: str
+    legend: list[tuple[str, str]]
+    icicle: list[tuple[str, str]]
+    icicle_rows: int
+    icicle_thin: str
+    shape_charts: list[Chart]
     features: Table
+    margins: str
+    epsilon: str
+    margin_legend: list[tuple[str, str]]
+    margin_charts: list[Chart]
+    next_rebuilds: Table
     audit: AuditView
+    gap: Gap | None
     audit_checked: list[Row]
     audit_worst: list[Row]
+    rebuild_charts: list[Chart]
+    rebuilds: Table
+    stream_charts: list[Chart]
+    skipped: Table
+    shards: Table
     config_text: str
     environment: list[tuple[str, str]]
     digests: list[tuple[str, str]]
@@ -52,49 +69,72 @@ class RunView:
 def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> RunView:
     """The sections of ``run``; ``location`` is what commands call its folder, ``label`` tells it from other runs."""
     metrics, classes = run.metrics, identity.classes_of(run)
+    names = Names(identity.features_of(run), classes, run.categories)
     drawn = charts.has_curve(metrics, "seq")
-    rebuilt = bool(len(run.events.get("rows", ()))) and {"seq", "place"} <= run.events.keys()
-    audit = audit_view(run.summary, location)
+    rebuilt = bool(len(run.events.get("rows", ()))) and {"seq", "place", "depth"} <= run.events.keys()
+    audit, margin = audit_view(run.summary, location), margins.margins_of(run)
+    root = tree.drawn_tree(run.model, names, margin) if run.model else None
+    cells, rows, thin = tree.icicle(run.model) if root and not root.leaf else ([], 0, 0)
     return RunView(
         prefix=prefix,
         name=identity.name_of(run, location),
         label=label,
         what=identity.what_ran(run),
-        compared=identity.compared_figures(run),
         error=str(run.summary.get("error") or ""),
-        notes=run.notes,
+        notes=[*_ending(run), *run.notes],
         facts=identity.facts(run, location),
-        figures=identity.key_figures(run),
+        figures=identity.key_figures(run, margin),
         verdict=against_baselines(run.summary, metrics),
         few_points=_few_points(run),
         quality_charts=_quality_charts(run),
         scores=tables.scores(run),
         confusion=tables.confusion(run),
-        stream_charts=[charts.live_examples(metrics), charts.work_over_stream(metrics)] if drawn else [],
-        skipped=tables.skipped_rows(run),
+        tree=root,
+        open_levels=tree.OPEN_LEVELS,
+        left_out=_left_out(root, run),
+        legend=tree.legend(run.model, classes) if run.model else [],
+        icicle=cells,
+        icicle_rows=rows,
+        icicle_thin=f"{counted(thin, 'node')} too small or too deep to be seen {'is' if thin == 1 else 'are'} left out."
+        if thin
+        else "",
+        shape_charts=[charts.tree_shape(metrics)] if drawn else [],
+        features=tables.features_used(run),
+        margins=margins.in_words(margin, margins.proven_gaps(run.model)) if margin else "",
+        epsilon=figure(margin.epsilon) if margin else "",
+        margin_legend=margins.legend() if margin else [],
+        margin_charts=_margin_charts(margin, run) if margin else [],
+        next_rebuilds=tables.next_rebuilds(run, margin, names),
+        audit=audit,
+        gap=gap_of(run.summary, run.learner),
+        audit_checked=[Row((key.replace("_", " "), count(value))) for key, value in audit.checked.items()],
+        audit_worst=[
+            Row((_WORST.get(key, key.replace("_", " ")), figure(value))) for key, value in audit.worst.items()
+        ],
         rebuild_charts=_rebuild_charts(run) if rebuilt and len(run.events["rows"]) > 1 else [],
         rebuilds=tables.rebuild_work(run) if rebuilt else Table([]),
+        stream_charts=[charts.live_examples(metrics), charts.work_over_stream(metrics)] if drawn else [],
+        skipped=tables.skipped_rows(run),
         shards=tables.shard_work(run),
-        shape_charts=[charts.tree_shape(metrics)] if drawn else [],
-        tree=top_levels(run.model, identity.features_of(run), classes, run.categories) if run.model else None,
-        levels=LEVELS,
-        legend=[(class_name(classes, k), k % 8) for k in range(run.model["counts"].shape[1])] if run.model else [],
-        features=tables.features_used(run),
-        audit=audit,
-        audit_checked=[Row((key.replace("_", " "), count(value))) for key, value in audit.checked.items()],
-        audit_worst=[Row((key.replace("_", " "), figure(value))) for key, value in audit.worst.items()],
         config_text=run.config_text,
         environment=identity.environment(run),
         digests=identity.digests(run),
     )
 
 
+def _ending(run: RunFolder) -> list[str]:
+    """That the run was stopped before its end, if it was."""
+    if run.summary.get("status") != "interrupted":
+        return []
+    return [f"The run was interrupted ({run.summary.get('exit_reason')}): figures are about what it had done by then."]
+
+
 def _quality_charts(run: RunFolder) -> list[Chart]:
     quality = []
-    if charts.has_curve(run.metrics, "accuracy"):
-        quality.append(charts.cumulative_quality(run.metrics, identity.f1_name(run)))
     if charts.has_curve(run.metrics, "window_accuracy"):
         quality.append(charts.windowed_quality(run.metrics))
+    if charts.has_curve(run.metrics, "accuracy"):
+        quality.append(charts.cumulative_quality(run.metrics, identity.f1_name(run)))
     return quality
 
 
@@ -108,9 +148,28 @@ def _few_points(run: RunFolder) -> str:
     )
 
 
+def _left_out(root: Node | None, run: RunFolder) -> str:
+    """How many nodes have no card."""
+    if root is None:
+        return ""
+    nodes, drawn = len(run.model["feature"]), root.cards()
+    if drawn == nodes:
+        return f"All {counted(nodes, 'node')} can be opened." if nodes > 1 else ""
+    return (
+        f"{count(drawn)} of {counted(nodes, 'node')} have a card: those that most live examples pass, down to level "
+        f"{tree.CARD_LEVELS}."
+    )
+
+
+def _margin_charts(margin: Margins, run: RunFolder) -> list[Chart]:
+    return [
+        margins.by_depth(margin, tree.depths(run.model)),
+        margins.by_size(margin, run.model, number(run.learner, "beta")),
+    ]
+
+
 def _rebuild_charts(run: RunFolder) -> list[Chart]:
     return [
-        charts.rebuild_sizes(run.events, "rebuilds"),
-        charts.rebuild_sizes(run.events, "rows"),
-        charts.rebuilds_over_stream(run.events, int(run.summary.get("updates") or 0)),
+        rebuilds.timeline(run.events, run.metrics, int(run.summary.get("updates") or 0)),
+        *rebuilds.sizes(run.events),
     ]

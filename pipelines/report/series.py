@@ -6,7 +6,6 @@ cumulative columns keep the last value, windowed ones are weighted by their pred
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,15 +59,6 @@ def per_unit(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Floa
     up, down = increments(numerator), increments(denominator)
     rate: Floats = np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
     return rate
-
-
-def largest(values: npt.NDArray[Any], limit: int) -> npt.NDArray[np.int64]:
-    """Ascending indices of at most ``limit`` values: the greatest of each of equally long stretches."""
-    n = len(values)
-    if n <= limit:
-        return np.arange(n)
-    bounds = np.arange(limit + 1) * n // limit
-    return np.array([start + int(np.argmax(values[start:stop])) for start, stop in pairwise(bounds)])
 
 
 def size_classes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.charts import COORDINATOR, LEAF_RESET, PLACE_TONES, SHARDS
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import ABSENT, count, counted, duration, figure, names, share
 from pipelines.report.identity import classes_of, f1_name, features_of
-from pipelines.report.tree import class_name, feature_name, feature_use
+from pipelines.report.margins import Margins, expected
+from pipelines.report.rebuilds import COORDINATOR, LEAF_RESET, PLACE_TONES, SHARDS
+from pipelines.report.tree import Names, class_name, depths, feature_name, feature_use
 from pipelines.report.verdicts import BASELINES, number
 
 CONFUSION_CLASSES = 12
@@ -140,6 +141,20 @@ def features_used(run: RunFolder) -> Table:
             f"{count(unused)} of {counted(len(features), 'feature')} {'is' if unused == 1 else 'are'} not used."
         )
     return Table(rows, " ".join(remarks))
+
+
+def next_rebuilds(run: RunFolder, margin: Margins | None, names: Names) -> Table:
+    """The nodes to be rebuilt first; bars show what is left of their budgets."""
+    if margin is None:
+        return Table([])
+    live, depth, rows = run.model["counts"].sum(axis=1), depths(run.model), []
+    for node, updates in expected(margin, live):
+        leaf = run.model["feature"][node] < 0
+        what = f"leaf: {names.words(run.model, node)}" if leaf else " ".join(names.question(run.model, node))
+        cells = [count(value) for value in (depth[node], live[node], margin.budget[node])]
+        cells += [count(max(int(margin.left[node]), 0)), count(updates)]
+        rows.append(Row((what, *cells), margin.share_left(node), f"margin-{margin.tone(node)}"))
+    return Table(rows)
 
 
 def skipped_rows(run: RunFolder) -> Table:

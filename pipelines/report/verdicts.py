@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import count, counted, share
+from pipelines.report.formatting import count, counted, figure, share
 
 BASELINES = {"no_change": "no-change", "majority": "majority"}
 
@@ -118,6 +118,26 @@ def audit_view(summary: dict[str, Any], location: str) -> AuditView:
         command,
         moment,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The widest gap an audit has measured between a split and the best one, beside what is promised."""
+
+    text: str
+    share: float | None
+    remark: str
+
+
+def gap_of(summary: dict[str, Any], learner: dict[str, Any]) -> Gap | None:
+    """The measured gap as a share of beta; None where no audit has measured one."""
+    audit = summary.get("audit")
+    gap, beta = number(audit.get("worst") if isinstance(audit, dict) else None, "gap"), number(learner, "beta")
+    if gap is None:
+        return None
+    if not beta:
+        return Gap(figure(gap), None, "no gap is promised" if beta is None else "beta is 0: no gap is promised")
+    return Gap(figure(gap), gap / beta, f"{share(gap / beta, 1)} of beta = {figure(beta)}, the most it may be")
 
 
 def number(mapping: Any, key: str) -> float | None:

@@ -64,7 +64,7 @@ def test_a_replay_with_its_report(site, user, tmp_path):
     (tmp_path / "config.yaml").write_text(CONFIG)
     user("-m", "pipelines.cli", "replay", "config.yaml", "--out", "run")
     report = (tmp_path / "run" / "report.html").read_text()
-    assert (site / "pipelines" / "report" / "style.css").read_text().strip() in report
+    assert (site / "pipelines" / "report" / "page.css").read_text().strip() in report
     assert (tmp_path / "run" / "summary.json").is_file()
 
 

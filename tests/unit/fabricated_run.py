@@ -30,9 +30,9 @@ def fabricated_metrics(rows: int, every: int, seed: int = 1) -> dict[str, np.nda
     """A metrics table of a sliding window of 1,000 with drift in the middle."""
     rng = np.random.default_rng(seed)
     seq = np.arange(1, rows + 1) * every
-    inserts = (seq + 1000) // 2
+    inserts = np.where(seq < 1000, seq, (seq + 1000) // 2)
     deletes = seq - inserts
-    predictions = inserts - 500
+    predictions = inserts
     scored = np.diff(predictions, prepend=0)
     drift = np.where(np.abs(np.arange(rows) - rows / 2) < rows / 20, 0.12, 0.0)
     shares = {
@@ -106,22 +106,24 @@ def fabricated_tree(classes: int, depth: int, rows: int, seed: int = 3) -> dict[
     grow(rng.multinomial(rows, rng.dirichlet(np.full(classes, 4.0))).astype(np.int64), 0)
     n = len(arrays["feature"])
     built = 2 * rng.integers(-1, 40000, n) + 1
+    size = np.array(arrays["counts"]).sum(axis=1) + rng.integers(0, 3, n)
     return {
         "feature": np.array(arrays["feature"], dtype=np.int32),
         "threshold": np.array(arrays["threshold"], dtype=np.float64),
         "left": np.array(arrays["left"], dtype=np.int32),
         "right": np.array(arrays["right"], dtype=np.int32),
         "counts": np.array(arrays["counts"], dtype=np.int64),
-        "s": rng.integers(1, rows, n),
-        "c": rng.integers(0, 12, n),
+        "s": size,
+        "c": (rng.random(n) * (size // 10 + 1)).astype(np.int64),
         "built": built,
     }
 
 
-def write_model(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the predict-only model of a run."""
-    meta = {"learner": {"kind": "fudyadt"}, "features": [], "classes": []}
-    save_folder(folder / "model", "model", meta, {"arrays": arrays, "categories": {"weekday": list("MTWTFSS")}})
+def write_model(folder: Path, arrays: dict[str, np.ndarray], **learner: Any) -> None:
+    """Write the predict-only model of a run; ``learner`` replaces options."""
+    options = {"kind": "fudyadt", "epsilon": 0.1, "alpha": 0.0, "beta": 0.0, "max_depth": 10} | learner
+    meta = {"learner": options, "features": [], "classes": [], "categories": {"weekday": list("MTWTFSS")}}
+    save_folder(folder / "model", "model", meta, {"arrays": arrays})
 
 
 def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds: int = 6000, **changes: Any) -> Path:

@@ -192,7 +192,7 @@ def test_how_evenly_the_shards_worked(tmp_path: Path, seconds: list[float], said
 def test_too_few_points_are_a_sentence_and_no_chart(tmp_path: Path) -> None:
     page = render([fabricated_run(tmp_path / "one", rows=1, rebuilds=1)])
     assert page.count("Fewer than two rows of metrics have a value") == 3
-    assert 'class="plot"' not in page
+    assert "data-over-stream" not in page.split("<script>")[0]
     assert "Where the processing time went" in page
     assert "Fewer than two rows" not in render([fabricated_run(tmp_path / "two", rows=2, rebuilds=2)])
 
@@ -214,6 +214,11 @@ def test_an_audit_of_an_unfinished_run_says_which_model_it_is_about(
     page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, status=status)])
     assert ("the model as of the last update before that, after 500 updates." in page) == (said is not None)
     assert said is None or said in page
+
+
+def test_an_interrupted_run_says_so_at_its_top(tmp_path: Path) -> None:
+    page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, status="interrupted", exit_reason="SIGINT")])
+    assert "The run was interrupted (SIGINT): figures are about what it had done by then." in page.split("<section")[0]
 
 
 def test_a_report_of_a_remote_run_names_its_uri(run: Path) -> None:

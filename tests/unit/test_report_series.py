@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fabricated_run import fabricated_metrics
 
-from pipelines.report.series import WINDOWED, increments, largest, merged, per_unit, size_classes
+from pipelines.report.series import WINDOWED, increments, merged, per_unit, size_classes
 
 
 @pytest.mark.parametrize("limit", [1, 7, 200, 449])
@@ -41,15 +41,6 @@ def test_windows_without_predictions_have_no_weight() -> None:
 def test_rates_where_nothing_moved_are_unknown() -> None:
     np.testing.assert_array_equal(increments(np.array([3, 5, 5])), [3, 2, 0])
     np.testing.assert_array_equal(per_unit(np.array([4, 6, 7]), np.array([2, 2, 4])), [2, np.nan, 0.5])
-
-
-def test_largest_keeps_the_greatest_of_each_stretch() -> None:
-    values = np.random.default_rng(5).permutation(1003)
-    kept = largest(values, 100)
-    assert len(kept) == 100
-    assert (np.diff(kept) > 0).all()
-    assert np.argmax(values) in kept
-    np.testing.assert_array_equal(largest(values, 2000), np.arange(1003))
 
 
 def test_size_classes_are_exact_at_powers_of_two() -> None:

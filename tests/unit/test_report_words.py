@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fabricated_run import FEATURES, fabricated_tree
 
 from pipelines.report import formatting
 from pipelines.report.formatting import ABSENT
-from pipelines.report.tree import feature_use, top_levels
 from pipelines.report.verdicts import against_baselines
 
 
@@ -31,6 +29,13 @@ from pipelines.report.verdicts import against_baselines
         (formatting.figure, -0.25, "-0.25"),
         (formatting.figure, 3e-7, "3e-07"),
         (formatting.figure, True, ABSENT),
+        (formatting.threshold, 0.0704794999, "0.07048"),
+        (formatting.threshold, 12345.678, "12,346"),
+        (formatting.threshold, -3.0, "-3"),
+        (formatting.threshold, 1.5e-9, "1.5e-09"),
+        (formatting.brief, 0.0, "0"),
+        (formatting.brief, 1500.0, "1.5k"),
+        (formatting.brief, 20_000_000, "20M"),
         (formatting.duration, 0.0000032, "3.2 µs"),
         (formatting.duration, 0.284, "284 ms"),
         (formatting.duration, 59.96, "60 s"),
@@ -94,52 +99,3 @@ def test_a_single_window_is_not_spoken_of_in_the_plural() -> None:
         windows = {"window_accuracy": [accuracy], "window_no_change": [0.7], "window_majority": [0.6]}
         text = against_baselines(summary, {key: np.array(value) for key, value in windows.items()}).text
         assert text.endswith(f" In the only window of the stream {said} the better of the two.")
-
-
-def small_tree() -> dict[str, np.ndarray]:
-    """x <= 0.5 at the root; on its yes side colour = 2; five nodes."""
-    return {
-        "feature": np.array([0, 1, -1, -1, -1], dtype=np.int32),
-        "threshold": np.array([0.5, 2.0, 0, 0, 0]),
-        "left": np.array([1, 2, -1, -1, -1], dtype=np.int32),
-        "right": np.array([4, 3, -1, -1, -1], dtype=np.int32),
-        "counts": np.array([[6, 4], [6, 1], [5, 0], [1, 1], [0, 3]]),
-        "s": np.array([9, 7, 5, 2, 3]),
-        "c": np.array([1, 0, 0, 0, 0]),
-        "built": np.array([-1, 240, 240, 240, 6001]),
-    }
-
-
-def test_the_tree_in_words() -> None:
-    features = [{"name": "x", "kind": "numeric"}, {"name": "colour", "kind": "categorical"}]
-    root = top_levels(small_tree(), features, ["UP", "DOWN"], {"colour": ["red", "green", "blue"]})
-    assert (root.text, root.rows, root.counts) == ("x ≤ 0.5", 10, "UP: 6 · DOWN: 4")
-    assert root.history == "built at the start from 9, 1 since"
-    yes, no = root.children
-    assert (yes.answer, yes.text, yes.hidden) == ("yes", "colour = blue", 0)
-    assert (no.answer, no.text, no.history) == ("no", "predict DOWN", "built at 3,000 from 3, 0 since")
-    assert [leaf.text for leaf in yes.children] == ["predict UP", "predict UP"]  # a tie goes to the smaller class
-    assert top_levels(small_tree(), features, []).children[0].text == "colour = code 2"
-    assert feature_use(small_tree(), features) == [
-        {"name": "x", "splits": 1, "rows": 10},
-        {"name": "colour", "splits": 1, "rows": 7},
-    ]
-
-
-def test_levels_cut_the_tree_and_count_what_is_below() -> None:
-    tree = fabricated_tree(classes=5, depth=8, rows=3000)
-    features = [{"name": name, "kind": "numeric"} for name in FEATURES]
-
-    def nodes(node: Any) -> int:
-        return 1 + node.hidden + sum(map(nodes, node.children))
-
-    def depth(node: Any) -> int:
-        return 1 + max(map(depth, node.children)) if node.children else 0
-
-    for levels in (0, 1, 3, 20):
-        root = top_levels(tree, features, [], None, levels)
-        assert nodes(root) == len(tree["feature"])
-        assert depth(root) == min(levels, 8)
-    assert root.counts.count(" · ") == 3
-    assert "class " in root.counts
-    assert root.counts.endswith(" · 2 more")

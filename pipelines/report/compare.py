@@ -1,0 +1,204 @@
+"""Several runs beside each other: what differs in their configs, their figures, their curves, and their models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipelines.report.charts import POINTS, WINDOWS, has_curve, last_of
+from pipelines.report.folder import Columns, RunFolder
+from pipelines.report.formatting import ABSENT, Form, count, counted, figure, names, share
+from pipelines.report.identity import compared_figures
+from pipelines.report.plot import Chart, Panel, Values, curve, linear, updates_axis
+from pipelines.report.series import merged, per_unit
+from pipelines.report.tables import Row, Table
+
+RUN_TONES = 8
+DASHES = ("", "7 4", "2 3", "9 3 2 3")
+_RATED = ("Updates/s", "Accuracy", "F1", "Macro F1")
+_SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison as the template shows it; ``tones`` colours the runs in their order."""
+
+    labels: list[str]
+    tones: list[str]
+    figures: list[tuple[str, list[tuple[str, bool]]]]
+    differing: Table
+    same_keys: str
+    models: str
+    data: str
+    charts: list[Chart]
+
+
+def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
+    """Compare at least two runs."""
+    table = [compared_figures(run) for run in runs]
+    differing, same = _differing([run.config for run in runs])
+    return Comparison(
+        list(labels),
+        [f"class-{k % RUN_TONES}" for k in range(len(runs))],
+        _best_marked(table),
+        differing,
+        same,
+        _models(runs, labels),
+        _data(runs, labels),
+        _charts(runs, labels),
+    )
+
+
+def _best_marked(
+    table: list[list[tuple[str, float | str | None, Form | None]]],
+) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """A row per figure with a cell per run, and whether it is the best; only scores and speed have a best."""
+    rows = []
+    for column in zip(*table, strict=True):
+        name, form = column[0][0], column[0][2]
+        values = [value for _, value, _ in column]
+        known = [value for value in values if isinstance(value, float)]
+        best = max(known) if name in _RATED and len(set(known)) > 1 else None
+        cells = [str(value) if form is None else form(value) for value in values]
+        rows.append(
+            (name, [(cell, best is not None and value == best) for cell, value in zip(cells, values, strict=True)])
+        )
+    return rows
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested mappings by their dotted keys."""
+    result: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def _differing(configs: list[dict[str, Any]]) -> tuple[Table, str]:
+    """A row per key whose value is not the same in all runs, and a sentence about the others."""
+    leaves = [flat(config) for config in configs]
+    keys = sorted(dict.fromkeys(key for config in leaves for key in config), key=_section)
+    values = {key: [_word(config.get(key)) for config in leaves] for key in keys}
+    rows = [Row((key, *values[key])) for key in keys if len(set(values[key])) > 1]
+    same = len(keys) - len(rows)
+    return Table(rows), f"{counted(same, 'other key')} {'is' if same == 1 else 'are'} the same in all runs."
+
+
+def _section(key: str) -> int:
+    """Where the section of a key stands: what makes a model before where it was made."""
+    section = key.partition(".")[0]
+    return _SECTIONS.index(section) if section in _SECTIONS else len(_SECTIONS)
+
+
+def _word(value: Any) -> str:
+    """A value of a config; what is null, empty or not there means the same."""
+    if isinstance(value, list):
+        return names([str(part) for part in value], 4) or ABSENT
+    return ABSENT if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _groups(values: Sequence[Any], labels: Sequence[str]) -> dict[Any, list[str]]:
+    """Labels of the runs that share a value; runs without one are left out."""
+    groups: dict[Any, list[str]] = {}
+    for value, label in zip(values, labels, strict=True):
+        if value:
+            groups.setdefault(value, []).append(label)
+    return groups
+
+
+def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
+    """Which runs ended with the same model."""
+    groups = _groups([run.summary.get("model_digest") for run in runs], labels)
+    unknown = len(runs) - sum(map(len, groups.values()))
+    rest = f" {counted(unknown, 'run')} left no digest." if unknown else ""
+    if len(groups) == 1 and not unknown:
+        return f"All {len(runs)} runs ended with the same model, bit for bit: their digests are equal."
+    equal = [", ".join(group) for group in groups.values() if len(group) > 1]
+    if not equal:
+        return "Every run ended with another model: no two digests are equal." + rest
+    return "The same model, bit for bit: " + "; ".join(equal) + ". All other digests differ." + rest
+
+
+def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
+    """A warning where the runs have not read the same data."""
+    groups = _groups([run.summary.get("source_fingerprint") for run in runs], labels)
+    if len(groups) < 2:
+        return ""
+    return (
+        f"The runs have read {len(groups)} different data sources, so that their scores do not compare directly: "
+        + "; ".join(f"({k}) {', '.join(group)}" for k, group in enumerate(groups.values(), start=1))
+        + "."
+    )
+
+
+def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
+    drawn = [
+        (index, label, run.metrics)
+        for index, (run, label) in enumerate(zip(runs, labels, strict=True))
+        if has_curve(run.metrics, "seq")
+    ]
+    if not drawn:
+        return []
+    wanted: list[tuple[str, str, str, str, Form]] = [
+        ("window", "Prequential accuracy, window by window", "window_accuracy", "accuracy", share),
+        ("accuracy", "Prequential accuracy so far", "accuracy", "accuracy", share),
+        ("work", "Rows rebuilt per update", "", "rows/update", figure),
+        ("speed", "Updates per second", "", "updates/s", figure),
+        ("nodes", "Nodes of the tree", "nodes", "nodes", count),
+    ]
+    charts = []
+    for key, title, column, unit, form in wanted:
+        here = [entry for entry in drawn if not column or has_curve(entry[2], column)]
+        if here:
+            charts.append(_overlaid(key, title, column, unit, form, here, len(runs) - len(here)))
+    return charts
+
+
+def _overlaid(
+    key: str, title: str, column: str, unit: str, form: Form, runs: list[tuple[int, str, Columns]], left_out: int
+) -> Chart:
+    """One curve per run; a run that ended earlier ends earlier."""
+    at = np.linspace(0, 1, WINDOWS + 1)[1:]
+    last = max(last_of(metrics) for _, _, metrics in runs)
+    tables = [
+        merged(metrics, POINTS if column and not column.startswith("window") else WINDOWS) for *_, metrics in runs
+    ]
+    series = [_series(table, key, column) for table in tables]
+    x = updates_axis(last)
+    y = linear(
+        series,
+        zero=form is not share,
+        within=(0.0, 1.0) if form is share else None,
+        whole=form is count,
+        form="share" if form is share else "number",
+    )
+    marks = []
+    for (index, label, _), table, values in zip(runs, tables, series, strict=True):
+        line = curve(
+            (x, y), table["seq"], values, label, f"class-{index % RUN_TONES}", form, dash=DASHES[index // RUN_TONES % 4]
+        )
+        marks.append(line.read_at(table["seq"], at * last))
+    return Chart(
+        f"compared-{key}",
+        title,
+        (f"{counted(left_out, 'run')} with fewer than two points left out. " if left_out else "")
+        + ("Since the point before." if key == "window" else ""),
+        f"Line chart of {len(runs)} runs over their streams: {unit}.",
+        (Panel(unit, tuple(marks), y, 15.0),),
+        x.ticks,
+        "updates",
+        at.tolist(),
+        [f"update {count(place * last)}" for place in at],
+    )
+
+
+def _series(table: Columns, key: str, column: str) -> Values:
+    if key == "work":
+        return per_unit(table["rebuilt_rows"], table["seq"])
+    return per_unit(table["seq"], table["seconds"]) if key == "speed" else table[column]

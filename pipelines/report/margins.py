@@ -1,0 +1,227 @@
+"""The guarantee margin of every node: how many more updates may reach it, and how far its split can be from the best.
+
+FuDyADT rebuilds a node at the first update after which ``c > epsilon * s``: ``s`` examples when it was built, ``c``
+updates since. Whole numbers therefore decide: the budget of a node is ``floor(epsilon * s)``, its margin what ``c``
+leaves of that. And whatever those updates were, its split lacks at most ``2 c / n`` to the best gain on its n live
+examples (``docs/guarantees.md``, Lemma 3): a gap that is known without an audit.
+
+Invariant: budgets are exact, also where the float64 product would be rounded up to the next integer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.report.folder import Columns, RunFolder
+from pipelines.report.formatting import count, counted, figure, share
+from pipelines.report.plot import (
+    Axis,
+    Chart,
+    Mark,
+    Panel,
+    centres,
+    curve,
+    dots,
+    linear,
+    named_ticks,
+    powers,
+    stacked_bars,
+)
+from raydt.errors import RaydtError
+from raydt.learners.fudyadt.options import FuDyADTOptions
+
+NEXT_SHOWN = 8
+#: Least share of the budget that is left, name and tone, from the widest margin down.
+LEVELS = (
+    (0.5, "half or more of the budget left", "wide"),
+    (0.2, "a fifth to a half left", "half"),
+    (0.0, "less than a fifth left", "tight"),
+)
+SPENT = ("none left: the next update here rebuilds", "spent")
+NONE = ("too small for a budget", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Budgets of all nodes of a tree.
+
+    Attributes
+    ----------
+    epsilon : float
+    budget : ndarray of int64, shape (n,)
+        ``floor(epsilon * s)``, exact; capped at the largest int64. A node may be rebuilt before it is spent, with a
+        node above it or one of nearly its size below it (the rule of s_hat).
+    left : ndarray of int64, shape (n,)
+        Updates that may still reach a node without a rebuild; at 0 the next one rebuilds it.
+    spent : ndarray of float64, shape (n,)
+        ``c / (epsilon * s)``; 0 where nothing may be spent.
+    """
+
+    epsilon: float
+    budget: npt.NDArray[np.int64]
+    left: npt.NDArray[np.int64]
+    spent: npt.NDArray[np.float64]
+
+    def share_left(self, node: int) -> float:
+        """Share of a node's budget that is left; 0 without a budget."""
+        budget = int(self.budget[node])
+        return max(int(self.left[node]), 0) / budget if budget else 0.0
+
+    def tone(self, node: int) -> str:
+        """The tone of a node's margin."""
+        if self.budget[node] <= 0:
+            return NONE[1]
+        if self.left[node] <= 0:
+            return SPENT[1]
+        return next(tone for least, _, tone in LEVELS if self.share_left(node) >= least)
+
+    def words(self, node: int) -> str:
+        """A node's margin in words."""
+        if self.budget[node] <= 0:
+            return "no budget"
+        return f"{count(max(int(self.left[node]), 0))} of {count(self.budget[node])} left"
+
+
+def margins_of(run: RunFolder) -> Margins | None:
+    """The margins of a run's tree; None where there is no tree, or it has no counters or no epsilon.
+
+    O(n) exact integer operations.
+    """
+    epsilon = _epsilon(run.learner)
+    if not run.model or epsilon is None or not {"s", "c"} <= run.model.keys():
+        return None
+    return margins(run.model["s"], run.model["c"], epsilon)
+
+
+def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins:
+    """Budgets and what is left of them.
+
+    Parameters
+    ----------
+    s, c : ndarray of int64, shape (n,)
+        Examples at the last build, and updates since.
+    epsilon : float
+    """
+    exact, most = Fraction(epsilon), np.iinfo(np.int64).max
+    p, q = exact.numerator, exact.denominator
+    budget = np.array([min(p * size // q, most) for size in s.tolist()], dtype=np.int64)
+    product = epsilon * s.astype(np.float64)
+    spent = np.divide(c.astype(np.float64), product, out=np.zeros(len(c)), where=product > 0)
+    return Margins(epsilon, budget, budget - c.astype(np.int64), spent)
+
+
+def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
+    """What the split of each node lacks to the best gain at most, ``2 c / n``, never more than 1; 0 at leaves."""
+    live = model["counts"].sum(axis=1)
+    gap: npt.NDArray[np.float64] = np.minimum(2.0 * model["c"] / np.maximum(live, 1), 1.0)
+    return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
+
+
+def _epsilon(learner: dict[str, Any]) -> float | None:
+    """Epsilon as a number, from the options in a model's manifest."""
+    if learner.get("kind") != "fudyadt":
+        return None
+    try:
+        return FuDyADTOptions.model_validate(learner).resolved_epsilon()
+    except (ValueError, RaydtError):
+        return None  # options of another version: the tree is shown without margins
+
+
+def legend() -> list[tuple[str, str]]:
+    """Name and tone of each kind of margin."""
+    return [(name, tone) for _, name, tone in LEVELS] + [SPENT, NONE]
+
+
+def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
+    """How many nodes of each depth have how much of their budget left."""
+    names = [str(level) for level in range(int(depth.max()) + 1)]
+    tones = np.array([margin.tone(node) for node in range(len(depth))])
+    layers = [
+        (name, f"margin-{tone}", np.bincount(depth[tones == tone], minlength=len(names))) for name, tone in legend()
+    ]
+    spent = int((tones == SPENT[1]).sum())
+    return Chart(
+        "margins-depth",
+        "Margins by depth",
+        "Nodes at each depth, the root at 0, by how much of their budget is left.",
+        f"Bar chart of nodes by depth and margin; {count(spent)} of {counted(len(depth), 'node')} have none left.",
+        (stacked_bars(names, layers, "nodes"),),
+        named_ticks(names, 20),
+        "depth",
+        centres(len(names)),
+        [f"depth {name}" for name in names],
+        over_stream=False,
+    )
+
+
+def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
+    """What each node has spent of its budget, and how far its split can be from the best, by its size."""
+    sizes, inner, gap = model["s"], model["feature"] >= 0, proven_gaps(model)
+    x, spent = powers(int(sizes.max(initial=1))), linear([[0.0, 1.0]], form="share")
+    far = linear([gap, [beta or 0.0]], zero=True)
+
+    def drawn(name: str, tone: str, here: npt.NDArray[np.bool_], y: Axis, values: npt.NDArray[np.float64]) -> Mark:
+        path = dots(np.clip(x.at(sizes[here]), 0, 1), np.clip(y.at(values[here]), 0, 1))
+        return Mark(name, tone, "dots", path, count(here.sum()))
+
+    budgets = (
+        drawn("leaves", "reset", ~inner, spent, margin.spent),
+        drawn("splits", "learner", inner, spent, margin.spent),
+    )
+    gaps = [drawn("splits", "learner", inner, far, gap)]
+    if beta:
+        level = np.array([beta, beta])
+        gaps.append(curve((linear([[0, 1]]), far), np.array([0.0, 1.0]), level, "beta", "bad", figure, dash="6 4"))
+    least = Fraction(1) / Fraction(margin.epsilon) if margin.epsilon > 0 else Fraction(0)
+    small = f" A node built from fewer than {count(-(-least // 1))} has no budget." if least > 1 else ""
+    return Chart(
+        "margins-size",
+        "Budget spent and proven gap, by size",
+        f"A dot per node. Above: c / (epsilon s).{small} Below: 2 c / n, the most that its split can lack to the best "
+        "gain on its n live examples.",
+        f"Scatter chart of the spent share of {counted(len(sizes), 'node')} budgets by node size, the largest "
+        f"{share(margin.spent.max(initial=0.0))}, and of proven gaps, the largest {figure(gap.max(initial=0.0))}.",
+        (Panel("of the budget spent", budgets, spent, 8.0), Panel("gap at most", tuple(gaps), far, 6.0)),
+        x.ticks,
+        "examples at the last build (log)",
+        over_stream=False,
+    )
+
+
+def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]:
+    """The nodes to be rebuilt first, and within how many updates, if updates fall as the live examples do.
+
+    Parameters
+    ----------
+    margin : Margins
+    live : ndarray of int64, shape (n,)
+        Live examples under each node; an update reaches node v with probability ``live[v] / live[0]``.
+
+    Returns
+    -------
+    list of (node, updates)
+        At most ``NEXT_SHOWN`` nodes that have a budget and a live example, earliest first.
+    """
+    nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
+    due = [(node, (max(int(margin.left[node]), 0) + 1) * int(live[0]) / int(live[node])) for node in nodes]
+    return sorted(due, key=lambda pair: (pair[1], pair[0]))[:NEXT_SHOWN]
+
+
+def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
+    """What the margins of a tree and the proven gaps of its splits come to."""
+    n, none = len(margin.budget), int((margin.budget == 0).sum())
+    spent = int(((margin.left <= 0) & (margin.budget > 0)).sum())
+    if margin.epsilon == 0:
+        return "Epsilon is 0: every update rebuilds the tree from its root, so no node has a margin, and needs none."
+    root = counted(max(int(margin.left[0]), 0), "more update")
+    return (
+        f"The root takes at most {root} before the whole tree is rebuilt. "
+        f"Of {counted(n, 'node')}: {count(n - none - spent)} with updates left, {count(spent)} with all used, "
+        f"{count(none)} too small to have any. Whatever the updates were, no split of this tree lacks more than "
+        f"{figure(gap.max(initial=0.0))} to the best gain now."
+    )

@@ -1,0 +1,201 @@
+"""The rebuilds of a run: when they happened, how large and how deep they were, and who did them.
+
+Every rebuild of the log is counted; what is drawn is sums over at most ``STRETCHES`` stretches of the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.report.folder import Columns
+from pipelines.report.formatting import brief, count, counted, duration, share
+from pipelines.report.plot import (
+    Axis,
+    Chart,
+    Mark,
+    Panel,
+    Tick,
+    boxes,
+    centres,
+    named_ticks,
+    stacked_bars,
+    updates_axis,
+)
+from pipelines.report.series import size_classes
+
+STRETCHES = 120
+DEPTH_TONES = 5
+PLACES = ("leaf reset", "coordinator", "shards")
+PLACE_TONES = ("reset", "coordinator", "shards")
+LEAF_RESET, COORDINATOR, SHARDS = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Equal parts of a stream, and the part of each rebuild."""
+
+    edges: npt.NDArray[np.float64]
+    of: npt.NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self.edges) - 1
+
+    def total(self, weights: npt.NDArray[np.float64] | None = None) -> npt.NDArray[np.float64]:
+        """Sum over the rebuilds of each part; their number without weights."""
+        sums: npt.NDArray[np.float64] = np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
+        return sums
+
+
+def stretches(events: Columns, updates: int) -> Stretches:
+    """At most ``STRETCHES`` equal parts of a stream of ``updates``."""
+    last = max(updates, int(events["seq"].max()) + 1, 1)
+    n = min(STRETCHES, last)
+    return Stretches(np.linspace(0.0, last, n + 1), events["seq"].astype(np.int64) * n // last)
+
+
+def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
+    """Lanes of sizes over the stream, coloured by depth, above the rows and the time that rebuilds cost."""
+    parts = stretches(events, updates)
+    x = updates_axis(int(parts.edges[-1]))
+    panels = [_lanes(events, parts), _rows(events, parts)]
+    if len(metrics.get("seconds", ())):
+        panels.append(_time(events, metrics, parts))
+    names = [
+        f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}"
+        for low, high in zip(parts.edges[:-1], parts.edges[1:], strict=True)
+    ]
+    total, largest = len(events["rows"]), int(events["rows"].max())
+    return Chart(
+        "rebuild-timeline",
+        "Rebuilds over the stream",
+        f"{counted(total, 'rebuild')}, summed over {counted(parts.n, 'stretch')} of the stream. A lane holds the "
+        "rebuilds of one size, from the power of two at its left up to the next; its bars are higher where they were "
+        "more (square root), and have the colour of their mean depth. Below: their rows, and the time of the stretch.",
+        f"Bars of the numbers of rebuilds over the stream by size, up to {count(largest)} rows, with rows below.",
+        tuple(panels),
+        x.ticks,
+        "updates",
+        centres(parts.n),
+        names,
+        wide=True,
+    )
+
+
+def _lanes(events: Columns, parts: Stretches) -> Panel:
+    """A lane per power of two; heights of bars are roots of numbers, so that few are still seen."""
+    lane = np.maximum(size_classes(events["rows"]), 0)
+    low, lanes = int(lane.min()), int(lane.max() - lane.min()) + 1
+    cell = (lane - low) * parts.n + parts.of
+    number = np.bincount(cell, minlength=lanes * parts.n)
+    depth = np.bincount(cell, events["depth"].astype(np.float64), minlength=lanes * parts.n) / np.maximum(number, 1)
+    deepest = int(events["depth"].max())
+    tones = min(DEPTH_TONES, deepest + 1)
+    tone = depth * tones // (deepest + 1)
+    height = 0.9 * np.sqrt(number / number.max()) / lanes
+    height[number > 0] = np.maximum(height[number > 0], 0.12 / lanes)
+    column, row = np.arange(lanes * parts.n) % parts.n, np.arange(lanes * parts.n) // parts.n
+    number_of = [counted(int(n), "rebuild") for n in parts.total().tolist()]
+    marks = []
+    for k in range(tones):
+        here = (tone == k) & (number > 0)
+        path = boxes((column[here] + 0.06) / parts.n, row[here] / lanes, 0.88 / parts.n, height[here])
+        marks.append(Mark(_depths(k, tones, deepest), f"depth-{k}", "box", path))
+    marks.append(Mark("in all", "", "box", "", counted(len(lane), "rebuild"), tuple(number_of)))
+    ticks = tuple(Tick(k / lanes, _power(low + k)) for k in range(0, lanes, 1 if lanes <= 12 else 2))
+    return Panel("rows of the node", tuple(marks), Axis(0.0, 1.0, ticks), max(9.0, 1.5 * lanes))
+
+
+def _power(bits: int) -> str:
+    return count(2**bits) if bits < 14 else brief(round(2**bits, -3))
+
+
+def _depths(k: int, tones: int, deepest: int) -> str:
+    """The depths that a tone stands for."""
+    low, high = -(-k * (deepest + 1) // tones), -(-(k + 1) * (deepest + 1) // tones) - 1
+    return f"depth {low}" if low == high else f"depth {low} to {high}"
+
+
+def _rows(events: Columns, parts: Stretches) -> Panel:
+    """Rows rebuilt in each stretch, by who did it."""
+    rows = events["rows"].astype(np.float64)
+    layers = [
+        (place_name(code), place_tone(code), parts.total(np.where(events["place"] == code, rows, 0.0)))
+        for code in np.unique(events["place"]).tolist()
+    ]
+    return stacked_bars([""] * parts.n, layers, "rows", height=7.0)
+
+
+def _time(events: Columns, metrics: Columns, parts: Stretches) -> Panel:
+    """Processing time of each stretch: of the rebuilds that were timed, by who did them, and of all other work."""
+    done = np.concatenate(
+        [[0.0], np.interp(parts.edges[1:], np.append(0, metrics["seq"]), np.append(0.0, metrics["seconds"]))]
+    )
+    seconds = np.nan_to_num(events["seconds"]) if "seconds" in events else np.zeros(len(parts.of))
+    timed = [
+        (f"{place_name(code)}, timed", place_tone(code), parts.total(np.where(events["place"] == code, seconds, 0.0)))
+        for code in np.unique(events["place"][seconds > 0]).tolist()
+    ]
+    rest = np.maximum(np.diff(done) - sum((layer[2] for layer in timed), np.zeros(parts.n)), 0.0)
+    layers = [("all other work", "other", rest), *timed]
+    return stacked_bars([""] * parts.n, [(n, tone, 1e3 * s) for n, tone, s in layers], "ms", milliseconds, height=7.0)
+
+
+def sizes(events: Columns) -> tuple[Chart, Chart]:
+    """How many rebuilds of each size there were, and their rows, by who did them."""
+    lanes = size_classes(events["rows"])
+    low, high = int(lanes.min()), int(lanes.max())
+    names = [count(2**bits) if bits >= 0 else "0" for bits in range(low, high + 1)]
+    charts = []
+    for key, title, unit, weights in (
+        ("rebuilds", "Number of rebuilds by size", "rebuilds", None),
+        ("rows", "Rows rebuilt by size", "rows", events["rows"].astype(np.float64)),
+    ):
+        layers = []
+        for code in np.unique(events["place"]).tolist():
+            here = events["place"] == code
+            heights = np.bincount(lanes[here] - low, None if weights is None else weights[here], len(names))
+            layers.append((place_name(code), place_tone(code), heights))
+        ranges = [
+            f"{name} to {count(2 ** (low + k + 1) - 1)} rows" if low + k > 0 else f"{name} rows"
+            for k, name in enumerate(names)
+        ]
+        whole = np.sum([layer[2] for layer in layers], axis=0)
+        most = int(np.argmax(whole))
+        charts.append(
+            Chart(
+                f"rebuild-sizes-{key}",
+                title,
+                "A bar reaches up to the next power of two: that at 64 holds 64 to 127 rows.",
+                f"Bar chart of {unit} by size of the rebuilt node; the highest, at {ranges[most]}, is "
+                f"{share(whole[most] / whole.sum())} of all."
+                if whole.sum()
+                else f"Bar chart of {unit} by size: all empty.",
+                (stacked_bars(names, layers, unit),),
+                named_ticks(names),
+                "rows of the rebuilt node",
+                centres(len(names)),
+                ranges,
+                over_stream=False,
+            )
+        )
+    return charts[0], charts[1]
+
+
+def milliseconds(value: float) -> str:
+    """A time given in milliseconds."""
+    return duration(value / 1e3)
+
+
+def place_name(code: int) -> str:
+    """Where a rebuild was done, in words."""
+    return PLACES[code] if 0 <= code < len(PLACES) else f"place {code}"
+
+
+def place_tone(code: int) -> str:
+    """The tone of a place."""
+    return PLACE_TONES[code] if 0 <= code < len(PLACES) else "majority"

@@ -1,0 +1,101 @@
+"""Several runs beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fabricated_run import fabricated_run
+
+from pipelines.report.compare import Comparison, compare, flat
+from pipelines.report.folder import read_run
+
+
+def compared(tmp_path: Path, *runs: dict[str, Any]) -> Comparison:
+    """Runs whose summaries and configs are changed as each says."""
+    folders = []
+    for index, changes in enumerate(runs):
+        config = changes.pop("config", {})
+        folder = fabricated_run(tmp_path / str(index), rows=changes.pop("rows", 20), rebuilds=20, **changes)
+        content = yaml.safe_load((folder / "config.yaml").read_text())
+        for section, values in config.items():
+            content.setdefault(section, {}).update(values)
+        (folder / "config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        folders.append(read_run(folder))
+    return compare(folders, [f"run {index}" for index in range(len(runs))])
+
+
+def test_only_keys_that_differ_are_shown_the_model_first(tmp_path: Path) -> None:
+    view = compared(
+        tmp_path,
+        {"config": {"source": {"limit": None}}},
+        {"config": {"learner": {"epsilon": 0.3}, "cluster": {"shards": 4}, "source": {"features": ["a", "b"]}}},
+    )
+    assert [row.cells for row in view.differing.rows] == [
+        ("learner.epsilon", "0.1", "0.3"),
+        ("source.features", "\u2013", "a, b"),
+        ("cluster.shards", "2", "4"),
+    ]
+    assert view.same_keys.endswith("other keys are the same in all runs.")
+
+
+def test_leaves_of_a_config() -> None:
+    assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}) == {"a.b": 1, "a.c.d": [2], "e": {}}
+
+
+def test_the_best_scores_are_marked_and_nothing_else(tmp_path: Path) -> None:
+    scores = [{"accuracy": value, "f1": 0.5, "macro_f1": None} for value in (0.8, 0.9, 0.9)]
+    view = compared(tmp_path, *({"metrics": score, "updates_per_second": 100.0} for score in scores))
+    figures = dict(view.figures)
+    assert figures["Accuracy"] == [("80.00%", False), ("90.00%", True), ("90.00%", True)]
+    assert figures["Macro F1"] == [("\u2013", False)] * 3
+    assert figures["Audit"] == [("not promised", False)] * 3
+    assert sum(best for _, cells in view.figures for _, best in cells) == 2
+
+
+@pytest.mark.parametrize(
+    ("digests", "said"),
+    [
+        (["a", "a", "a"], "All 3 runs ended with the same model, bit for bit: their digests are equal."),
+        (["a", "b", "c"], "Every run ended with another model: no two digests are equal."),
+        (["a", "b", "a"], "The same model, bit for bit: run 0, run 2. All other digests differ."),
+        (
+            ["a", None, "a"],
+            "The same model, bit for bit: run 0, run 2. All other digests differ. 1 run left no digest.",
+        ),
+    ],
+)
+def test_whether_models_are_equal(tmp_path: Path, digests: list[str | None], said: str) -> None:
+    assert compared(tmp_path, *({"model_digest": digest} for digest in digests)).models == said
+
+
+def test_different_data_is_said(tmp_path: Path) -> None:
+    assert compared(tmp_path / "same", {}, {}).data == ""
+    said = compared(tmp_path / "other", {}, {"source_fingerprint": "x"}, {}).data
+    assert "2 different data sources" in said
+    assert said.endswith("(1) run 0, run 2; (2) run 1.")
+
+
+def test_curves_are_laid_over_each_other_and_end_where_their_runs_end(tmp_path: Path) -> None:
+    view = compared(tmp_path, {"rows": 40}, {"rows": 10}, {"rows": 1})
+    assert [chart.key for chart in view.charts] == [
+        "compared-window",
+        "compared-accuracy",
+        "compared-work",
+        "compared-speed",
+        "compared-nodes",
+    ]
+    long, short = view.charts[0].panels[0].marks
+    assert (long.name, short.name) == ("run 0", "run 1")
+    assert short.values[len(short.values) // 2] == "\u2013"
+    assert long.values[len(long.values) // 2] != "\u2013"
+    assert "1 run with fewer than two points left out." in view.charts[0].caption
+
+
+def test_ten_runs_have_ten_looks(tmp_path: Path) -> None:
+    view = compared(tmp_path, *({} for _ in range(10)))
+    marks = view.charts[0].panels[0].marks
+    assert len({(mark.tone, mark.dash) for mark in marks}) == 10
+    assert view.tones == [mark.tone for mark in marks]

@@ -1,0 +1,126 @@
+"""Margins against the rule of the algorithm itself, in exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fabricated_run import fabricated_run, fabricated_tree, write_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.report.folder import read_run
+from pipelines.report.margins import by_depth, by_size, expected, in_words, margins, margins_of, proven_gaps
+from pipelines.report.tree import depths
+from raydt import FullyDynamicTreeClassifier
+from raydt.learners.fudyadt.live_tree import floor_product
+from raydt.persistence import load_folder
+
+
+@given(st.floats(0, 1e6), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
+def test_the_budget_is_the_largest_number_of_updates_that_rebuilds_nothing(epsilon: float, sizes: list[int]) -> None:
+    s = np.array(sizes)
+    for budget, size in zip(margins(s, np.zeros_like(s), epsilon).budget.tolist(), sizes, strict=True):
+        assert budget <= Fraction(epsilon) * size < budget + 1
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1 / 41, 0.1, 0.15, 0.3, 0.7, 1.0, 2.0])
+def test_budgets_are_those_the_learner_uses(epsilon: float) -> None:
+    s = np.arange(0, 3000)
+    assert margins(s, s, epsilon).budget.tolist() == [floor_product(epsilon, size) for size in s.tolist()]
+
+
+def test_a_product_that_rounds_up_to_a_whole_number_is_not_rounded() -> None:
+    assert 0.7 * 10 == 7.0
+    assert Fraction(0.7) * 10 < 7
+    assert margins(np.array([10]), np.array([6]), 0.7).left.tolist() == [0]
+
+
+def test_tones_and_words() -> None:
+    s, c = np.array([100, 100, 100, 100, 100, 5]), np.array([0, 5, 6, 9, 10, 0])
+    margin = margins(s, c, 0.1)
+    assert [margin.tone(node) for node in range(6)] == ["wide", "wide", "half", "tight", "spent", "none"]
+    assert [margin.words(node) for node in (0, 3, 4, 5)] == [
+        "10 of 10 left",
+        "1 of 10 left",
+        "0 of 10 left",
+        "no budget",
+    ]
+    np.testing.assert_allclose(margin.spent, [0, 0.5, 0.6, 0.9, 1.0, 0])
+    words = in_words(margin, np.array([0, 0.125, 0]))
+    assert "Of 6 nodes: 4 with updates left, 1 with all used, 1 too small to have any." in words
+    assert words.endswith("no split of this tree lacks more than 0.125 to the best gain now.")
+    assert in_words(margins(s, c, 0.0), c).startswith("Epsilon is 0: every update rebuilds")
+
+
+def test_the_next_rebuilds_are_those_that_the_stream_reaches_first() -> None:
+    live = np.array([100, 80, 20, 0])
+    margin = margins(np.array([100, 80, 20, 50]), np.array([0, 7, 1, 0]), 0.1)
+    assert expected(margin, live) == [(1, 2.5), (2, 10.0), (0, 11.0)]
+
+
+def test_epsilon_comes_from_the_models_options(tmp_path: Path) -> None:
+    folder = fabricated_run(tmp_path / "run", rows=5, rebuilds=5)
+    margin = margins_of(read_run(folder))
+    assert margin is not None
+    assert margin.epsilon == 0.1
+    tree = fabricated_tree(classes=2, depth=3, rows=100)
+    write_model(folder, tree, epsilon="auto", alpha=0.1, beta=0.2)
+    margin = margins_of(read_run(folder))
+    assert margin is not None
+    assert margin.epsilon == pytest.approx(1 / 41)
+    for broken in ({"epsilon": "auto"}, {"epsilon": -1}, {"kind": "gbdt"}, {"unheard_of": 1}):
+        write_model(folder, tree, **broken)
+        assert margins_of(read_run(folder)) is None
+    write_model(folder, {name: values for name, values in tree.items() if name != "s"})
+    assert margins_of(read_run(folder)) is None
+
+
+def grown_tree(rng: np.random.Generator) -> FullyDynamicTreeClassifier:
+    """A tree that has learned 300 noisy examples and forgotten 60."""
+    tree = FullyDynamicTreeClassifier(epsilon=0.3, alpha=0.0, beta=0.0, max_depth=4)
+    X = rng.integers(0, 12, (300, 3)).astype(float)
+    tree.partial_fit(X, (X[:, 0] + rng.normal(0, 3, 300) > 6).astype(int), classes=[0, 1])
+    tree.forget(tree.row_ids_[:60])
+    return tree
+
+
+def arrays(tree: FullyDynamicTreeClassifier, folder: Path) -> dict[str, np.ndarray]:
+    tree.save(folder)
+    return load_folder(folder, "model")[1]["arrays"]
+
+
+def test_the_root_is_rebuilt_by_the_first_update_beyond_its_margin(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    tree = grown_tree(rng)
+    model = arrays(tree, tmp_path / "before")
+    left = int(margins(model["s"], model["c"], 0.3).left[0])
+    assert left > 5
+    for step in range(left + 1):
+        assert arrays(tree, tmp_path / "now")["built"][0] == model["built"][0], step
+        tree.partial_fit(rng.integers(0, 12, (1, 3)).astype(float), [int(rng.integers(2))])
+    assert arrays(tree, tmp_path / "after")["built"][0] > model["built"][0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_measured_gap_is_wider_than_the_proven_one(tmp_path: Path, seed: int) -> None:
+    tree = grown_tree(np.random.default_rng(seed))
+    proven = proven_gaps(arrays(tree, tmp_path / "model"))
+    assert proven.max() > 0.01
+    assert tree.audit().worst["gap"] <= proven.max()
+
+
+def test_charts_count_every_node_and_stay_small() -> None:
+    tree = fabricated_tree(classes=3, depth=14, rows=500_000)
+    margin, n = margins(tree["s"], tree["c"], 0.1), len(tree["s"])
+    chart = by_depth(margin, depths(tree))
+    assert sum(int(value.replace(",", "")) for mark in chart.panels[0].marks for value in mark.values) == n
+    scatter = by_size(margin, tree, 0.2)
+    assert [mark.now for mark in scatter.panels[0].marks] == [
+        f"{(tree['feature'] < 0).sum():,}",
+        f"{(tree['feature'] >= 0).sum():,}",
+    ]
+    assert sum(len(mark.path) for panel in scatter.panels for mark in panel.marks) < 600_000
+    assert [mark.name for mark in scatter.panels[1].marks] == ["splits", "beta"]

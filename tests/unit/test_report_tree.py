@@ -1,0 +1,147 @@
+"""The tree as the page draws it: words, limits, colours."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from fabricated_run import FEATURES, fabricated_tree
+
+from pipelines.report.margins import margins
+from pipelines.report.tree import (
+    CARD_LEVELS,
+    CARDS,
+    ICICLE_LEVELS,
+    Names,
+    class_tones,
+    depths,
+    drawn_tree,
+    feature_use,
+    icicle,
+    legend,
+)
+
+COLOURED = [{"name": "x", "kind": "numeric"}, {"name": "colour", "kind": "categorical"}]
+
+
+def small_tree() -> dict[str, np.ndarray]:
+    """x <= 0.5 at the root; on its yes side colour = 2; five nodes."""
+    return {
+        "feature": np.array([0, 1, -1, -1, -1], dtype=np.int32),
+        "threshold": np.array([0.5, 2.0, 0, 0, 0]),
+        "left": np.array([1, 2, -1, -1, -1], dtype=np.int32),
+        "right": np.array([4, 3, -1, -1, -1], dtype=np.int32),
+        "counts": np.array([[6, 4], [6, 1], [5, 0], [1, 1], [0, 3]]),
+        "s": np.array([9, 7, 5, 2, 3]),
+        "c": np.array([1, 0, 0, 0, 0]),
+        "built": np.array([-1, 240, 240, 240, 6001]),
+    }
+
+
+def below(node: Any) -> list[Any]:
+    """A node and all that is drawn below it."""
+    return [node, *(deeper for child in node.children for deeper in below(child))]
+
+
+def chain(length: int) -> dict[str, np.ndarray]:
+    """A tree that splits one example off at each of ``length`` levels."""
+    nodes = 2 * length + 1
+    inner = np.arange(nodes) % 2 == 0
+    inner[-1] = False
+    at = np.arange(nodes)
+    live = np.where(at % 2 == 0, length + 1 - at // 2, 1)
+    return {
+        "feature": np.where(inner, 0, -1).astype(np.int32),
+        "threshold": at.astype(np.float64),
+        "left": np.where(inner, at + 1, -1).astype(np.int32),
+        "right": np.where(inner, at + 2, -1).astype(np.int32),
+        "counts": np.stack([live, np.zeros(nodes, np.int64)], axis=1),
+    }
+
+
+def test_the_tree_in_words() -> None:
+    names = Names(COLOURED, ["UP", "DOWN"], {"colour": ["red", "green", "blue"]})
+    tree = small_tree()
+    root = drawn_tree(tree, names, margins(tree["s"], tree["c"], 0.2))
+    assert (root.name, root.test, root.rows, root.counts) == ("x", "\u2264 0.5", 10, "60% UP")
+    assert root.built == "built at the start from 9"
+    assert (root.margin, root.margin_tone, root.margin_share) == ("0 of 1 left · gap ≤ 0.2", "spent", 0.0)
+    assert root.detail == (
+        "x \u2264 0.5. UP: 6, DOWN: 4. built at the start from 9, 1 update since. "
+        "Updates until it is rebuilt: 0 of 1 left"
+    )
+    yes, no = root.children
+    assert (yes.answer, yes.name, yes.test, yes.hidden) == ("yes", "colour", "= blue", 0)
+    assert (no.answer, no.name, no.built, no.leaf) == ("no", "DOWN", "built at 3,000 from 3", True)
+    assert (no.margin, no.margin_tone) == ("no budget", "none")
+    assert [leaf.name for leaf in yes.children] == ["UP", "UP"]  # a tie goes to the smaller class
+    assert yes.mix == [("class-0", 6 / 7), ("class-1", 1 / 7)]
+    assert drawn_tree(tree, Names(COLOURED)).children[0].test == "= code 2"
+    assert feature_use(tree, COLOURED) == [
+        {"name": "x", "splits": 1, "rows": 10},
+        {"name": "colour", "splits": 1, "rows": 7},
+    ]
+
+
+def test_a_threshold_is_rounded_on_the_card_and_exact_in_its_detail() -> None:
+    tree = small_tree()
+    tree["threshold"][0] = 0.07047949999999999
+    root = drawn_tree(tree, Names(COLOURED))
+    assert root.test == "\u2264 0.07048"
+    assert root.detail.startswith("x \u2264 0.07047949999999999.")
+
+
+def test_an_empty_tree_says_so() -> None:
+    arrays = {"feature": np.array([-1]), "threshold": np.zeros(1), "left": np.array([-1]), "right": np.array([-1])}
+    root = drawn_tree({**arrays, "counts": np.zeros((1, 2), np.int64)}, Names())
+    assert (root.name, root.tone, root.mix, root.cards()) == ("no live example", "", [], 1)
+
+
+@pytest.mark.parametrize("cards", [1, 2, 3, 50, 10_000])
+def test_cards_are_bounded_and_what_has_none_is_counted(cards: int) -> None:
+    tree = fabricated_tree(classes=5, depth=12, rows=60_000)
+    root = drawn_tree(tree, Names([{"name": name, "kind": "numeric"} for name in FEATURES]), cards=cards)
+    nodes = below(root)
+    assert len(nodes) == root.cards() <= cards
+    assert len(nodes) + sum(node.hidden for node in nodes) == len(tree["feature"])
+    assert all(len(node.children) in (0, 2) for node in nodes)
+    drawn = min((node.rows for node in nodes if node.children), default=0)
+    assert all(node.rows <= drawn for node in nodes if node.hidden) or cards < 3
+
+
+def test_a_tree_of_tens_of_thousands_of_nodes_stays_small() -> None:
+    tree = chain(40_000)
+    root = drawn_tree(tree, Names())
+    assert len(tree["feature"]) == 80_001
+    assert root.cards() == 2 * (CARD_LEVELS - 1) + 1 <= CARDS
+    paths, rows, thin = icicle(tree)
+    assert sum(len(path) for _, path in paths) < 10_000
+    assert (rows, thin) == (ICICLE_LEVELS, 80_001 - ICICLE_LEVELS)
+
+
+def test_the_icicle_has_every_node_that_can_be_seen() -> None:
+    tree = fabricated_tree(classes=2, depth=6, rows=1000)
+    paths, rows, thin = icicle(tree)
+    drawn = [
+        [float(number) for number in re.findall(r"-?[0-9.]+", cell)]
+        for _, path in paths
+        for cell in path.split("z")
+        if cell
+    ]
+    assert len(drawn) + thin == len(tree["feature"])
+    assert rows == depths(tree).max() + 1
+    live = tree["counts"].sum(axis=1)
+    whole = [1000 * n / live[0] for n, d in zip(live, depths(tree), strict=True) if d == 2]
+    band = [width for _, top, width, *_ in drawn if abs(top - 2000 / rows) < 1]
+    np.testing.assert_allclose(sorted(band), sorted(width for width in whole if width > 1), atol=0.06)
+
+
+def test_of_many_classes_the_largest_have_colours_of_their_own() -> None:
+    counts = np.array([[5, 90, 1, 1, 1, 30, 1, 70, 1, 1, 60, 50, 40, 20]])
+    tones = class_tones({"counts": counts})
+    assert [k for k, tone in enumerate(tones) if tone != "class-other"] == [1, 5, 7, 10, 11, 12, 13]
+    assert len(set(tones)) == 8
+    assert legend({"counts": counts}, [])[-1] == ("7 others", "class-other")
+    assert class_tones({"counts": counts[:, :8]}) == [f"class-{k}" for k in range(8)]
