@@ -1,0 +1,179 @@
+"""The lower bounds of the FuDyADT paper (its section 4 and appendix A.3) as streams, and one more of this project.
+
+A lower bound speaks of *every* algorithm that keeps a feasible tree; its proof is a stream on which a feasible
+tree has no choice. Run through FuDyADT such a stream shows that it does what cannot be avoided; run through an
+algorithm that rebuilds less it shows an infeasible tree. ``tests/property/test_lower_bounds.py`` does both.
+
+Source: Bressan, Damay, Sozio, "Fully-Dynamic Decision Trees" (2022), Theorems 4.1 and 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, log2
+
+import numpy as np
+
+from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from tests.strategies import Stream
+
+Row = Sequence[float]
+
+
+class Script:
+    """Writes a stream down, update by update; ids run from 0."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, int, Row | None, int]] = []
+        self.fresh = 0
+
+    def insert(self, x: Row, y: int) -> int:
+        self.events.append((INSERT, self.fresh, x, y))
+        self.fresh += 1
+        return self.fresh - 1
+
+    def delete(self, ids: Iterable[int]) -> None:
+        self.events += [(DELETE, i, None, -1) for i in ids]
+
+    def delete_value(self, x: Row, y: int) -> None:
+        self.events.append((DELETE_VALUE, 0, x, y))
+
+    def update(self, id: int, x: Row, y: int) -> None:
+        self.events.append((UPDATE, id, x, y))
+
+    def query(self, x: Row) -> None:
+        self.events.append((QUERY, 0, x, -1))
+
+    def stream(self, categorical: Sequence[bool] | None = None) -> Stream:
+        """All of it; numeric features unless said."""
+        op, id, rows, y = zip(*self.events, strict=True)
+        d = next(len(x) for x in rows if x is not None)
+        kinds = tuple(categorical) if categorical is not None else (False,) * d
+        plain = tuple(None if x is None else tuple(float(v) for v in x) for x in rows)
+        return Stream(op=op, id=id, rows=plain, y=y, categorical=kinds, classes_known=True)
+
+
+# ---------------------------------------------------------------------- Theorem 4.1: space
+
+
+class Index:
+    """Theorem 4.1: for alpha <= 1/2 and beta < 1/24 a fully dynamic algorithm holds Omega(n d / (k log n)) bits.
+
+    Proof idea, a reduction from INDEX. Alice holds a matrix A of N x D bits and inserts 2k examples for each of
+    its rows and 2k for each of its columns, with the number of the row or column in binary behind. She sends the
+    algorithm's memory to Bob, who wants the bit A[row, column]: he deletes all but the 2k examples of his row and
+    the 2k of his column, and asks for the label of (1, ..., 1). On what is left (13) the gain of feature
+    ``column`` is 1/6, that of the other D - 1 is 1/8, that of the rest 0; 1/6 - 1/8 = 1/24 > beta, so that every
+    feasible tree splits on ``column`` first. Its side of ones holds k examples, all labelled A[row, column]: a
+    leaf that gives the bit away. As Bob may want any bit, the memory holds N D of them.
+
+    Slips of the print: S has 2k (N + D) examples, not 2k N D; what Bob leaves is over h in [2k], not [k]; with
+    alpha > 1/2 the root may be a leaf, as g = 1/2 there, and the argument ends.
+
+    Parameters
+    ----------
+    A : rows of 0 and 1, shape (N, D)
+    k : int
+        Even; the pruning threshold, that is ``min_samples_split`` - 1.
+    """
+
+    def __init__(self, A: Sequence[Sequence[int]], k: int) -> None:
+        assert k % 2 == 0
+        self.A, self.k = A, k
+        self.N, self.D = len(A), len(A[0])
+        self.bits = ceil(log2(self.N + self.D) + 1)
+        self.d = self.D + self.bits
+        self.n = 2 * k * (self.N + self.D)
+        #: The example Bob asks for.
+        self.probe = (1.0,) * self.d
+
+    def alice(self) -> Stream:
+        """Insertions; examples 2k i to 2k i + 2k - 1 belong to row or column i."""
+        script = Script()
+        for i in range(self.N + self.D):
+            number = [(i + 1) >> b & 1 for b in range(self.bits)]
+            for h in range(1, 2 * self.k + 1):
+                y = int(h > self.k)
+                if i < self.N:
+                    x = [a if y else 1 - a for a in self.A[i]]
+                else:
+                    x = [int(j != i - self.N and h % 2 == 0) for j in range(self.D)]
+                script.insert([*x, *number], y)
+        return script.stream()
+
+    def bob(self, row: int, column: int) -> list[int]:
+        """Ids Bob deletes: he needs to know N, D and k only."""
+        kept = (row, self.N + column)
+        return [id for id in range(self.n) if id // (2 * self.k) not in kept]
+
+
+# ---------------------------------------------------------------------- Theorem 4.2: time
+
+
+def hidden_feature(d: int, k: int, hidden: Sequence[int], queries: int, seed: int = 0) -> Stream:
+    """Theorem 4.2: for alpha, beta < 1/2 there are n updates that take any algorithm Omega(n d) time.
+
+    Proof idea. For a feature j unknown to the algorithm insert k examples (0, ..., 0) of class 0 and k of class 1
+    that are 1 in feature j alone. g = 1/2, feature j gains 1/2 and every other 0, so that a feasible tree is one
+    split on j, and it labels x with x_j. Asked for a random x with half of its features 1, only one who has found
+    j does better than a coin, and finding j takes looking at Omega(d) of the cells. Delete all and start again
+    with another j: n updates cost Omega(n d) cells (for k constant: it is Omega(d) for each of n / 4k rounds).
+
+    Parameters
+    ----------
+    d, k : int
+        Features; pruning threshold (``min_samples_split`` - 1).
+    hidden : sequence of int
+        The feature j of each round; neighbours should differ.
+    queries : int
+        Random examples asked for at the end of each round's insertions; x_j is the only feasible answer.
+    """
+    rng = np.random.default_rng(seed)
+    script = Script()
+    for j in hidden:
+        ids = [script.insert([0] * d, 0) for _ in range(k)]
+        ids += [script.insert([int(i == j) for i in range(d)], 1) for _ in range(k)]
+        for _ in range(queries):
+            x = np.zeros(d)
+            x[rng.permutation(d)[: ceil(d / 2)]] = 1
+            script.query(x.tolist())
+        script.delete(ids)
+    return script.stream()
+
+
+# ---------------------------------------------------------------------- ours: time without hiding
+
+
+class Pendulum:
+    """A feasible root has to change twice in 4 n (beta + margin) updates (this project's, not the paper's).
+
+    n = 4q examples with features (a, b), q of each of the four kinds; y = a wherever a = b. Of the 2q examples
+    with a != b a share p has y = b, the others y = a. Then G(b) - G(a) = p - 1/2 exactly:
+
+        G(a) = 1/2 - 2 (p/2) (1 - p/2),    G(b) = 1/2 - 2 ((1-p)/2) ((1+p)/2).
+
+    With p > 1/2 + beta a feasible root splits on b, with p < 1/2 - beta on a (g = 1/2, so no leaf for alpha <=
+    1/2). One half swing moves p from 1/2 - beta - margin to 1/2 + beta + margin or back, by flipping labels,
+    which is n (beta + margin) ``update`` operations, two updates each. So any algorithm that keeps a feasible tree
+    changes its root once in 2 n (beta + margin) updates; if changing a root means building a tree of n examples,
+    that is 1 / (2 (beta + margin)) rows per update, of the order 1 / beta of FuDyADT's upper bound.
+    """
+
+    def __init__(self, q: int, beta: float, margin: float, swings: int) -> None:
+        self.q, self.n, self.swings = q, 4 * q, swings
+        reach = ceil((beta + margin) * 2 * q)  # flipped examples beside the middle
+        low, high = q - reach, q + reach
+        assert low >= 0
+        assert high <= 2 * q
+        script = Script()
+        flipped = [script.insert((0, 0), 0) for _ in range(q)] + [script.insert((1, 1), 1) for _ in range(q)]
+        kinds = [((0, 1) if i % 2 else (1, 0)) for i in range(2 * q)]
+        flipped = [script.insert(x, x[1] if i < low else x[0]) for i, x in enumerate(kinds)]
+        #: Updates (as the stream counts them) done at the end of each half swing, and the root's only feature then.
+        self.turns: list[tuple[int, int]] = [(len(script.events), 0)]
+        for swing in range(swings):
+            up = swing % 2 == 0
+            for i in range(low, high) if up else range(high - 1, low - 1, -1):
+                script.update(flipped[i], kinds[i], kinds[i][1] if up else kinds[i][0])
+            self.turns.append((len(script.events), int(up)))
+        self.stream = script.stream()
