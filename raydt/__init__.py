@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydt.estimators import load_model
+    from raydt.estimators.river import RiverTreeClassifier
     from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
 
 __version__ = "0.1.0"
-__all__ = ["FullyDynamicTreeClassifier", "__version__", "load_model"]
+__all__ = ["FullyDynamicTreeClassifier", "RiverTreeClassifier", "__version__", "load_model"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
 
         return FullyDynamicTreeClassifier
+    if name == "RiverTreeClassifier":
+        from raydt.estimators.river import RiverTreeClassifier
+
+        return RiverTreeClassifier
     if name == "load_model":
         from raydt.estimators import load_model
 

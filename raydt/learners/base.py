@@ -52,6 +52,9 @@ class LearnerCoordinator(Protocol):
     def finish(self) -> Exchange[None]:
         """Complete what waits for more updates (an unfinished warm-up)."""
 
+    def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
+        """Shares of the classes, shape (n, n_classes)."""
+
     def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,)."""
 

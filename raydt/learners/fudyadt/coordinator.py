@@ -28,7 +28,7 @@ from raydt.learners.fudyadt.live_tree import (
     list_rows,
     route,
 )
-from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, preorder
+from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, preorder, shares_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.updates import (
     CARRIES_ROW,
@@ -212,6 +212,12 @@ class FuDyADTCoordinator:
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
+
+    def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
+        """Shares of the classes in each row's leaf, shape (n, n_classes). O(depth) a row: the tree is not copied."""
+        live = self.live
+        leaves = [route(live.tree, live.categorical, X, np.int32(row)) for row in range(len(X))]
+        return shares_of(live.tree.counts[leaves], n_classes)
 
     def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Class codes of the live tree."""

@@ -125,6 +125,16 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
     return tree
 
 
+def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:
+    """Shares of ``n_classes`` classes by their counts, shape (n, any number of classes); uniform where all are 0."""
+    shares = np.zeros((len(counts), n_classes))
+    known = min(n_classes, counts.shape[1])
+    shares[:, :known] = counts[:, :known]
+    shares[shares.sum(axis=1) == 0] = 1.0
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
 class TreePredictor:
     """Predictions of canonical arrays.
 
@@ -154,8 +164,4 @@ class TreePredictor:
 
     def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
         """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf."""
-        counts = self.counts[:, :n_classes].astype(np.float64)
-        counts = np.pad(counts, ((0, 0), (0, n_classes - counts.shape[1])))
-        counts[counts.sum(axis=1) == 0] = 1.0
-        shares: npt.NDArray[np.float64] = (counts / counts.sum(axis=1, keepdims=True))[self.apply(X)]
-        return shares
+        return shares_of(self.counts, n_classes)[self.apply(X)]

@@ -1,0 +1,51 @@
+"""One example at a time: ``RiverTreeClassifier`` beside river's own trees, CPU time per call.
+
+20,000 examples of 10 uniform numbers, y = x_0 + x_1 > 1 with a tenth of the labels drawn at random; predict, learn, and
+(ours) forget the example of 2,000 steps ago. Ours: epsilon 0.5, alpha = beta = 0, depth 10; theirs: their defaults.
+Run: python benchmarks/river_adapter.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from measure import machine
+from river import tree as river_tree
+
+from raydt import RiverTreeClassifier
+from raydt.learners import learners
+
+N, WINDOW = 20_000, 2_000
+rng = np.random.default_rng(0)
+X = rng.random((N, 10))
+labels = np.where(rng.random(N) < 0.1, rng.random(N) < 0.5, X[:, 0] + X[:, 1] > 1).tolist()
+rows = [{f"x{j}": value for j, value in enumerate(x)} for x in X.tolist()]
+
+
+def timed(totals: dict[str, float], name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    began = time.process_time()
+    result = call(*arguments)
+    totals[name] = totals.get(name, 0.0) + time.process_time() - began
+    return result
+
+
+learners()["fudyadt"].warmup()
+print(machine("river"))
+for model in (
+    RiverTreeClassifier(epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10),
+    river_tree.HoeffdingTreeClassifier(),
+    river_tree.ExtremelyFastDecisionTreeClassifier(),
+):
+    totals: dict[str, float] = {}
+    right = 0
+    for i, (x, y) in enumerate(zip(rows, labels, strict=True)):
+        right += timed(totals, "predict_one", model.predict_one, x) == y
+        timed(totals, "learn_one", model.learn_one, x, y)
+        if hasattr(model, "forget_one") and i >= WINDOW:
+            timed(totals, "forget_one", model.forget_one, rows[i - WINDOW], labels[i - WINDOW])
+    calls = {"forget_one": N - WINDOW}
+    times = "  ".join(f"{name} {seconds / calls.get(name, N) * 1e6:6.1f} us" for name, seconds in totals.items())
+    print(f"{type(model).__name__:36s} {times}  accuracy {right / N:.3f}")

@@ -1,0 +1,203 @@
+"""The adapter for river: the same tree as of the other estimators, one example at a time; river's own checks."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raydt import FullyDynamicTreeClassifier, RiverTreeClassifier
+from raydt.errors import ConfigError, InputError, UpdateError
+
+OPTIONS = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 6}
+
+
+def examples(n: int, seed: int = 0) -> tuple[list[dict[str, Any]], list[bool]]:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 9, n), rng.integers(0, 4, n)
+    y = ((a > 4) ^ (b == 2) ^ (rng.random(n) < 0.1)).tolist()
+    return [{"b": "wxyz"[j], "a": i / 2} for i, j in zip(a.tolist(), b.tolist(), strict=True)], y
+
+
+def arrays(tree: Any) -> dict[str, list[Any]]:
+    session = tree._session if isinstance(tree, RiverTreeClassifier) else tree.session_
+    return {name: array.tolist() for name, array in session.model().items()}
+
+
+def test_it_is_the_tree_of_the_other_estimator() -> None:
+    """Learned, predicted and forgotten one by one: each prediction knows all before it."""
+    xs, ys = examples(300)
+    ones, other = RiverTreeClassifier(**OPTIONS), FullyDynamicTreeClassifier(**OPTIONS)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        frame = pd.DataFrame([x])[["a", "b"]]
+        if len(set(ys[:i])) == 2:
+            shares = dict(zip([False, True], other.predict_proba(frame)[0].tolist(), strict=True))
+            assert ones.predict_proba_one(x) == shares
+            if shares[False] != shares[True]:  # the first label seen wins a tie here, the smaller one there
+                assert ones.predict_one(x) == other.predict(frame)[0]
+        ones.learn_one(x, y)
+        other.partial_fit(frame, [y], classes=None if i else [False, True])
+        if i % 3 == 2:
+            ones.forget_one(xs[i // 2], ys[i // 2])
+            other.forget_examples(pd.DataFrame([xs[i // 2]])[["a", "b"]], [ys[i // 2]])
+    mine, theirs = arrays(ones), arrays(other)
+    if ys[0]:  # its code is 0 here, and 1 there
+        theirs["counts"] = [counts[::-1] for counts in theirs["counts"]]
+    assert mine == theirs
+    assert len(mine["feature"]) > 10
+
+
+def test_the_guarantee_is_proven() -> None:
+    xs, ys = examples(200)
+    tree = RiverTreeClassifier()
+    for x, y in zip(xs, ys, strict=True):
+        tree.learn_one(x, y)
+    for x, y in zip(xs[:50], ys[:50], strict=True):
+        tree.forget_one(x, y)
+    report = tree.audit()
+    assert (report.conformance, report.feasibility, report.checked["live"]) == ("holds", "proven", 150)
+
+
+def test_before_anything_is_learned() -> None:
+    tree = RiverTreeClassifier()
+    assert (tree.predict_one({"a": 1}), tree.predict_proba_one({"a": 1})) == (None, {})
+    with pytest.raises(UpdateError, match="no live example equals this one"):
+        tree.forget_one({"a": 1}, True)
+    with pytest.raises(ValueError, match="nothing to audit"):
+        tree.audit()
+    with pytest.raises(ConfigError, match="epsilon"):
+        RiverTreeClassifier(epsilon=-1).learn_one({"a": 1}, True)
+
+
+def test_labels_are_what_they_were() -> None:
+    for labels in ([True, False], ["up", "down"], [7, 3], [np.bool_(True), np.bool_(False)]):
+        tree = RiverTreeClassifier()
+        for i, y in enumerate(labels * 5):
+            tree.learn_one({"a": i % 2}, y)
+        assert [tree.predict_one({"a": i}) for i in (0, 1)] == labels
+        assert tree.predict_proba_one({"a": 0}) == {labels[0]: 1.0, labels[1]: 0.0}
+        assert not isinstance(tree.predict_one({"a": 0}), np.generic)
+
+
+def test_the_order_of_keys_does_not_matter() -> None:
+    xs, ys = examples(120)
+    tree, turned = RiverTreeClassifier(**OPTIONS), RiverTreeClassifier(**OPTIONS)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        tree.learn_one(x, y)
+        turned.learn_one(dict(sorted(x.items(), reverse=i % 2 == 0)), y)
+    assert arrays(tree) == arrays(turned)
+
+
+def test_numbers_may_be_categories_and_keys_need_not_be_text() -> None:
+    tree = RiverTreeClassifier(categorical_features=(1,))
+    for i in range(40):
+        tree.learn_one({1: i % 4, 0: -0.0}, int(i % 4 == 2))
+    assert len(arrays(tree)["feature"]) == 3
+    assert [tree.predict_one({0: 0, 1: value}) for value in (1, 2, 3, 99)] == [0, 1, 0, 0]
+    with pytest.raises(InputError, match="categorical_features names 5"):
+        RiverTreeClassifier(categorical_features=(5,)).learn_one({1: 2}, 0)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ({"a": 1.0}, 0, "column 'b': it is missing, and the first example had it. Fill it in"),
+        ({"a": 1.0, "b": "w", "c": 2}, 0, "column 'c': it is new: the first example did not have it"),
+        ({"a": math.nan, "b": "w"}, 0, "column 'a': it holds nan, which is no finite number"),
+        ({"a": math.inf, "b": "w"}, 0, "column 'a': it holds inf"),
+        ({"a": None, "b": "w"}, 0, "column 'a': it holds None, which is no finite number"),
+        ({"a": 10**400, "b": "w"}, 0, "column 'a': it holds 1000"),
+        ({"a": "1", "b": "w"}, 0, "column 'a': it holds '1', but held a number at first"),
+        ({"a": 1.0, "b": 3}, 0, "column 'b': it holds 3, but held text before. Convert it to text"),
+        ({"a": 1.0, "b": None}, 0, "column 'b': it holds None, which is no category"),
+        ({"a": 1.0, "b": "new"}, None, "the label is missing"),
+        ({"a": 1.0, "b": "new"}, math.nan, "the label is missing"),
+        ({"a": 1.0, "b": "new"}, "text", "label 'text' is of another kind than 0"),
+        ({}, 0, "column 'a': it is missing"),
+    ],
+)
+def test_a_bad_example_has_no_effect(x: dict[str, Any], y: Any, message: str) -> None:
+    tree = RiverTreeClassifier()
+    for i in range(8):
+        tree.learn_one({"a": i, "b": "wx"[i % 2]}, i % 2)
+    before = arrays(tree)
+    with pytest.raises(InputError) as caught:
+        tree.learn_one(x, y)
+    assert message in str(caught.value)
+    assert arrays(tree) == before
+    with pytest.raises(InputError):
+        tree.forget_one(x, y)
+    assert arrays(tree) == before
+    assert tree._categories == {"b": {"w": 0, "x": 1}}
+
+
+def test_a_bad_first_example_decides_nothing() -> None:
+    tree = RiverTreeClassifier()
+    for x in ({}, {"a": math.nan}, {"b": None}):
+        with pytest.raises(InputError):
+            tree.learn_one(x, 1)
+        assert tree.predict_one({"a": 1}) is None
+    tree.learn_one({"c": 1}, 1)
+    assert tree.predict_one({"c": 2}) == 1
+
+
+def test_what_was_never_learned_cannot_be_forgotten() -> None:
+    tree = RiverTreeClassifier()
+    tree.learn_one({"a": 1, "b": "w"}, 0)
+    tree.learn_one({"a": 1, "b": "w"}, 1)
+    for x, y in (({"a": 2, "b": "w"}, 0), ({"a": 1, "b": "new"}, 0), ({"a": 1, "b": "w"}, 2)):
+        with pytest.raises(UpdateError, match="no live example equals this one"):
+            tree.forget_one(x, y)
+    tree.forget_one({"a": 1, "b": "w"}, 0)
+    with pytest.raises(UpdateError):
+        tree.forget_one({"a": 1, "b": "w"}, 0)
+    assert tree.predict_one({"a": 1, "b": "never seen"}) == 1
+
+
+def test_it_works_without_river() -> None:
+    script = """
+        import sys
+        sys.modules["river"] = None
+        from raydt import RiverTreeClassifier
+        tree = RiverTreeClassifier()
+        for i in range(10):
+            tree.learn_one({"a": i}, i > 4)
+        tree.forget_one({"a": 9}, True)
+        assert (tree.predict_one({"a": 8}), tree.predict_one({"a": 1})) == (True, False)
+        assert RiverTreeClassifier.__mro__[1] is object
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=200)
+
+
+# ---------------------------------------------------------------------- with river
+
+
+@pytest.mark.filterwarnings("default")  # what river and its data sets warn of is not ours
+def test_checks_of_river() -> None:
+    checks = pytest.importorskip("river.checks", reason="river is not installed")
+    tree = RiverTreeClassifier()
+    checks.check_estimator(tree)
+    # Features that come and go are refused, and these checks want them.
+    names = {check.__name__ for check in checks.yield_checks(tree)}
+    assert tree._unit_test_skips() <= names
+    assert len(names) > 20
+
+
+@pytest.mark.filterwarnings("default")
+def test_it_takes_part_in_a_pipeline_and_in_progressive_validation() -> None:
+    pytest.importorskip("river", reason="river is not installed")
+    from river import datasets, evaluate, metrics, preprocessing
+
+    tree = RiverTreeClassifier(epsilon=0.1, alpha=0, beta=0, max_depth=10)
+    model = preprocessing.StandardScaler() | tree
+    score = evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+    assert score.get() > 0.85
+    assert evaluate.progressive_val_score(datasets.Phishing().take(200), tree.clone(), metrics.ROCAUC()).get() > 0.7
+    mean = np.mean([model.predict_one(x) == y for x, y in datasets.Phishing()])
+    assert mean > score.get()
