@@ -32,7 +32,7 @@ def halving_chain() -> Stream:
     for i in range(6):
         for x in range(2**i - 1, 2 ** (i + 1) - 1):
             script.insert((x,), i % 2)
-    for _ in range(25):
+    for _ in range(12):
         pair = [script.insert((0,), 0), script.insert((0,), 1)]
         script.delete(pair)
     for _ in range(10):
@@ -54,13 +54,12 @@ def sizes_around_powers_of_two() -> Stream:
 
 
 def deep_chain() -> Stream:
-    """Classes alternate along one feature: greedy splits peel single values off the ends. Then the middle moves."""
+    """Classes alternate along one feature, so that greedy splits peel single values off the ends; then they gather."""
     script = Script()
-    ids = [script.insert((x,), x % 2) for x in range(60)]
-    for i in range(40):
-        x = 30 + i % 3
-        script.update(ids[x], (x,), (i // 2) % 2)
-    script.delete(ids[25:35])
+    ids = [script.insert((x,), x % 2) for x in range(40)]
+    for x in (7 * i % 40 for i in range(40)):
+        script.update(ids[x], (x,), int(x >= 20))
+    script.delete(ids[15:25])
     return script.stream()
 
 
@@ -81,7 +80,7 @@ def feature_turns_constant() -> Stream:
     """The feature that decides loses all its values but one by deletions, and gets them back."""
     script = Script()
     for _ in range(3):
-        ids = [script.insert((i % 4, 7, i % 2), int(i % 4 > 1)) for i in range(96)]
+        ids = [script.insert((i % 4, 7, i % 2), int(i % 4 > 1)) for i in range(72)]
         script.delete(i for place, i in enumerate(ids) if place % 4 != 0)
         script.delete(ids[::4])
     return script.stream()
@@ -102,7 +101,7 @@ def to_nothing_and_back() -> Stream:
     """Everything deleted, oldest first, newest first, from the middle, and inserted again."""
     script = Script()
     for order in (lambda ids: ids, lambda ids: ids[::-1], lambda ids: ids[20:] + ids[:20]):
-        ids = [script.insert((i % 7, i % 3), int(i % 7 > 2) + int(i % 3 == 2)) for i in range(100)]
+        ids = [script.insert((i % 7, i % 3), int(i % 7 > 2) + int(i % 3 == 2)) for i in range(70)]
         script.query((3, 1))
         script.delete(order(ids))
         script.query((3, 1))
@@ -112,7 +111,7 @@ def to_nothing_and_back() -> Stream:
 def class_flips() -> Stream:
     """All labels flip, one by one, three times; a categorical feature decides."""
     script = Script()
-    ids = [script.insert((i % 5, i % 4), int(i % 5 < 2)) for i in range(100)]
+    ids = [script.insert((i % 5, i % 4), int(i % 5 < 2)) for i in range(70)]
     for turn in range(3):
         for i, id in enumerate(ids):
             script.update(id, (i % 5, i % 4), int(i % 5 < 2) ^ (turn + 1) % 2)
