@@ -137,8 +137,6 @@ def table(title: str, head: str, costs: list[Cost], x: Callable[[Setting], float
 
 def main() -> None:
     document = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCUMENT
-    before, rest = document.read_text().split(BEGIN)
-    after = rest.split(END)[1]
     LEARNER.warmup()
     base = Setting()
     measured: dict[Setting, Cost] = {}
@@ -168,8 +166,10 @@ def main() -> None:
             lambda s: s.values or s.n,
         ),
     ]
-    document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(parts) + f"\n{END}{after}")
     print("\n".join(parts))
+    before, rest = document.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(parts) + f"\n{END}{after}")
 
 
 if __name__ == "__main__":
