@@ -15,7 +15,7 @@ from raydt.learners.fudyadt.histograms import (
     COUNTED,
     Histograms,
     best_value,
-    count_all,
+    count_side,
     divide,
     encode,
     mark_rows,
@@ -112,9 +112,10 @@ def build(
         slot = np.int64(0)
         for i in range(n):
             E[d, i] = (i << label_bits) | labels[i]
-        count_all(H, E[d, :n], label_bits, K, side)
+            side[i] = 0
+        count_side(H, slot, E[d, :n], label_bits, K, side, np.int64(0))
 
-    top = push(stack, 0, root, 0, n, slot)
+    top = push(stack, np.int64(0), np.int64(root), np.int64(0), n, slot)
     while top:
         top -= 1
         node, first, stop, slot = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]

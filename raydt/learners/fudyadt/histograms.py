@@ -8,7 +8,7 @@ column is cheaper to scan than to count: its columns become sorted elements, and
 
 Invariants: histograms of the nodes on the stack lie one behind the other, the top of the stack has the last. A
 node with a histogram has at least as many cells of rows and columns as the histogram has counters, so that all
-histograms fit in ``rows x columns`` counters. Scores are those of ``split_search`` on the same integers.
+histograms, and one more, fit in ``2 x rows x columns`` counters. Scores are those of ``split_search``.
 
 Not here: columns of many values (``presort``, ``split_search``).
 """
@@ -78,7 +78,7 @@ def new_histograms(
         np.empty(columns, dtype=np.uint64),
         np.empty(columns, dtype=np.uint64),
         np.empty(columns, dtype=np.int64),
-        empty(rows * columns, dtype=np.int32),
+        empty(2 * rows * columns, dtype=np.int32),
         np.zeros(2, dtype=np.int64),
         rows_per_value,
     )
@@ -175,8 +175,10 @@ def _sort_values(order: Any, bits: Any, n: int) -> None:
 
 
 @inner_kernel
-def _tally(H: Any, cells: Any, elements: Any, label_bits: int, K: int, side: Any, which: int, step: int) -> None:
-    """Add ``step`` to the counters of every row of a list that is on side ``which``."""
+def count_side(H: Any, slot: int, elements: Any, label_bits: int, K: int, side: Any, which: int) -> None:
+    """The histogram in ``slot``: of the rows of a list that are on side ``which``."""
+    cells = H.cells[slot * H.reg[CELLS] : (slot + 1) * H.reg[CELLS]]
+    cells[:] = 0
     classes = np.uint64(K)
     for i in range(len(elements)):
         row = np.uint64(elements[i]) >> np.uint64(label_bits)
@@ -185,16 +187,7 @@ def _tally(H: Any, cells: Any, elements: Any, label_bits: int, K: int, side: Any
         label = np.uint64(elements[i] & ((1 << label_bits) - 1))
         codes = H.codes[row]
         for c in range(H.reg[COUNTED]):
-            cells[H.start[c] + np.uint64(codes[H.columns[c]]) * classes + label] += step
-
-
-@inner_kernel
-def count_all(H: Any, elements: Any, label_bits: int, K: int, side: Any) -> None:
-    """The root's histogram, in slot 0."""
-    cells = H.cells[: H.reg[CELLS]]
-    cells[:] = 0
-    side[: len(elements)] = 0
-    _tally(H, cells, elements, label_bits, K, side, 0, 1)
+            cells[H.start[c] + np.uint64(codes[H.columns[c]]) * classes + label] += 1
 
 
 @inner_kernel
@@ -214,22 +207,24 @@ def divide(
     n_right = len(elements) - n_left
     left = left and H.reg[COUNTED] * n_left >= size
     right = right and H.reg[COUNTED] * n_right >= size
-    smaller = np.int64(n_left > n_right)  # side of the smaller child
-    keep_smaller, keep_larger = (right, left) if smaller else (left, right)
     of_smaller = of_larger = np.int64(-1)
-    if keep_smaller:  # counted on its own, behind the larger child's
-        of_smaller = slot + 1 if keep_larger else slot
-        part = H.cells[of_smaller * size : (of_smaller + 1) * size]
-        part[:] = 0
-        _tally(H, part, elements, label_bits, K, side, smaller, 1)
-        if keep_larger:
-            whole = H.cells[slot * size : (slot + 1) * size]
-            for b in range(size):
-                whole[b] -= part[b]
-    elif keep_larger:
-        _tally(H, H.cells[slot * size : (slot + 1) * size], elements, label_bits, K, side, smaller, -1)
+    if not (left or right):
+        return of_smaller, of_larger
+    smaller = np.int64(n_left > n_right)  # side of the smaller child
+    count_side(H, slot + 1, elements, label_bits, K, side, smaller)
+    whole = H.cells[slot * size : (slot + 1) * size]
+    part = H.cells[(slot + 1) * size : (slot + 2) * size]
+    keep_smaller, keep_larger = (right, left) if smaller else (left, right)
     if keep_larger:
         of_larger = slot
+        for b in range(size):
+            whole[b] -= part[b]
+        if keep_smaller:
+            of_smaller = slot + 1
+    else:
+        of_smaller = slot
+        for b in range(size):
+            whole[b] = part[b]
     return (of_larger, of_smaller) if smaller else (of_smaller, of_larger)
 
 

@@ -194,7 +194,7 @@ def _sort_long(
     high = low_bits + kept
     _radix_sort(E, spare, n, max(low_bits, high - 2 * widest), high, widest, count)
     if kept > 2 * widest and not _finish_by_insertion(E, n):
-        _radix_sort(E, spare, n, low_bits, high, 11, count)
+        _radix_sort(E, spare, n, low_bits, high, widest, count)
 
     if width <= 31:
         return
