@@ -13,6 +13,7 @@ from raydt.sources.options import (
     SyntheticOptions,
     open_source,
 )
+from raydt.sources.times import TimeColumn
 
 __all__ = [
     "ArrowFiles",
@@ -26,5 +27,6 @@ __all__ = [
     "Source",
     "SourceOptions",
     "SyntheticOptions",
+    "TimeColumn",
     "open_source",
 ]

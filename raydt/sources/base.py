@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.features import Features
+from raydt.sources.times import TimeColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class Rows:
         Operation codes of a changelog (``raydt.updates``).
     bad : dict of int to InputError
         Rows that cannot be used, by position in this chunk; their values are unspecified.
+    ts : ndarray of int64, shape (n,), or None
+        Event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for a column
+        of timestamps or dates, integers as they are. At most ``raydt.sources.times.LARGEST_TIME`` in size.
     """
 
     start: int
@@ -43,6 +47,7 @@ class Rows:
     id: npt.NDArray[np.int64]
     op: npt.NDArray[np.int8] | None
     bad: dict[int, InputError]
+    ts: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -87,6 +92,20 @@ class Source(Protocol):
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""
+
+    def count_rows(self) -> int:
+        """Total number of rows; files of a format that does not say it are read through once."""
+
+    def require_ts(self) -> TimeColumn:
+        """Fill :attr:`Rows.ts` from now on, and make a row without a usable time bad.
+
+        Raises
+        ------
+        ConfigError
+            The source names no column of times.
+        InputError
+            The column cannot hold event times.
+        """
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based) of a row number, for messages."""

@@ -26,10 +26,11 @@ from raydt.encoding import (
     parse,
     plain,
 )
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.features import Features
 from raydt.sources.base import Rows
 from raydt.sources.labels import Labels
+from raydt.sources.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class RowEncoder:
         self._types = {n: schema.field(n).type for n in [*names, *(n for n in used if used[n] != "source.ts")]}
         kinds = {name: column_kind(schema.field(name), file) for name in self._types}
         self.columns = list(self._types)
+        self._ts: TimeColumn | None = None  # until somebody requires it
+        self._ts_field, self._file = None if options.ts is None else schema.field(options.ts), file
         self.features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
@@ -160,6 +163,16 @@ class RowEncoder:
         self._ids = Dictionary()
         self._op_codes = {value: code for code, values in options.op_values.by_code().items() for value in values}
         self._op_values = options.op_values.describe()
+
+    def require_ts(self) -> TimeColumn:
+        """Read and encode event times from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
+        if self._ts_field is None:
+            raise ConfigError("event times are needed, but source.ts is not set. Name the column that holds them")
+        if self._ts is None:
+            self._ts = time_column(self._ts_field, self._file)
+            self._types[self._ts.name] = read_as(self._ts_field.type)
+            self.columns.append(self._ts.name)
+        return self._ts
 
     def encode(self, batch: pa.RecordBatch, row: int, file: str, file_row: int) -> Rows:
         """Encode one batch.
@@ -186,6 +199,7 @@ class RowEncoder:
         if self._id is not None:
             self._check_ids(columns[self._id], self._id, with_id, bad)
         X = self._numeric(columns, n, with_features, bad)
+        ts = None if self._ts is None else self._times(columns[self._ts.name], self._ts.name, with_features, bad)
         for name in self._categories:
             bad.add_mask(missing(columns[name]), with_features, name, "no value", _FILL)
         if self._label is not None:
@@ -202,7 +216,7 @@ class RowEncoder:
             if self.features.categorical[j]:
                 X[:, j] = self._categories[name].encode(columns[name], row, bad.keep(with_features))
         ids = self._encode_ids(columns, row, n, bad.keep(with_id))
-        return Rows(row, X, y, len(self.labels.classes), ids, op, bad)
+        return Rows(row, X, y, len(self.labels.classes), ids, op, bad, ts)
 
     def _typed(self, batch: pa.RecordBatch, name: str, needed: Mask | None, bad: _BadRows) -> pa.Array:
         column, kind = plain(batch.column(name)), self._types[name]
@@ -231,6 +245,12 @@ class RowEncoder:
             remedy = f"Known are {self._op_values}; add others under source.op_values"
             bad.add([position], name, problem, remedy)
         return op
+
+    def _times(self, column: pa.Array, name: str, needed: Mask | None, bad: _BadRows) -> npt.NDArray[np.int64]:
+        bad.add_mask(missing(column), needed, name, "no event time", _SKIP)
+        values, too_large = times(column)
+        bad.add_mask(too_large, needed, name, f"an event time beyond {LARGEST_TIME} in size", _SKIP)
+        return values
 
     def _check_ids(self, column: pa.Array, name: str, needed: Mask | None, bad: _BadRows) -> None:
         bad.add_mask(missing(column), needed, name, "no id", _SKIP)

@@ -20,6 +20,7 @@ from raydt.sources.base import Rows
 from raydt.sources.datafile import DataFile
 from raydt.sources.encoder import RowEncoder
 from raydt.sources.labels import Labels, resolve_positive
+from raydt.sources.times import TimeColumn, time_column
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -89,6 +90,29 @@ class FileSource:
         known = [file.n_rows for file in self._files]
         total = None if None in known else sum(n for n in known if n is not None)
         return total if total is None or self._limit is None else min(total, self._limit)
+
+    def count_rows(self) -> int:
+        """Number of rows within ``limit``; CSV files and Arrow streams are read through once."""
+        total = sum(file.count() for file in self._files)
+        return total if self._limit is None else min(total, self._limit)
+
+    def require_ts(self) -> TimeColumn:
+        """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
+        column = self._encoder.require_ts()
+        for file in self._files:
+            if column.name not in file.names:
+                remedy = "All files of a source need it while the stream works by event time"
+                raise InputError("this column is missing here", file=file.name, column=column.name, remedy=remedy)
+            if column.name not in file.untyped:
+                found = time_column(file.schema.field(column.name), file.name)
+                if found.kind != column.kind:
+                    raise InputError(
+                        f"it holds {found.kind}s, but {column.kind}s in {self._model.name}",
+                        file=file.name,
+                        column=column.name,
+                        remedy="The files of a source need the same types",
+                    )
+        return column
 
     def fingerprint(self) -> str:
         """``sha256:`` of columns and types, ``limit``, and each file's rows, size and content hash.

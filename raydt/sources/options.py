@@ -78,7 +78,7 @@ class FileOptions(_Options):
     id: str | None = Field(None, description="column of stable ids, integers or strings; null numbers the rows")
     op: str | None = Field(None, description="column of operations, which makes the source a changelog")
     op_values: OpValues = OpValues()
-    ts: str | None = Field(None, description="column of timestamps; not a feature")
+    ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); not a feature")
     limit: int | None = Field(None, ge=1, description="read only so many rows")
 
     @model_validator(mode="after")

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.errors import ConfigError
 from raydt.features import Features
 from raydt.rng import stream_key, uniform
 from raydt.sources.base import Rows
+from raydt.sources.times import TimeColumn
 
 if TYPE_CHECKING:
     from raydt.sources.options import Hyperplane, Sea, SyntheticOptions
@@ -62,6 +64,14 @@ class SyntheticSource(ABC):
     def classes(self) -> list[Any]:
         """The labels 0 and 1."""
         return [0, 1]
+
+    def count_rows(self) -> int:
+        """Number of rows."""
+        return self.n_rows
+
+    def require_ts(self) -> TimeColumn:
+        """Refused: generated rows have no times."""
+        raise ConfigError("event times are needed, but generated rows have none. Use files, with source.ts")
 
     def fingerprint(self) -> str:
         """``sha256:`` of the generator's settings."""

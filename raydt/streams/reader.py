@@ -23,20 +23,22 @@ _END = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class GoodRows:
-    """Rows without the bad ones: ``X``, ``y``, ``id``, ``op`` as in :class:`Rows`, and each one's row number."""
+    """Rows without the bad ones: ``X``, ``y``, ``id``, ``op``, ``ts`` as in :class:`Rows`; each one's row number."""
 
     X: npt.NDArray[np.float64]
     y: npt.NDArray[np.int32]
     id: npt.NDArray[np.int64]
     op: npt.NDArray[np.int8] | None
     row: npt.NDArray[np.int64]
+    ts: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.row)
 
     def __getitem__(self, index: Any) -> GoodRows:
         op = None if self.op is None else self.op[index]
-        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index])
+        ts = None if self.ts is None else self.ts[index]
+        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index], ts)
 
 
 class RowReader:
@@ -90,7 +92,8 @@ class RowReader:
         return min(n, self._buffered)
 
     def _append(self, chunk: Rows) -> None:
-        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, np.arange(chunk.start, chunk.start + len(chunk)))
+        numbers = np.arange(chunk.start, chunk.start + len(chunk))
+        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, numbers, chunk.ts)
         self._read_to = chunk.start + len(chunk)
         if chunk.bad and not self._skip_bad:
             first = min(chunk.bad)
@@ -159,10 +162,12 @@ class RowReader:
 
 def _joined(parts: list[GoodRows]) -> GoodRows:
     op = None if parts[0].op is None else np.concatenate([part.op for part in parts if part.op is not None])
+    ts = None if parts[0].ts is None else np.concatenate([part.ts for part in parts if part.ts is not None])
     return GoodRows(
         np.concatenate([part.X for part in parts]),
         np.concatenate([part.y for part in parts]),
         np.concatenate([part.id for part in parts]),
         op,
         np.concatenate([part.row for part in parts]),
+        ts,
     )
