@@ -67,8 +67,8 @@ def uniform(key: np.uint64, counter: npt.NDArray[np.integer]) -> npt.NDArray[np.
     return unit
 
 
-def below(key: np.uint64, counter: npt.NDArray[np.integer], n: int) -> npt.NDArray[np.int64]:
-    """Integer in [0, n) for each counter; the probabilities are equal to within n * 2**-53 (relative)."""
+def below(key: np.uint64, counter: npt.NDArray[np.integer], n: int | npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """Integer in [0, n) for each counter (one n, or one for each); probabilities are equal to n * 2**-53 (relative)."""
     return (uniform(key, counter) * n).astype(np.int64)
 
 

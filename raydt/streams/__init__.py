@@ -1,6 +1,7 @@
 """In which order examples are inserted and deleted: stream models over a source."""
 
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.batches import Batches
 from raydt.streams.changelog import Changelog
 from raydt.streams.deletion_log import DeletionLog
 from raydt.streams.history import history_of
@@ -11,6 +12,7 @@ from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.sliding_window import SlidingWindow
 
 __all__ = [
+    "Batches",
     "Changelog",
     "DeletionLog",
     "Incremental",

@@ -23,9 +23,10 @@ class Stream(Protocol):
     source: Source
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
-        """Updates from the current position on, ``size`` to a batch (the last may be smaller).
+        """Updates from the current position on, at most ``size`` to a batch.
 
-        Under ``on_error: error`` the batch before a bad row may be smaller too; the next step raises.
+        Batches are smaller at the end, before a bad row under ``on_error: error`` (the next step raises), and where a
+        model turns from insertions to deletions or back.
         """
 
     def state(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import Discriminator
 
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
+from raydt.streams.batches import Batches
 from raydt.streams.changelog import Changelog
 from raydt.streams.deletion_log import DeletionLog
 from raydt.streams.incremental import Incremental
@@ -18,7 +19,7 @@ from raydt.streams.sliding_window import SlidingWindow
 
 #: Options of any stream model.
 StreamOptions = Annotated[
-    Incremental | SlidingWindow | RandomUpdates | Changelog | DeletionLog,
+    Incremental | SlidingWindow | RandomUpdates | Batches | Changelog | DeletionLog,
     Discriminator("model"),
 ]
 

@@ -18,7 +18,10 @@ from raydt.errors import InputError
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import Skipped
 
-_END = int(np.iinfo(np.int64).max)
+#: A row number after every row.
+END = int(np.iinfo(np.int64).max)
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class RowReader:
     start : int
     skip_bad : bool
         Pass over bad rows and record them; else reading ends before the first one.
+    without : ndarray of int64, optional
+        Numbers of rows to pass over, ascending.
+    recorded : int
+        Bad rows before this one are passed over without a record: they have one.
 
     Attributes
     ----------
@@ -59,8 +66,16 @@ class RowReader:
         Bad rows before ``position``.
     """
 
-    def __init__(self, source: Source, start: int, skip_bad: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        skip_bad: bool,
+        without: npt.NDArray[np.int64] = _NO_ROWS,
+        recorded: int = 0,
+    ) -> None:
         self._source, self._skip_bad = source, skip_bad
+        self._without, self._recorded = without, recorded
         self.position = start
         self.skipped: list[Skipped] = []
         self._chunks: deque[GoodRows] = deque()
@@ -77,7 +92,7 @@ class RowReader:
 
     def available(self, n: int) -> int:
         """How many of the next ``n`` rows can be taken: less only before a bad row and at the end of the source."""
-        while self._buffered < n and self._read_to != _END and self._error is None:
+        while self._buffered < n and self._read_to != END and self._error is None:
             if self._rows is None:
                 self._rows = self._source.rows(self._read_to)
             try:
@@ -86,7 +101,7 @@ class RowReader:
                 self._error = error
                 break
             if chunk is None:
-                self._read_to = _END
+                self._read_to = END
             elif len(chunk):
                 self._append(chunk)
         return min(n, self._buffered)
@@ -100,16 +115,24 @@ class RowReader:
             self._error = chunk.bad[first]
             self._read_to = chunk.start + first
             rows = rows[:first]
-        elif chunk.bad:
-            good = np.ones(len(chunk), dtype=np.bool_)
-            for place in sorted(chunk.bad):
+        passed = self._passed_over(chunk.start, chunk.start + len(rows))
+        if len(passed) or (chunk.bad and self._skip_bad):
+            good = np.ones(len(rows), dtype=np.bool_)
+            good[passed - chunk.start] = False
+            for place in sorted(chunk.bad) if self._skip_bad else ():
                 good[place] = False
                 row = chunk.start + place
-                self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place])))
+                if row >= self._recorded:
+                    self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place])))
             rows = rows[good]
         if len(rows):
             self._chunks.append(rows)
             self._buffered += len(rows)
+
+    def _passed_over(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """The rows from ``start`` up to ``stop`` among those to be passed over. O(log n)."""
+        begin, end = np.searchsorted(self._without, (start, stop))
+        return self._without[begin:end]
 
     def horizon(self, k: int) -> int:
         """Row number before which everything is known once the next ``k`` available rows are taken.
@@ -153,7 +176,7 @@ class RowReader:
         """Say why no row is available: return at the end of the source, raise the error of a bad row."""
         if self._error is not None:
             raise self._error
-        self._pass_bad(_END)
+        self._pass_bad(END)
 
     def _pass_bad(self, before: int) -> None:
         while self._bad and self._bad[0].row < before:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from raydt.sources.base import Source
+from raydt.streams.active import ActiveList
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
@@ -34,34 +34,6 @@ class SlidingWindow(RowStreamOptions):
         return SlidingWindowStream(self, source)
 
 
-class _IdQueue:
-    """First-in first-out queue of int64 ids in one array; push and pop of k ids are amortised O(k)."""
-
-    def __init__(self, ids: npt.NDArray[np.int64]) -> None:
-        self._data = ids.astype(np.int64)
-        self._head, self._tail = 0, len(ids)
-
-    def __len__(self) -> int:
-        return self._tail - self._head
-
-    def push(self, ids: npt.NDArray[np.int64]) -> None:
-        if self._tail + len(ids) > len(self._data):
-            live = self._data[self._head : self._tail]
-            self._data = np.empty(2 * (len(live) + len(ids)), dtype=np.int64)
-            self._data[: len(live)] = live
-            self._head, self._tail = 0, len(live)
-        self._data[self._tail : self._tail + len(ids)] = ids
-        self._tail += len(ids)
-
-    def pop(self, k: int) -> npt.NDArray[np.int64]:
-        self._head += k
-        return self._data[self._head - k : self._head]
-
-    def array(self) -> npt.NDArray[np.int64]:
-        ids: npt.NDArray[np.int64] = self._data[self._head : self._tail].copy()
-        return ids
-
-
 class SlidingWindowStream(RowStream):
     """While fewer than W are active the next row is inserted; then delete and insert take turns.
 
@@ -71,7 +43,7 @@ class SlidingWindowStream(RowStream):
     def __init__(self, options: SlidingWindow, source: Source) -> None:
         super().__init__(options, source)
         self._window = options.window
-        self._active = _IdQueue(np.empty(0, dtype=np.int64))
+        self._active = ActiveList(np.empty(0, dtype=np.int64))
 
     def _next(self, size: int) -> UpdateBatch | None:
         available = self._reader.available(size)
@@ -85,7 +57,7 @@ class SlidingWindowStream(RowStream):
         deletes = (length - filling + 1) // 2 if length > filling else 0
         rows = self._reader.take(length - deletes)
         self._active.push(rows.id)
-        return self._spread(op, rows, self._active.pop(deletes))
+        return self._spread(op, rows, self._active.take_first(deletes))
 
     def length(self) -> int | None:
         """Rows, and one delete for each beyond the window."""
@@ -99,4 +71,4 @@ class SlidingWindowStream(RowStream):
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         super().restore(state)
-        self._active = _IdQueue(state["active"])
+        self._active = ActiveList(state["active"])

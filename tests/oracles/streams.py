@@ -13,6 +13,7 @@ from raydt.errors import InputError
 from raydt.features import Features
 from raydt.rng import below, stream_key, uniform
 from raydt.sources.base import Rows
+from raydt.sources.times import TimeColumn
 from raydt.updates import CARRIES_ROW, DELETE, INSERT
 
 
@@ -25,6 +26,7 @@ class Row:
     bad: bool = False
     op: int = INSERT
     x: float = 0.0
+    ts: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class MemorySource:
     known_classes = 0
     has_labels = True
     positive = None
+    has_ts = False
+    ts_kind = "integer"
 
     def __init__(self, rows: Sequence[Row], chunks: Sequence[int] = (3,), changelog: bool = False) -> None:
         self._rows, self._chunks, self.is_changelog = rows, chunks, changelog
@@ -59,6 +63,13 @@ class MemorySource:
 
     def fingerprint(self) -> str:
         return "sha256:"
+
+    def count_rows(self) -> int:
+        return len(self._rows)
+
+    def require_ts(self) -> TimeColumn:
+        self.has_ts = True
+        return TimeColumn("t", self.ts_kind)
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         self.reads += 1
@@ -75,6 +86,7 @@ class MemorySource:
                 np.array([row.id for row in part], dtype=np.int64),
                 np.array([row.op for row in part], dtype=np.int8) if self.is_changelog else None,
                 {place: InputError("bad", row=start + place) for place, row in enumerate(part) if row.bad},
+                np.array([row.ts for row in part], dtype=np.int64) if self.has_ts else None,
             )
             start += len(part)
 
@@ -148,6 +160,41 @@ def random_updates(rows: Sequence[Row], skip: bool, p: float, seed: int, warmup:
             active[drawn], active[-1] = active[-1], active[drawn]
             events.append(Event(DELETE, active.pop(), -1))
     return events
+
+
+def batches(
+    rows: Sequence[Row], skip: bool, steps: Sequence[int | float], order: str, seed: int
+) -> tuple[list[Event], list[int], bool]:
+    """The updates, the bad rows passed over in the order in which they were met, and whether one stopped the stream."""
+    pick = stream_key(seed, "batches pick")
+    events: list[Event] = []
+    met: list[int] = []
+    active: list[int] = []
+    for step in steps:
+        target = round(step * len(rows)) if isinstance(step, float) else step
+        waiting: list[int] = []
+        for number, row in enumerate(rows):
+            if len(active) >= target:
+                break
+            if number in active:
+                continue
+            if row.bad and not skip:
+                return events, met, True
+            if row.bad:
+                waiting.append(number)
+            else:
+                events.append(insert(rows, number))
+                active.append(number)
+                met += [n for n in waiting if n not in met]
+        if len(active) < target:
+            met += [n for n in waiting if n not in met]
+        while len(active) > target:
+            if order == "random":
+                drawn = int(below(pick, np.array([len(events)]), len(active))[0])
+                active[drawn], active[-1] = active[-1], active[drawn]
+            number = active.pop(0 if order == "fifo" else -1)
+            events.append(Event(DELETE, rows[number].id, -1))
+    return events, met, False
 
 
 def changelog(rows: Sequence[Row], skip: bool) -> list[Event]:

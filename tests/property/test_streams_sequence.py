@@ -17,6 +17,7 @@ from raydt.sources import ArrowFiles
 from raydt.sources.datafile import find_files
 from raydt.sources.files import FileSource
 from raydt.streams import (
+    Batches,
     Changelog,
     DeletionLog,
     Incremental,
@@ -30,6 +31,8 @@ from tests.oracles.streams import Event, MemorySource, Row
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 SKIP = st.booleans()
+SHARE = st.sampled_from([0.05, 0.5, 0.75, 1.0])
+STEPS = st.lists(st.integers(0, 30), min_size=1, max_size=7) | st.lists(SHARE | st.integers(2, 30), min_size=1)
 
 
 def rows(ops: tuple[int, ...] = (INSERT,), max_size: int = 24) -> st.SearchStrategy[list[Row]]:
@@ -84,13 +87,20 @@ def same(a: Any, b: Any) -> bool:
 
 def check(make: Any, expected: list[Event], data: list[Row], skip: bool, sizes: list[int], warmup: int = 0) -> None:
     """``make()`` gives a fresh stream each time."""
+    bad = [number for number, row in enumerate(data) if row.bad]
+    check_events(make, expected, bad if skip else [], bool(bad and not skip), sizes, warmup)
+
+
+def check_events(
+    make: Any, expected: list[Event], met: list[int], stops: bool, sizes: list[int], warmup: int = 0
+) -> None:
+    """``met`` are the bad rows that are to be skipped, ``stops`` says whether one ends the stream."""
     batches, skipped, error = run(make(), sizes)
     assert events(batches) == expected
     assert [batch.start for batch in batches] == [sum(map(len, batches[:i])) for i in range(len(batches))]
     assert all(batch.warmup == warmup for batch in batches)
-    bad = [number for number, row in enumerate(data) if row.bad]
-    assert (error is not None) == bool(bad and not skip)
-    assert skipped == (bad if skip else [])
+    assert (error is not None) == stops
+    assert skipped == met
 
     states = {}
     stream = make()
@@ -134,6 +144,25 @@ def test_random_updates(data, skip, sizes, chunks, p, seed, warmup):
     options = RandomUpdates(on_error="skip" if skip else "error", insert_probability=p, seed=seed, warmup=warmup)
     make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
     check(make, twin.random_updates(data, skip, p, seed, warmup), data, skip, sizes, warmup)
+
+
+@given(
+    rows(),
+    SKIP,
+    SIZES,
+    SIZES,
+    STEPS,
+    st.sampled_from(["fifo", "lifo", "random"]),
+    st.integers(0, 3),
+)
+def test_batches(data, skip, sizes, chunks, steps, order, seed):
+    options = Batches(on_error="skip" if skip else "error", steps=steps, removal_order=order, seed=seed)
+    expected, met, stops = twin.batches(data, skip, steps, order, seed)
+    inserts = next((n for n, event in enumerate(expected) if event.op == DELETE), len(expected))
+    first = round(steps[0] * len(data)) if isinstance(steps[0], float) else steps[0]
+    options = options.model_copy(update={"warmup": min(inserts, first) // 2})
+    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    check_events(make, expected, met, stops, sizes, options.warmup)
 
 
 @given(rows((INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE)), SKIP, SIZES, SIZES)
@@ -201,11 +230,12 @@ def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, sta
 
 
 @settings(max_examples=30)
-@given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log"]), st.integers(0, 80))
+@given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log", "batches"]), st.integers(0, 80))
 def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chunk_rows, model, place):
     options = {
         "window": SlidingWindow(window=5, on_error="skip"),
         "log": DeletionLog(deletion_log="log.arrow", on_error="skip"),
+        "batches": Batches(steps=[30, 10, 0.5, 3, 1.0], removal_order="random", on_error="skip"),
     }[model]
     single = read_text(text_files, options, [1], 1)
     updates = [entry for entry in single if isinstance(entry, tuple)]
