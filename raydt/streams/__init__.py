@@ -10,6 +10,7 @@ from raydt.streams.options import StreamOptions, make_stream
 from raydt.streams.random_updates import RandomUpdates, warmup
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.time_window import TimeWindow
 
 __all__ = [
     "Batches",
@@ -22,6 +23,7 @@ __all__ = [
     "SlidingWindow",
     "Stream",
     "StreamOptions",
+    "TimeWindow",
     "history_of",
     "make_stream",
     "warmup",

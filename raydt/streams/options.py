@@ -16,10 +16,11 @@ from raydt.streams.incremental import Incremental
 from raydt.streams.random_updates import RandomUpdates
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.sliding_window import SlidingWindow
+from raydt.streams.time_window import TimeWindow
 
 #: Options of any stream model.
 StreamOptions = Annotated[
-    Incremental | SlidingWindow | RandomUpdates | Batches | Changelog | DeletionLog,
+    Incremental | SlidingWindow | RandomUpdates | Batches | TimeWindow | Changelog | DeletionLog,
     Discriminator("model"),
 ]
 

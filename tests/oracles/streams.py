@@ -197,6 +197,28 @@ def batches(
     return events, met, False
 
 
+def time_window(rows: Sequence[Row], skip: bool, duration: int, lateness: int) -> tuple[list[Event], list[int], bool]:
+    """The updates, the bad and late rows passed over, and whether one stopped the stream."""
+    events: list[Event] = []
+    passed: list[int] = []
+    active: list[tuple[int, int]] = []
+    now: int | None = None
+    for number, row in enumerate(rows):
+        if row.bad or (now is not None and row.ts < now - lateness):
+            if not skip:
+                return events, passed, True
+            passed.append(number)
+            continue
+        now = row.ts if now is None else max(now, row.ts)
+        for ts, arrival in sorted(active):
+            if ts <= now - duration:
+                events.append(Event(DELETE, rows[arrival].id, -1))
+                active.remove((ts, arrival))
+        events.append(insert(rows, number))
+        active.append((row.ts, number))
+    return events, passed, False
+
+
 def changelog(rows: Sequence[Row], skip: bool) -> list[Event]:
     return [
         insert(rows, n)

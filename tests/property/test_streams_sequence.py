@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from raydt.streams import (
     Incremental,
     RandomUpdates,
     SlidingWindow,
+    TimeWindow,
     make_stream,
 )
 from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
@@ -45,6 +47,16 @@ def rows(ops: tuple[int, ...] = (INSERT,), max_size: int = 24) -> st.SearchStrat
         x=st.integers(-3, 3).map(float),
     )
     return st.lists(row, max_size=max_size)
+
+
+@st.composite
+def timed_rows(draw: st.DrawFn) -> list[Row]:
+    """Rows whose times mostly go forward: by nothing, a little, or far; or back."""
+    data, now, out = draw(rows(max_size=30)), draw(st.sampled_from([0, -5, 2**62 - 60, -(2**62) + 20])), []
+    for row in data:
+        now += draw(st.sampled_from([0, 0, 1, 1, 2, 5, 20, -1, -2, -6]))
+        out.append(replace(row, ts=min(max(now, -(2**62)), 2**62)))
+    return out
 
 
 def events(batches: list[UpdateBatch], known: int = 0) -> list[Event]:
@@ -165,6 +177,17 @@ def test_batches(data, skip, sizes, chunks, steps, order, seed):
     check_events(make, expected, met, stops, sizes, options.warmup)
 
 
+@given(timed_rows(), SKIP, SIZES, SIZES, st.integers(1, 12) | st.just(2**62), st.data())
+def test_time_window(data, skip, sizes, chunks, duration, draw):
+    lateness = draw.draw(st.integers(0, min(duration - 1, 6)) | st.just(duration - 1))
+    expected, met, stops = twin.time_window(data, skip, duration, lateness)
+    inserts = next((n for n, event in enumerate(expected) if event.op == DELETE), len(expected))
+    warmup = draw.draw(st.integers(0, inserts))
+    options = TimeWindow(on_error="skip" if skip else "error", duration=duration, lateness=lateness, warmup=warmup)
+    make = lambda: make_stream(options, MemorySource(data, chunks))  # noqa: E731
+    check_events(make, expected, met, stops, sizes, warmup)
+
+
 @given(rows((INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE)), SKIP, SIZES, SIZES)
 def test_changelog(data, skip, sizes, chunks):
     options = Changelog(on_error="skip" if skip else "error")
@@ -201,6 +224,7 @@ def text_files(tmp_path_factory):
             "x": rng.normal(size=n),
             "y": [f"label {int(v)}" for v in np.sort(rng.integers(0, 5, n))[::-1]],
             "id": [f"id{v}" for v in rng.permutation(n)],
+            "t": np.arange(n) // 2 - rng.integers(0, 4, n),
         }
     )
     with pa.ipc.new_file(str(folder / "t.arrow"), table.schema) as writer:
@@ -213,7 +237,7 @@ def text_files(tmp_path_factory):
 
 
 def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, state: Any = None) -> list[Any]:
-    files = ArrowFiles(path="t.arrow", id="id")
+    files = ArrowFiles(path="t.arrow", id="id", ts="t")
     source = FileSource(files, [files.data_file(p) for p in find_files("t.arrow", folder, ())], chunk_rows)
     stream = make_stream(options, source, folder)
     if state is not None:
@@ -230,12 +254,13 @@ def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, sta
 
 
 @settings(max_examples=30)
-@given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log", "batches"]), st.integers(0, 80))
+@given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log", "batches", "time"]), st.integers(0, 80))
 def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chunk_rows, model, place):
     options = {
         "window": SlidingWindow(window=5, on_error="skip"),
         "log": DeletionLog(deletion_log="log.arrow", on_error="skip"),
         "batches": Batches(steps=[30, 10, 0.5, 3, 1.0], removal_order="random", on_error="skip"),
+        "time": TimeWindow(duration=6, lateness=2, on_error="skip"),
     }[model]
     single = read_text(text_files, options, [1], 1)
     updates = [entry for entry in single if isinstance(entry, tuple)]

@@ -1,0 +1,185 @@
+"""Stream model ``time_window``: examples live for a while, by event time.
+
+The time of the stream is the largest event time seen. Before a row is inserted, every active example at least
+``duration`` older than that is deleted, in the order of (event time, arrival). Rows may come out of order, but not by
+more than ``lateness``: what comes later is a bad row.
+
+Invariant: the active examples are younger than ``duration``. ``lateness`` is less than ``duration``, so that a row is
+never expired when it arrives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+from sortedcontainers import SortedList
+
+from raydt.errors import ConfigError, InputError
+from raydt.sources.base import Rows, Source
+from raydt.sources.times import LARGEST_TIME, TimeColumn
+from raydt.streams.durations import Duration, microseconds, spelled
+from raydt.streams.reader import GoodRows, RowReader
+from raydt.streams.row_stream import RowStream, RowStreamOptions
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+
+class TimeWindow(RowStreamOptions):
+    """Rows are inserted, and deleted when they are ``duration`` older than the latest event time."""
+
+    model: Literal["time_window"] = "time_window"
+    duration: Duration = Field(
+        description="how long an example lives: 30s, 5m, 1h30m, 7d, ...; a plain number where source.ts holds integers"
+    )
+    lateness: Duration = Field(0, description="how far a row may lie behind the latest event time; less than duration")
+
+    @model_validator(mode="after")
+    def _fits(self) -> TimeWindow:
+        if self.duration == 0:
+            raise ValueError("stream.duration must be longer than 0")
+        if self.lateness and isinstance(self.lateness, str) != isinstance(self.duration, str):
+            raise ValueError("stream.duration and stream.lateness must both have a unit, or both be plain numbers")
+        if _length(self.lateness) >= _length(self.duration):
+            raise ValueError(f"stream.lateness ({self.lateness}) must be less than stream.duration ({self.duration})")
+        return self
+
+    def make(self, source: Source, base_dir: str | Path = ".") -> TimeWindowStream:
+        """The stream over ``source``."""
+        return TimeWindowStream(self, source)
+
+
+def _length(duration: str | int) -> int:
+    return microseconds(duration) if isinstance(duration, str) else duration
+
+
+class _TimedReader(RowReader):
+    """Makes rows that are late by more than ``lateness`` bad.
+
+    Parameters
+    ----------
+    source, start, skip_bad
+        As of :class:`RowReader`.
+    column : TimeColumn
+    now : int
+        Largest event time of the good rows before ``start``.
+    lateness : int
+    """
+
+    def __init__(
+        self, source: Source, start: int, skip_bad: bool, *, column: TimeColumn, now: int, lateness: int
+    ) -> None:
+        super().__init__(source, start, skip_bad)
+        self._column, self._now, self._lateness = column, now, lateness
+
+    def _append(self, chunk: Rows) -> None:
+        assert chunk.ts is not None
+        ts = chunk.ts
+        if chunk.bad:
+            ts = ts.copy()
+            ts[list(chunk.bad)] = self._now  # their times do not count
+        latest = np.maximum.accumulate(np.maximum(ts, self._now))
+        self._now = int(latest[-1])
+        late = np.nonzero(ts < latest - self._lateness)[0].tolist()
+        errors = {place: self._late(chunk.start + place, int(latest[place] - ts[place])) for place in late}
+        super()._append(replace(chunk, bad={**errors, **chunk.bad}) if errors else chunk)
+
+    def _late(self, row: int, by: int) -> InputError:
+        show = spelled if self._column.kind == "timestamp" else str
+        file, line = self._source.where(row)
+        return InputError(
+            f"it is late: its time is {show(by)} before the latest so far, stream.lateness allows "
+            f"{show(self._lateness)}",
+            file=file,
+            row=line,
+            column=self._column.name,
+            remedy="Sort the rows by time, raise stream.lateness, or set stream.on_error: skip",
+        )
+
+
+class TimeWindowStream(RowStream):
+    """Deletes what has expired by the time of the next row, then inserts that row.
+
+    At the end nothing more is deleted. O(log W) amortised per update, W the number of active examples.
+    """
+
+    def __init__(self, options: TimeWindow, source: Source) -> None:
+        super().__init__(options, source)
+        self._column = source.require_ts()
+        self._duration, self._lateness = _length(options.duration), _length(options.lateness)
+        if isinstance(options.duration, str) != (self._column.kind == "timestamp"):
+            what, wanted = (
+                ("points in time", "with a unit, such as 1h30m")
+                if self._column.kind == "timestamp"
+                else ("integers", "as a plain number, in the unit of that column")
+            )
+            raise ConfigError(
+                f"stream.duration = {options.duration}: column {self._column.name!r} (source.ts) holds {what}. "
+                f"Write durations {wanted}"
+            )
+        self._now = -LARGEST_TIME  # no time is earlier
+        self._expiries = SortedList()  # (event time, row, id) of each active example
+        self._reader = self._read_from(0)
+
+    def _read_from(self, row: int) -> RowReader:
+        return _TimedReader(
+            self.source, row, self._skip_bad, column=self._column, now=self._now, lateness=self._lateness
+        )
+
+    def _next(self, size: int) -> UpdateBatch | None:
+        rows = self._reader.peek(self._reader.available(size))
+        if not len(rows) or rows.ts is None:
+            self._reader.finish()
+            return None
+        latest = np.maximum.accumulate(np.maximum(rows.ts, self._now))
+        # What expires before one of these rows: the beginning of the sorted list, and some of the rows themselves.
+        end = int(latest[-1]) - self._duration
+        old = [ts for ts, _, _ in takewhile(lambda entry: entry[0] <= end, islice(self._expiries, size))]
+        expiring = np.sort(np.concatenate([np.array(old, dtype=np.int64), rows.ts[rows.ts <= end]]))
+        due = np.searchsorted(latest, expiring + self._duration, side="left")  # before which row each is deleted
+        op = np.full(len(rows) + len(due), INSERT, dtype=np.int8)
+        op[due + np.arange(len(due))] = DELETE
+        op = op[:size]
+        if self._seq < self.warmup:
+            op = op[: self._inserts_first(op, *self.source.where(int(rows.row[0])))]
+        deletes = int(np.count_nonzero(op))
+        return self._spread(op, *self._move_on(len(op) - deletes, deletes))
+
+    def _move_on(self, inserts: int, deletes: int) -> tuple[GoodRows, npt.NDArray[np.int64]]:
+        """Take up the next rows, and the ids of what expires up to the last of them or right after it.
+
+        A row is younger than whatever has expired when it arrives, so these are the first in the list also once all
+        the rows are in it.
+        """
+        rows = self._reader.take(inserts)
+        if rows.ts is not None:
+            self._now = int(rows.ts.max(initial=self._now))
+            self._expiries.update(zip(rows.ts.tolist(), rows.row.tolist(), rows.id.tolist(), strict=True))
+        expired = np.array([id_ for _, _, id_ in islice(self._expiries, deletes)], dtype=np.int64)
+        del self._expiries[:deletes]
+        return rows, expired
+
+    def length(self) -> None:
+        """Not known in advance."""
+
+    def state(self) -> dict[str, Any]:
+        """Position, dictionaries, the latest time, and the active examples in the order in which they will expire."""
+        active = list(self._expiries)
+        return {
+            **super().state(),
+            "now": self._now,
+            "active": np.array([entry[2] for entry in active], dtype=np.int64),
+            "active_ts": np.array([entry[0] for entry in active], dtype=np.int64),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        super().restore(state)
+        self._now = int(state["now"])
+        before = range(-len(state["active"]), 0)  # in place of the rows: they arrived before any row still to come
+        self._expiries = SortedList(zip(state["active_ts"].tolist(), before, state["active"].tolist(), strict=True))
+        self._reader = self._read_from(int(state["row"]))

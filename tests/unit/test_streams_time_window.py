@@ -1,0 +1,191 @@
+"""Stream model ``time_window`` by example, its durations, and what is refused."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines import load_config
+from raydt.errors import ConfigError, InputError
+from raydt.sources import ParquetFiles, Sea, open_source
+from raydt.streams import StreamOptions, TimeWindow, make_stream
+from raydt.streams.durations import microseconds, spelled
+from raydt.updates import DELETE, INSERT
+from tests.oracles.streams import MemorySource, Row
+
+OPTIONS = TypeAdapter(StreamOptions)
+NOON = datetime(2024, 5, 31, 12)
+
+
+def events(stream):
+    """``+id`` for an insert, ``-id`` for a delete."""
+    batches = list(stream.batches(3))
+    return [f"{'-' if op == DELETE else '+'}{i}" for b in batches for op, i in zip(b.op, b.id, strict=True)]
+
+
+def timed(times, **options):
+    return make_stream(TimeWindow(**options), MemorySource([Row(i, 0, ts=t) for i, t in enumerate(times)], (4,)))
+
+
+def minutes(tmp_path, values, **options):
+    """A stream over a file of rows so many minutes after noon."""
+    when = [None if m is None else NOON + timedelta(minutes=m) for m in values]
+    pq.write_table(
+        pa.table({"x": np.zeros(len(values)), "y": ["a"] * len(values), "when": when}), tmp_path / "t.parquet"
+    )
+    return make_stream(TimeWindow(**options), open_source(ParquetFiles(path="t.parquet", ts="when"), tmp_path))
+
+
+def test_examples_expire_before_the_row_that_moves_time_on():
+    assert events(timed([0, 3, 9, 10, 30], duration=10)) == ["+0", "+1", "+2", "-0", "+3", "-1", "-2", "-3", "+4"]
+
+
+def test_what_is_out_of_order_expires_by_its_time():
+    stream = timed([10, 7, 10, 17, 20], duration=10, lateness=3)
+    assert events(stream) == ["+0", "+1", "+2", "-1", "+3", "-0", "-2", "+4"]
+
+
+def test_nothing_is_deleted_at_the_end():
+    assert events(timed([0, 1, 2], duration=3)) == ["+0", "+1", "+2"]
+
+
+def test_equal_times_are_in_order():
+    assert events(timed([5, 5, 5], duration=1)) == ["+0", "+1", "+2"]
+
+
+def test_late_rows_are_named(tmp_path):
+    batches = minutes(tmp_path, [0, 90, 80], duration="2h", lateness="5m").batches(10)
+    assert next(batches).op.tolist() == [INSERT, INSERT]
+    with pytest.raises(InputError) as caught:
+        next(batches)
+    assert str(caught.value) == (
+        f"{tmp_path}/t.parquet, row 2, column 'when': it is late: its time is 10m before the latest so far, "
+        "stream.lateness allows 5m. Sort the rows by time, raise stream.lateness, or set stream.on_error: skip"
+    )
+
+
+def test_late_rows_and_rows_without_a_time_are_skipped(tmp_path):
+    stream = minutes(tmp_path, [0, None, -1, 1, 0.5], duration="1h", on_error="skip")
+    assert events(stream) == ["+0", "+3"]
+    skipped = stream.take_skipped()
+    assert [entry.row for entry in skipped] == [1, 2, 4]
+    assert "no event time" in skipped[0].reason
+    assert "its time is 30s before the latest so far, stream.lateness allows 0s" in skipped[2].reason
+
+
+def test_integer_times_are_named_in_their_own_unit():
+    stream = timed([100, 40], duration=70, lateness=50)
+    with pytest.raises(InputError, match=r"its time is 60 before the latest so far, stream.lateness allows 50"):
+        list(stream.batches(10))
+
+
+def test_a_row_that_is_bad_moves_no_time():
+    data = [Row(0, 0, ts=0), Row(1, 0, ts=50, bad=True), Row(2, 0, ts=1)]
+    stream = make_stream(TimeWindow(duration=10, on_error="skip"), MemorySource(data, (3,)))
+    assert events(stream) == ["+0", "+2"]
+    assert [entry.row for entry in stream.take_skipped()] == [1]
+
+
+def test_a_warm_up_holds_inserts_only():
+    batches = timed([0, 1, 20], duration=5, warmup=3).batches(10)
+    assert len(next(batches)) == 2
+    with pytest.raises(InputError, match=r"row 2: update 2 is a delete, .* Set stream.warmup to 2 or less"):
+        next(batches)
+
+
+def test_units_and_column_must_fit(tmp_path):
+    with pytest.raises(ConfigError, match=r"stream.duration = 3600: column 'when' .* points in time.* with a unit"):
+        minutes(tmp_path, [0], duration=3600)
+    with pytest.raises(ConfigError, match=r"stream.duration = 1h: column 't' .* holds integers.* as a plain number"):
+        timed([0], duration="1h")
+    with pytest.raises(ConfigError, match=r"source\.ts is not set"):
+        make_stream(TimeWindow(duration=1), open_source(ParquetFiles(path="t.parquet", features=["x"]), tmp_path))
+    with pytest.raises(ConfigError, match="generated rows have none"):
+        make_stream(TimeWindow(duration=1), open_source(Sea()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"duration": 0},
+        {"duration": "0s"},
+        {"duration": -1},
+        {"duration": 1.5},
+        {"duration": True},
+        {"duration": "3600"},
+        {"duration": "1y"},
+        {"duration": "1h30"},
+        {"duration": "-1h"},
+        {"duration": "1 H"},
+        {"duration": ""},
+        {"duration": "0.5us"},
+        {"duration": "9" * 30 + "d"},
+        {"duration": "1h", "lateness": 5},
+        {"duration": 100, "lateness": "5m"},
+        {"duration": "1h", "lateness": "60m"},
+        {"duration": 10, "lateness": 10},
+    ],
+    ids=str,
+)
+def test_options_that_are_refused(options):
+    with pytest.raises(ValidationError):
+        OPTIONS.validate_python({"model": "time_window", **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "spelling"),
+    [
+        ("90m", 5_400_000_000, "1h30m"),
+        ("1h30min", 5_400_000_000, "1h30m"),
+        (" 1.5 h ", 5_400_000_000, "1h30m"),
+        ("1d 1us", 86_400_000_001, "1d1us"),
+        ("1500ms", 1_500_000, "1s500ms"),
+        ("30m1h", 5_400_000_000, "1h30m"),
+    ],
+)
+def test_durations(text, length, spelling):
+    assert microseconds(text) == length
+    assert spelled(length) == spelling
+    assert TimeWindow(duration=text) == TimeWindow(duration=spelling)
+    assert OPTIONS.validate_json(TimeWindow(duration=text).model_dump_json()).duration == spelling
+
+
+@given(st.integers(0, 2**62))
+def test_a_spelling_reads_back(length):
+    assert microseconds(spelled(length)) == length
+
+
+def test_the_config_hash_does_not_depend_on_the_spelling():
+    config = {"source": {"kind": "parquet", "path": "t", "ts": "t"}, "learner": {"kind": "fudyadt"}}
+    window = {"model": "time_window", "duration": "1h", "lateness": "0s"}
+    one = load_config({**config, "stream": window})
+    assert (
+        load_config({**config, "stream": {**window, "duration": "60min", "lateness": 0}}).model_hash()
+        == one.model_hash()
+    )
+    assert load_config({**config, "stream": {**window, "duration": "61m"}}).model_hash() != one.model_hash()
+    assert load_config(one.resolved()) == one
+
+
+def test_a_long_window_against_a_fold():
+    rng = np.random.default_rng(8)
+    n, duration, lateness = 20_000, 700, 40
+    ts = np.arange(n) - rng.integers(0, lateness, n)
+    source = MemorySource([Row(i, 0, ts=int(t)) for i, t in enumerate(ts)], (5000,))
+    live, now = {}, -(10**9)
+    for batch in make_stream(TimeWindow(duration=duration, lateness=lateness), source).batches(4096):
+        for op, i in zip(batch.op.tolist(), batch.id.tolist(), strict=True):
+            if op == DELETE:
+                assert live[i] == min(live.values())
+                del live[i]
+            else:
+                now = max(now, int(ts[i]))
+                live[i] = int(ts[i])
+                assert min(live.values()) > now - duration
+    assert set(live) == {i for i in range(n) if ts[i] > now - duration}
