@@ -72,6 +72,11 @@ def below(key: np.uint64, counter: npt.NDArray[np.integer], n: int | npt.NDArray
     return (uniform(key, counter) * n).astype(np.int64)
 
 
+def permutation(key: np.uint64, n: int) -> npt.NDArray[np.int64]:
+    """The numbers 0 to ``n`` - 1 in the order of their random bits, of equals the smaller first. O(n log n)."""
+    return np.argsort(bits(key, np.arange(n)), kind="stable")
+
+
 @kernel
 def bits_at(key: np.uint64, counter: int) -> np.uint64:
     """:func:`bits` of one counter, for use inside Numba kernels."""

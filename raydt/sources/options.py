@@ -17,6 +17,7 @@ from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile, Place, find_files
 from raydt.sources.files import FileSource
 from raydt.sources.parquet import ParquetDataFile
+from raydt.sources.permuted import PermutedFiles
 from raydt.sources.synthetic import HyperplaneSource, SeaSource
 from raydt.updates import OP_NAMES
 
@@ -80,6 +81,9 @@ class FileOptions(_Options):
     op_values: OpValues = OpValues()
     ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); not a feature")
     limit: int | None = Field(None, ge=1, description="read only so many rows")
+    permutation: int | None = Field(
+        None, description="seed of an order in which the rows are read; all needed columns are then held in memory"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> FileOptions:
@@ -87,6 +91,8 @@ class FileOptions(_Options):
             raise ValueError("a changelog (source.op) needs source.id, the column of stable ids")
         if self.op is None and self.op_values != OpValues():
             raise ValueError("source.op_values is used only with source.op")
+        if self.op is not None and self.permutation is not None:
+            raise ValueError("source.permutation cannot be used with source.op: the rows of a change log have an order")
         if self.label is None and self.positive is not None:
             raise ValueError("source.positive needs source.label")
         for name in ("features", "categorical", "path"):
@@ -104,7 +110,8 @@ class FileOptions(_Options):
     def open(self, base_dir: str | Path = ".") -> FileSource:
         """The source; relative paths are relative to ``base_dir``."""
         places = find_files(self.path, base_dir, self.file_type.suffixes)
-        return FileSource(self, [self.data_file(place) for place in places])
+        make = FileSource if self.permutation is None else PermutedFiles
+        return make(self, [self.data_file(place) for place in places])
 
 
 class ParquetFiles(FileOptions):
@@ -141,6 +148,7 @@ class SyntheticOptions(_Options):
     seed: int = Field(7, description="any integer")
     noise: float = Field(0.1, ge=0.0, le=1.0, description="probability that a label is flipped")
     limit: int | None = Field(None, ge=1, description="read only so many rows")
+    permutation: int | None = Field(None, description="seed of an order in which the rows come; 16 bytes a row")
 
 
 class Sea(SyntheticOptions):

@@ -1,6 +1,7 @@
 """Generated sources: SEA concepts and the rotating hyperplane.
 
-Invariant: row r is a pure function of the options and r, so any start and any chunking give identical rows. Only
+Invariant: row r is a pure function of the options and r (with ``permutation``, what comes at place r is the row drawn
+for it, which keeps its number as its id), so any start and any chunking give identical rows. Only
 integer operations, additions, multiplications and one division are used, in a fixed order, so the values are the same
 bits on every platform.
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from raydt.errors import ConfigError
 from raydt.features import Features
-from raydt.rng import stream_key, uniform
+from raydt.rng import permutation, stream_key, uniform
 from raydt.sources.base import Rows
 from raydt.sources.times import TimeColumn
 
@@ -59,6 +60,11 @@ class SyntheticSource(ABC):
         self.n_rows = options.n if options.limit is None else min(options.n, options.limit)
         self.features = Features(names, (False,) * len(names))
         self._key = stream_key(options.seed, self.purpose)
+        self._order = (
+            None
+            if options.permutation is None
+            else permutation(stream_key(options.permutation, "source permutation"), self.n_rows)
+        )
 
     @property
     def classes(self) -> list[Any]:
@@ -84,7 +90,9 @@ class SyntheticSource(ABC):
         step = max(64, _CHUNK_DRAWS // (d + 1))
         for begin in range(start, self.n_rows, step):
             row = np.arange(begin, min(begin + step, self.n_rows), dtype=np.int64)
-            draws = uniform(self._key, np.arange(begin * (d + 1), (row[-1] + 1) * (d + 1))).reshape(-1, d + 1)
+            if self._order is not None:
+                row = self._order[row]
+            draws = uniform(self._key, row[:, None] * (d + 1) + np.arange(d + 1))
             X = np.ascontiguousarray(draws[:, :d])
             y = self._label(X, row)
             y ^= draws[:, d] < self._noise
@@ -96,7 +104,7 @@ class SyntheticSource(ABC):
 
     def where(self, row: int) -> tuple[str, int]:
         """The generator's name and the row."""
-        return f"synthetic {self.purpose}", row
+        return f"synthetic {self.purpose}", row if self._order is None else int(self._order[row])
 
     def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Ids are row numbers."""

@@ -259,7 +259,8 @@ def test_two_columns_of_one_name(tmp_path):
     "options",
     [
         {"kind": "libsvm", "path": "x"},
-        {"kind": "parquet", "path": "x", "permutation": 3},
+        {"kind": "parquet", "path": "x", "permutation": 0.5},
+        {"kind": "parquet", "path": "x", "op": "o", "id": "i", "permutation": 3},
         {"kind": "parquet", "path": "x", "delimiter": ";"},
         {"kind": "parquet", "path": "x", "generator": "sea"},
         {"kind": "parquet"},

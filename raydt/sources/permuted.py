@@ -1,0 +1,98 @@
+"""Files read in an order drawn from a seed (``source.permutation``).
+
+All needed columns of all rows are held in memory as one Arrow table, in the drawn order, from the first reading on.
+
+Invariant: row r of the source is row ``order[r]`` of the files, of which ``limit`` takes the first. Row numbers of the
+source (positions, ``after`` in a deletion log) count in the drawn order. Ids of a source without an id column are the
+numbers that rows have in the files, and messages name the file and the row there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydt.encoding import is_text, plain
+from raydt.errors import InputError
+from raydt.rng import permutation, stream_key
+from raydt.sources.base import Rows
+from raydt.sources.datafile import DataFile
+from raydt.sources.files import FileSource
+
+if TYPE_CHECKING:
+    from raydt.sources.options import FileOptions
+
+
+class PermutedFiles(FileSource):
+    """Rows of one or several files in an order drawn from ``options.permutation``.
+
+    Parameters
+    ----------
+    options, files, chunk_rows
+        As of :class:`FileSource`.
+    """
+
+    def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
+        super().__init__(options, files, chunk_rows)
+        assert options.permutation is not None
+        self._seed = options.permutation
+        self._order: npt.NDArray[np.int64] | None = None
+        self._table = pa.table({})
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of encoded rows from row ``start`` of the drawn order on."""
+        order = self._load()
+        for begin in range(start, len(order), self._chunk_rows):
+            part = self._table.slice(begin, self._chunk_rows).combine_chunks().to_batches()[0]
+            rows = self._encoder.encode(part, begin, "", 0)
+            ids = order[begin : begin + len(rows)].copy() if self.id_kind == "row" else rows.id
+            yield replace(rows, id=ids, bad={place: self._placed(e, begin + place) for place, e in rows.bad.items()})
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based)."""
+        return super().where(int(self._load()[row]))
+
+    def fingerprint(self) -> str:
+        """``sha256:`` of the files' fingerprint and the seed."""
+        text = f"{super().fingerprint()} permuted by {self._seed}"
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def _placed(self, error: InputError, row: int) -> InputError:
+        """The error with the file and row that it is about."""
+        file, line = self.where(row)
+        return InputError(error.problem, file=file, row=line, column=error.column, remedy=error.remedy)
+
+    def _load(self) -> npt.NDArray[np.int64]:
+        """The drawn order; reads the files the first time."""
+        columns = self._encoder.columns
+        if self._order is None or self._table.column_names != columns:
+            tables = [
+                pa.table({name: _held(batch.column(name)) for name in columns})
+                for batch, *_ in self._batches(columns, 0)
+            ]
+            try:
+                table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"the files cannot be put into one table ({error})",
+                    file=self._files[0].name,
+                    remedy="Give their columns the same types, or drop source.permutation",
+                ) from error
+            self._order = permutation(stream_key(self._seed, "source permutation"), len(table))
+            self._table = table.combine_chunks().take(self._order)
+        return self._order
+
+
+def _held(column: pa.Array) -> pa.Array:
+    """The column without a dictionary, which differs from file to file, and with room for more than 2 GiB of text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = plain(column)
+    return pc.cast(column, pa.large_string()) if is_text(column.type) else column
