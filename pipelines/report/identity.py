@@ -198,4 +198,8 @@ def _stream(run: RunFolder) -> str:
         return f"{words} of {count(stream.get('window'))}"
     if model == "random_updates":
         return f"{words}, inserts with probability {figure(stream.get('insert_probability'))}"
+    if model == "batches":
+        return f"{words} to {names([str(step) for step in stream.get('steps', ())], 5)}, {stream.get('removal_order')}"
+    if model == "time_window":
+        return f"{words} of {stream.get('duration')}"
     return words

@@ -167,7 +167,7 @@ class RowEncoder:
     def require_ts(self) -> TimeColumn:
         """Read and encode event times from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
         if self._ts_field is None:
-            raise ConfigError("event times are needed, but source.ts is not set. Name the column that holds them")
+            raise ConfigError("source.ts is not set, but the stream needs event times. Name the column that holds them")
         if self._ts is None:
             self._ts = time_column(self._ts_field, self._file)
             self._types[self._ts.name] = read_as(self._ts_field.type)

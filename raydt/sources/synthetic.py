@@ -77,7 +77,7 @@ class SyntheticSource(ABC):
 
     def require_ts(self) -> TimeColumn:
         """Refused: generated rows have no times."""
-        raise ConfigError("event times are needed, but generated rows have none. Use files, with source.ts")
+        raise ConfigError("the stream needs event times, but generated rows have none. Use files, with source.ts")
 
     def fingerprint(self) -> str:
         """``sha256:`` of the generator's settings."""

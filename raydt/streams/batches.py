@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from raydt.errors import ConfigError
 from raydt.rng import below, stream_key
@@ -25,15 +25,25 @@ from raydt.streams.reader import END, RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
+
+def _step(value: Any) -> Any:
+    if isinstance(value, bool) or not (
+        (isinstance(value, int) and value >= 0) or (isinstance(value, float) and 0.0 < value <= 1.0)
+    ):
+        raise ValueError("must be a number of rows, or with a decimal point a share of all: more than 0, at most 1.0")
+    return value
+
+
 _Rows = Annotated[int, Field(ge=0)]
 _Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Step = Annotated[_Rows | _Share, BeforeValidator(_step)]
 
 
 class Batches(RowStreamOptions):
     """The active set grows and shrinks to each of ``steps`` in turn."""
 
     model: Literal["batches"] = "batches"
-    steps: list[_Rows | _Share] = Field(
+    steps: list[Step] = Field(
         min_length=1, description="sizes of the active set: a number of rows, or with a decimal point a share of all"
     )
     removal_order: Literal["fifo", "lifo", "random"] = Field(

@@ -16,6 +16,10 @@ from raydt.sources.times import LARGEST_TIME
 #: Microseconds of each unit, in the order in which a length is spelled.
 UNITS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 
+_WANTED = (
+    "must be a number with a unit of us, ms, s, m (or min), h, d, such as 1h30m; or a whole number, in the unit of an "
+    "integer time column"
+)
 _NAMES = {**UNITS, "min": UNITS["m"]}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|min|s|m|h|d)(?![a-z])", re.ASCII)
 
@@ -33,14 +37,11 @@ def microseconds(text: str) -> int:
         total += Fraction(part[1]) * _NAMES[part[2]]
         place = part.end()
     if not place or text[place:].strip():
-        raise ValueError(
-            "it must be a number with a unit of us, ms, s, m (or min), h, d, such as 1h30m; or a whole number, in the "
-            "unit of an integer time column"
-        )
+        raise ValueError(_WANTED)
     if total.denominator > 1:
-        raise ValueError("it must be a whole number of microseconds")
+        raise ValueError("must be a whole number of microseconds")
     if total > LARGEST_TIME:
-        raise ValueError("it is longer than 146,000 years")
+        raise ValueError("must be at most 146,000 years")
     return int(total)
 
 
@@ -56,6 +57,8 @@ def spelled(length: int) -> str:
 
 def _one_spelling(value: Any) -> Any:
     if not isinstance(value, str):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(_WANTED)
         return value
     length = microseconds(value)
     return spelled(length) if length else 0  # nothing is nothing in every unit

@@ -24,10 +24,12 @@ SEA = {"kind": "synthetic", "generator": "sea", "n": 6000, "drift": 3, "noise": 
 HYPERPLANE = {"kind": "synthetic", "generator": "hyperplane", "n": 4000, "n_features": 7, "drift": 4, "seed": 11}
 WINDOW = {"model": "sliding_window", "window": 500, "warmup": 500}
 RANDOM = {"model": "random_updates", "insert_probability": 0.6, "seed": 5, "warmup": 50}
+BATCHES = {"model": "batches", "steps": [0.5, 0.1, 1.0, 0.2], "removal_order": "random", "seed": 5}
 STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "sea, incremental, default options": (SEA, {"model": "incremental"}, {}),
     "sea, sliding window, epsilon 0.2, h 8": (SEA, WINDOW, {"epsilon": 0.2, "max_depth": 8}),
     "sea, random updates, epsilon 0": (SEA | {"n": 800}, RANDOM, {"epsilon": 0.0, "max_depth": 4}),
+    "sea permuted, batches, random removal": (SEA | {"n": 2000, "permutation": 1}, BATCHES, {"epsilon": 0.1}),
     "hyperplane, incremental, epsilon 0.5, k 9": (
         HYPERPLANE,
         {"model": "incremental"},
