@@ -55,7 +55,8 @@ def timed_rows(draw: st.DrawFn) -> list[Row]:
     data, now, out = draw(rows(max_size=30)), draw(st.sampled_from([0, -5, 2**62 - 60, -(2**62) + 20])), []
     for row in data:
         now += draw(st.sampled_from([0, 0, 1, 1, 2, 5, 20, -1, -2, -6]))
-        out.append(replace(row, ts=min(max(now, -(2**62)), 2**62)))
+        ts = now + draw(st.sampled_from([-30, 30])) if row.bad else now  # that of a bad row is not to matter
+        out.append(replace(row, ts=min(max(ts, -(2**62)), 2**62)))
     return out
 
 

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from raydt.errors import ConfigError, InputError
 from raydt.sources import ArrowFiles, ParquetFiles, Sea, open_source
 from raydt.streams import (
+    Batches,
     Changelog,
     Incremental,
     RandomUpdates,
@@ -213,7 +214,8 @@ def test_batches_go_on_where_the_last_ones_stopped():
 
 def test_arrays_are_writable_and_contiguous():
     warmup()
-    for options in (Incremental(), SlidingWindow(window=10), RandomUpdates()):
+    turns = Batches(steps=[1.0, 0.5, 0.9], removal_order="random")
+    for options in (Incremental(), SlidingWindow(window=10), RandomUpdates(), turns):
         for batch in make_stream(options, open_source(Sea(n=50_000))).batches(4096):
             dtypes = (np.int8, np.int64, np.float64, np.int32, np.int64)
             for array, dtype in zip((batch.op, batch.id, batch.X, batch.y, batch.row), dtypes, strict=True):
