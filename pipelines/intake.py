@@ -53,6 +53,11 @@ class Intake:
         """Take nothing more from the stream. Safe in a signal handler and from any thread."""
         self._stop.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stop.is_set()
+
     def take_skipped(self) -> list[Skipped]:
         """Rows the stream passed over since the last call."""
         return [self._skipped.popleft() for _ in range(len(self._skipped))]

@@ -20,6 +20,7 @@ from typing import Any
 
 import actors
 from pipelines.config import Cluster, Config, load_config
+from pipelines.feeding import feed
 from pipelines.intake import Intake
 from pipelines.interruption import Interruption
 from pipelines.logs import log_to
@@ -27,7 +28,7 @@ from pipelines.progress import Reporter, Silent
 from pipelines.recorder import Recorder
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder, default_location
-from pipelines.saving import no_rows, open_stream, save_run, stream_at
+from pipelines.saving import open_stream, save_run, stream_at
 from pipelines.summary import run_summary, write_summary
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.features import Features
@@ -129,16 +130,12 @@ def replay(
     """
     config = load_config(config, overrides)
     if address is not None:
-        if config.cluster.backend == "in_process":
-            raise ConfigError(
-                f"--address {address}: the config runs in this process, without Ray. "
-                "Leave --address out, or add --set cluster.backend=ray"
-            )
+        require_ray(config, address)
         config = load_config(config, [f"cluster.address={address}"])
     progress = progress or Silent()
     began = time.perf_counter()
     with Interruption() as interruption:
-        folder = RunFolder.create(_location(out, config.name), overwrite=overwrite)
+        folder = RunFolder.create(location_of(out, config.name), overwrite=overwrite)
         try:
             source, stream = open_stream(config)
             features = features_of(source, config)
@@ -153,6 +150,15 @@ def replay(
         except BaseException:
             folder.discard_if_empty()
             raise
+
+
+def require_ray(config: Config, address: str) -> None:
+    """Refuse an address for a config that runs without Ray."""
+    if config.cluster.backend == "in_process":
+        raise ConfigError(
+            f"--address {address}: the config runs in this process, without Ray. "
+            "Leave --address out, or add --set cluster.backend=ray"
+        )
 
 
 def require_useful_shards(cluster: Cluster, features: Features) -> None:
@@ -211,7 +217,7 @@ def features_of(source: Source, config: Config) -> Features:
     return dataclasses.replace(source.features, groups=config.learner.feature_groups)
 
 
-def _location(out: str | Path | None, name: str) -> str | Path:
+def location_of(out: str | Path | None, name: str) -> str | Path:
     """Where the run folder goes."""
     if out is None:
         out = default_location(name)
@@ -263,28 +269,17 @@ class _Run:
         return RunResult(self.folder.location, summary)
 
     def _apply(self, progress: Reporter) -> None:
-        """Feed the session until the stream ends, a signal comes, or an update is refused for good."""
-        recorder, intake = self.recorder, self.intake
-        skip = self.config.stream.on_error == "skip"
-        refused: UpdateError | None = None
-        began = show_at = time.perf_counter()
-        for batch, result in self.session.process(intake, skip_refused=skip):
-            recorder.record(batch, result, time.perf_counter() - began)
-            recorder.record_skipped(intake.take_skipped())
-            if result.applied < len(batch):
-                refused = recorder.update_error(batch, result.refused[-1])
+        """Feed the session, and show now and then how far it is."""
+        recorder, show_at = self.recorder, time.perf_counter()
+
+        def show() -> None:
+            nonlocal show_at
             if time.perf_counter() >= show_at:
                 accuracy, _, _ = recorder.prequential.snapshot().shares()
                 progress.update(recorder.updates, recorder.active, recorder.statistics["leaves"], accuracy)
                 show_at = time.perf_counter() + SHOW_SECONDS
-        recorder.record_skipped(intake.take_skipped())
-        if refused is not None:
-            raise refused
-        if intake.error is None and self.interruption.signal is None:
-            if not recorder.updates and not recorder.skipped:
-                raise no_rows(self.config)
-            self.session.finish()
-        recorder.seconds = time.perf_counter() - began
+
+        feed(self.config, self.session, self.intake, recorder, show)
 
     def _finish(self, error: Exception | None, lost: bool) -> tuple[dict[str, Any], Exception | None]:
         """Write tables, model, state, summary and report; an error while saving is the run's, if it had none."""

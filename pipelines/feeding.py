@@ -1,0 +1,55 @@
+"""The loop of every job: a session takes what an intake hands on, and a tally notes what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pipelines.config import Config
+from pipelines.intake import Intake
+from pipelines.saving import no_rows
+from pipelines.tally import Tally
+from raydt.errors import UpdateError
+from raydt.session import Session
+
+
+def feed(
+    config: Config, session: Session, intake: Intake, tally: Tally, show: Callable[[], None] | None = None
+) -> None:
+    """Feed the session until the stream ends, the intake is stopped, or an update is refused for good.
+
+    Parameters
+    ----------
+    config : Config
+    session : Session
+    intake : Intake
+        What ended it early is in its ``error``, not raised.
+    tally : Tally
+        Its ``seconds`` are the processing time in the end.
+    show : callable, optional
+        Called after every batch.
+
+    Raises
+    ------
+    UpdateError
+        A refused update, unless ``stream.on_error`` is ``skip``. Everything before it has taken effect.
+    InputError
+        The source has no rows.
+    """
+    refused: UpdateError | None = None
+    began = time.perf_counter()
+    for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
+        tally.record(batch, result, time.perf_counter() - began)
+        tally.record_skipped(intake.take_skipped())
+        if result.applied < len(batch):
+            refused = tally.update_error(batch, result.refused[-1])
+        if show is not None:
+            show()
+    tally.record_skipped(intake.take_skipped())
+    if refused is not None:
+        raise refused
+    if intake.error is None and not intake.stopped:
+        if not tally.updates and not tally.skipped:
+            raise no_rows(config)
+        session.finish()
+    tally.seconds = time.perf_counter() - began

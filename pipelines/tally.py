@@ -1,0 +1,139 @@
+"""Counts and scores of one stream, as its batches are answered.
+
+Invariant: they depend on the stream and the model only, never on how the stream was cut into batches. Nothing is
+written here: a run's tables are :class:`pipelines.recorder.Recorder`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import UpdateError
+from raydt.metrics import Prequential
+from raydt.streams.base import Skipped, Stream
+from raydt.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    QUERY,
+    REFUSALS,
+    UPDATE,
+    BatchResult,
+    Refusal,
+    UpdateBatch,
+)
+
+_INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
+_INSERTS[[INSERT, UPDATE]] = True
+_DELETES = np.zeros(len(CARRIES_ROW), dtype=bool)
+_DELETES[[DELETE, DELETE_VALUE, UPDATE]] = True
+
+
+class Tally:
+    """Counts and scores of one stream.
+
+    Parameters
+    ----------
+    stream : Stream
+        For the names of classes and examples, and the places of updates.
+
+    Attributes
+    ----------
+    updates, inserts, deletes, predictions, refused, skipped : int
+        So far. An update of an example counts as one of ``inserts`` and one of ``deletes``.
+    replaced, queries : int
+        Updates of examples, and rows that were only predicted.
+    n_classes : int
+        Classes that the updates so far have shown; what was only read ahead does not count.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._source = stream, stream.source
+        self.prequential = Prequential(self._source.positive is not None)
+        self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
+        self.replaced = self.queries = 0
+        self.n_classes = self._source.known_classes
+        self.statistics: dict[str, int] = {}
+        self.seconds = 0.0
+
+    @property
+    def active(self) -> int:
+        """Live examples: inserted and not deleted."""
+        return self.inserts - self.deletes
+
+    def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
+        """Take one answered batch into account.
+
+        Parameters
+        ----------
+        batch : UpdateBatch
+        result : BatchResult
+            May answer a part from the front of the batch only.
+        seconds : float
+            Processing time of the run so far.
+        """
+        n = result.applied
+        op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
+        self.n_classes = max(self.n_classes, int(truth.max(initial=-1)) + 1, int(prediction.max(initial=-1)) + 1)
+        inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
+        if result.refused:
+            positions = [refusal.position for refusal in result.refused if refusal.position < n]
+            inserted[positions] = deleted[positions] = queried[positions] = False
+            self.refused += len(positions)
+        self.prequential.update(truth[inserted], prediction[inserted])
+        self.updates = batch.start + n
+        self.inserts += int(np.count_nonzero(inserted))
+        self.deletes += int(np.count_nonzero(deleted))
+        self.replaced += int(np.count_nonzero(inserted & deleted))
+        self.queries += int(np.count_nonzero(queried))
+        self.predictions += int(np.count_nonzero(prediction >= 0))
+        self.statistics, self.seconds = result.statistics, seconds
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows that never became updates."""
+        self.skipped += len(skipped)
+
+    def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
+        """The error of a refused update: its place, its id and the remedy."""
+        problem, remedy = REFUSALS[refusal.reason]
+        row = int(batch.row[refusal.position])
+        file, line = self._stream.where(row) if row != -1 else (None, None)
+        by_value = batch.op[refusal.position] == DELETE_VALUE
+        key = "" if by_value else f" (id {self._stream.id_of(int(batch.id[refusal.position]), row)!r})"
+        seq = batch.start + refusal.position
+        remedy = f"{remedy}; or set stream.on_error: skip"
+        return UpdateError(f"update {seq}: {problem}{key}", file=file, row=line, remedy=remedy)
+
+    @property
+    def classes(self) -> list[str]:
+        """Labels that the updates so far have shown, in the order of their codes."""
+        return [str(label) for label in self._source.classes[: self.n_classes]]
+
+    def metrics(self) -> dict[str, Any]:
+        """The ``metrics`` mapping of the summary; shares as fractions, null where undefined."""
+        confusion = self.prequential.confusion
+        missing = max(0, self.n_classes - len(confusion))
+        scores = {name: _number(value) for name, value in self.prequential.scores().items()}
+        return {**scores, "confusion": np.pad(confusion, (0, missing)).tolist()}
+
+    def baselines(self) -> dict[str, float | None]:
+        """Accuracy of the trivial predictors on the same predictions."""
+        _, no_change, majority = self.prequential.snapshot().shares()
+        return {"no_change": _number(no_change), "majority": _number(majority)}
+
+
+def truths(batch: UpdateBatch, n: int) -> npt.NDArray[np.int32]:
+    """Class codes of the first ``n`` updates; -1 where one carries no row."""
+    carries = CARRIES_ROW[batch.op[:n]]
+    truth = np.full(n, -1, dtype=np.int32)
+    truth[carries] = batch.y[: np.count_nonzero(carries)]
+    return truth
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
