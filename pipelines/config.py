@@ -7,6 +7,7 @@ model. The options of sources, streams and learners are defined beside them and 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -148,27 +149,67 @@ def load_config(config: Config | Mapping[str, Any] | str | Path, overrides: Sequ
     ConfigError
         Naming the file, the dotted key, the value and what would be valid.
     """
-    if isinstance(config, Config):
-        if not overrides:
-            return config
-        data, base, name, place = config.resolved(), Path.cwd(), config.name, "config"
-    elif isinstance(config, Mapping):
-        data, base, name, place = json.loads(json.dumps(config)), Path.cwd(), "run", "config"
-    else:
-        path = Path(config)
-        base, name, place = path.resolve().parent, path.stem, str(path)
-        try:
-            data = load_yaml(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ConfigError(f"{path}: cannot read the config: {reason}") from error
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{place}: a config is a mapping of sections, this is {type(data).__name__}")
+    if isinstance(config, Config) and not overrides:
+        return config
+    return load_variants(config, overrides, [{}])[0]
+
+
+def load_variants(
+    config: Config | Mapping[str, Any] | str | Path,
+    overrides: Sequence[str],
+    variants: Sequence[Mapping[str, Any]],
+) -> list[Config]:
+    """Read a config once, and validate it once for each variant.
+
+    Parameters
+    ----------
+    config, overrides
+        As of :func:`load_config`.
+    variants : sequence of mapping
+        Dotted keys and their values, set after the overrides. The config need not be valid without them.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`load_config`; the variant is named, if it sets anything.
+    """
+    data, base, name, place = _read(config)
     for override in overrides:
-        _override(data, override)
-    _map_paths(data, lambda value: _absolute(value, base))
+        key, value = _parsed(override)
+        _set(data, key, value, f"--set {override}")
+    _map_paths(data, lambda path: _absolute(path, base))
+    loaded = []
+    for variant in variants:
+        changed = copy.deepcopy(data)
+        setting = ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.items())
+        for key, value in variant.items():
+            _set(changed, key, value, setting)
+        _map_paths(changed, lambda path: _absolute(path, base))
+        at = f"{place} with {setting}" if setting else place
+        loaded.append(_validated(changed, name, at))
+    return loaded
+
+
+def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, Any], Path, str, str]:
+    """Plain values of a config, the folder its paths are relative to, its name, and what messages call it."""
+    if isinstance(config, Config):
+        return config.resolved(), Path.cwd(), config.name, "config"
+    if isinstance(config, Mapping):
+        return json.loads(json.dumps(config)), Path.cwd(), "run", "config"
+    path = Path(config)
+    try:
+        data = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: cannot read the config: {reason}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a config is a mapping of sections, this is {type(data).__name__}")
+    return data, path.resolve().parent, path.stem, str(path)
+
+
+def _validated(data: dict[str, Any], name: str, place: str) -> Config:
     try:
         result = Config.model_validate(data)
     except ValidationError as error:
@@ -183,23 +224,28 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
 
 
-def _override(data: dict[str, Any], override: str) -> None:
+def _parsed(override: str) -> tuple[str, Any]:
+    """Key and value of ``dotted.key=value``."""
     key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(key.strip().split(".")):
         raise ConfigError(f"--set {override}: not of the form a.b=value. Write for example --set cluster.shards=4")
     try:
-        value = load_yaml(text)
+        return key.strip(), load_yaml(text)
     except ConfigError as error:
         raise ConfigError(f"--set {override}: {error}") from error
+
+
+def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
+    """Set a dotted key, in place; ``place`` is what an error begins with."""
+    *sections, last = key.split(".")
     section = data
-    for part in parts[:-1]:
+    for part in sections:
         if section.get(part) is None:
             section[part] = {}
         section = section[part]
         if not isinstance(section, dict):
-            raise ConfigError(f"--set {override}: {part!r} is a value, not a section. Set it as a whole")
-    section[parts[-1]] = value
+            raise ConfigError(f"{place}: {part!r} is a value, not a section. Set it as a whole")
+    section[last] = value
 
 
 def _map_paths(data: dict[str, Any], change: Callable[[str], str]) -> None:
