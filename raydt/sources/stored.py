@@ -1,0 +1,125 @@
+"""The rows of another source, read and encoded once, for any number of streams, also in other processes.
+
+Invariant: a stream over it gives the updates, names and places that it gives over the original. What is handed out is
+a copy: the stored chunks may lie in memory that processes share, which is read-only, and Numba compiles a kernel once
+more for a read-only array.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.errors import InputError
+from raydt.sources.base import Rows, Source
+
+
+class StoredSource:
+    """All rows of ``source``; satisfies :class:`raydt.sources.base.Source` and can be sent to other processes.
+
+    Parameters
+    ----------
+    source : Source
+        At its beginning; it is read to its end.
+
+    Attributes
+    ----------
+    chunks : tuple of Rows
+
+    Raises
+    ------
+    InputError
+        The source breaks off.
+
+    Notes
+    -----
+    Memory: 8 bytes per cell and 20 per row, beside the strings of text ids.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.chunks = tuple(chunk for chunk in source.rows() if len(chunk))
+        self.features, self.id_kind, self.is_changelog = source.features, source.id_kind, source.is_changelog
+        self.has_labels, self.known_classes = source.has_labels, source.known_classes
+        self.classes, self.positive = source.classes, source.positive
+        self.n_rows = sum(len(chunk) for chunk in self.chunks)
+        self._fingerprint = source.fingerprint()
+        self._places = [(chunk.start, *source.where(chunk.start)) for chunk in self.chunks]
+        self._ids = pa.array([], pa.large_string())
+        self._id_row = np.empty(0, dtype=np.int64)
+        if self.id_kind == "text":
+            self._id_row = _first_rows(self.chunks)
+            self._ids = pa.array([source.id_of(code) for code in range(len(self._id_row))], pa.large_string())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = (value for chunk in self.chunks for value in _arrays(chunk).values())
+        return int(sum(array.nbytes for array in arrays)) + int(self._ids.nbytes)
+
+    def first_bad(self) -> InputError | None:
+        """What is wrong with the first row that cannot be used, if there is one."""
+        return next((chunk.bad[min(chunk.bad)] for chunk in self.chunks if chunk.bad), None)
+
+    def fingerprint(self) -> str:
+        """That of the original."""
+        return self._fingerprint
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on, copied."""
+        for chunk in self.chunks:
+            cut = max(0, start - chunk.start)
+            if cut < len(chunk):
+                copies = {name: array[cut:].copy() for name, array in _arrays(chunk).items()}
+                bad = {position - cut: error for position, error in chunk.bad.items() if position >= cut}
+                yield replace(chunk, start=chunk.start + cut, bad=bad, **copies)
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based), as the original has them. O(log chunks)."""
+        start, file, first = self._places[max(0, bisect_right(self._places, row, key=lambda place: place[0]) - 1)]
+        return file, first + row - start
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
+        if self.id_kind != "text":
+            return np.array(ids, dtype=np.int64)
+        codes = np.array([self._codes.get(value, -1) for value in ids], dtype=np.int64)
+        return np.where(codes < np.searchsorted(self._id_row, before, side="left"), codes, -1)
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {value: code for code, value in enumerate(self._ids.to_pylist())}
+
+    def id_of(self, code: int) -> Any:
+        """The string behind a code; integers as they are."""
+        return self._ids[code].as_py() if self.id_kind == "text" else code
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Nothing to keep: every row is encoded."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+def _arrays(chunk: Rows) -> dict[str, npt.NDArray[Any]]:
+    values = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def _first_rows(chunks: Sequence[Rows]) -> npt.NDArray[np.int64]:
+    """Row in which each id code appears first; codes appear in ascending order."""
+    found, known = [np.empty(0, dtype=np.int64)], 0
+    for chunk in chunks:
+        largest = np.maximum.accumulate(chunk.id)
+        new = np.flatnonzero(np.diff(largest, prepend=known - 1) > 0)
+        new = new[largest[new] >= known]
+        found.append(chunk.start + new)
+        known += len(new)
+    return np.concatenate(found)
