@@ -17,11 +17,14 @@ class Reporter(Protocol):
     def stage(self, text: str) -> None:
         """Something that takes seconds begins, outside the stream of updates."""
 
-    def start(self, total: int | None) -> None:
-        """The stream begins; ``total`` updates if known."""
+    def start(self, total: int | None, unit: str = "updates") -> None:
+        """The job begins; ``total`` updates, or whatever it counts, if known."""
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """``done`` updates have been applied; ``accuracy`` is NaN before the first scored prediction."""
+
+    def advance(self, done: int, detail: str) -> None:
+        """``done`` units are done; what else there is to say is in ``detail``."""
 
     def stop(self) -> None:
         """The stream has ended."""
@@ -33,10 +36,13 @@ class Silent:
     def stage(self, text: str) -> None:
         """Nothing."""
 
-    def start(self, total: int | None) -> None:
+    def start(self, total: int | None, unit: str = "updates") -> None:
         """Nothing."""
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+        """Nothing."""
+
+    def advance(self, done: int, detail: str) -> None:
         """Nothing."""
 
     def stop(self) -> None:
@@ -49,33 +55,35 @@ class Bar:
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.completed:,} updates"),
+            TextColumn("{task.completed:,} {task.fields[unit]}"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[rate]:,.0f}/s  {task.fields[active]:,} live  {task.fields[leaves]:,} leaves"),
-            TextColumn("{task.fields[accuracy]}"),
+            TextColumn("{task.fields[detail]}"),
             TimeRemainingColumn(),
             console=self._console,
             refresh_per_second=5,
             transient=True,
         )
-        self._task = self._bar.add_task("replay", total=None, rate=0.0, active=0, leaves=0, accuracy="")
+        self._task = self._bar.add_task("job", total=None, unit="", detail="")
 
     def stage(self, text: str) -> None:
         """Write a line."""
         self._console.print(text, style="dim", highlight=False)
 
-    def start(self, total: int | None) -> None:
+    def start(self, total: int | None, unit: str = "updates") -> None:
         """Draw the empty bar."""
         self._began = time.monotonic()
-        self._bar.update(self._task, total=total)
+        self._bar.update(self._task, total=total, unit=unit)
         self._bar.start()
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """Move the bar."""
         rate = done / max(time.monotonic() - self._began, 1e-9)
-        shown = _accuracy(accuracy)
-        self._bar.update(self._task, completed=done, rate=rate, active=active, leaves=leaves, accuracy=shown)
+        self.advance(done, f"{rate:,.0f}/s  {active:,} live  {leaves:,} leaves  {_accuracy(accuracy)}")
+
+    def advance(self, done: int, detail: str) -> None:
+        """Move the bar."""
+        self._bar.update(self._task, completed=done, detail=detail)
 
     def stop(self) -> None:
         """Remove the bar."""
@@ -92,21 +100,25 @@ class Lines:
         """Write a line."""
         _write(text)
 
-    def start(self, total: int | None) -> None:
-        """Remember when the stream began."""
-        self._total = total
+    def start(self, total: int | None, unit: str = "updates") -> None:
+        """Remember when the job began."""
+        self._total, self._unit = total, unit
         self._began = self._last = time.monotonic()
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+        """Write a line if it is time for one."""
+        rate = done / max(time.monotonic() - self._began, 1e-9)
+        parts = [f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves", _accuracy(accuracy)]
+        self.advance(done, ", ".join(filter(None, parts)))
+
+    def advance(self, done: int, detail: str) -> None:
         """Write a line if it is time for one."""
         now = time.monotonic()
         if now - self._last < self._wait:
             return
         self._last, self._wait = now, min(2 * self._wait, self._interval)
         share = f" of {self._total:,} ({done / self._total:.0%})" if self._total else ""
-        rate = done / (now - self._began)
-        parts = [f"{done:,}{share} updates", f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves"]
-        _write(", ".join(filter(None, [*parts, _accuracy(accuracy)])))
+        _write(", ".join(filter(None, [f"{done:,}{share} {self._unit}", detail])))
 
     def stop(self) -> None:
         """Nothing."""

@@ -1,0 +1,106 @@
+"""Independent pieces of work on Ray: one function, one large object all of them read, one small item for each.
+
+Invariant: the large object is put into the object store once, whatever the number of items. Ray repeats nothing: a
+piece whose process is lost is answered with the error, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.placement_group import remove_placement_group
+
+from actors.cluster import Cluster
+from actors.faults import translate
+from actors.identity import Identity, identity, require_same
+from raydt.errors import ProcessLostError, RaydtError
+
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Pieces handed to Ray at a time: enough for any autoscaler to see what is waiting.
+UNDER_WAY = 1000
+
+#: Seconds between two looks at ``stopped``.
+LOOK_SECONDS = 0.2
+
+
+def run_tasks(
+    cluster: Cluster,
+    work: Callable[[S, T], R],
+    shared: S,
+    items: Sequence[T],
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[int, R | ProcessLostError]]:
+    """Results of ``work(shared, item)`` as they come, each computed in a Ray task of one CPU.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        From :func:`actors.cluster.connect`.
+    work : callable
+        A function of a module, so that it is found by its name.
+    shared : object
+        Read-only for ``work``: its arrays lie in shared memory.
+    items : sequence
+    stopped : callable, optional
+        Once it says so, no more results are waited for. What is under way then is ended.
+
+    Yields
+    ------
+    index : int
+        Place of the item.
+    result : object
+        What ``work`` returned, or the error if the process was lost.
+
+    Raises
+    ------
+    ConfigError
+        The cluster has no CPU.
+    RaydtError
+        What ``work`` raised, or a process that has loaded other sources.
+    """
+    if not cluster.started:
+        remove_placement_group(cluster.reserve([{"CPU": 1.0}]))  # a task that no node can take would wait for ever
+    options = {"num_cpus": 1, "max_retries": 0, **cluster.actor_environment()}
+    task: Any = ray.remote(**options)(_run)
+    mine, everything = identity(), ray.put(shared)
+    waiting = iter(enumerate(items))
+    under_way: dict[Any, int] = {}
+    try:
+        while not stopped():
+            while len(under_way) < UNDER_WAY and (following := next(waiting, None)) is not None:
+                index, item = following
+                under_way[task.remote(mine, work, everything, item)] = index
+            if not under_way:
+                return
+            for reply in ray.wait(list(under_way), num_returns=1, timeout=LOOK_SECONDS)[0]:
+                yield under_way.pop(reply), _answer(reply)
+    finally:
+        for reply in under_way:
+            ray.cancel(reply, force=True)
+
+
+def cpus() -> int:
+    """How many tasks can run at a time."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))
+
+
+def _run(theirs: Identity, work: Callable[[Any, Any], R], shared: Any, item: Any) -> R:
+    require_same(theirs, identity(), "a worker process")
+    return work(shared, item)
+
+
+def _answer(reply: Any) -> Any:
+    try:
+        return ray.get(reply)
+    except RayTaskError as error:
+        raise translate(error, "a worker process") from error
+    except RayError as error:
+        lost: RaydtError = translate(error, "its worker process")
+        return lost if isinstance(lost, ProcessLostError) else ProcessLostError(str(lost))
