@@ -23,6 +23,9 @@ SET = click.option(
 )
 OUT_RUN = click.option("--out", metavar="RUN", help="Run folder, new or empty. Default: runs/<UTC>-<name>.")
 OVERWRITE_RUN = click.option("--overwrite", is_flag=True, help="Remove the run that --out holds, if it holds one.")
+ADDRESS = click.option(
+    "--address", metavar="A", help="Ray cluster: host:port, auto or local. Default: the config's, RAY_ADDRESS, local."
+)
 
 EPILOG = """\b
 Exit codes:
@@ -80,9 +83,7 @@ def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
 @SET
 @OUT_RUN
 @OVERWRITE_RUN
-@click.option(
-    "--address", metavar="A", help="Ray cluster: host:port, auto or local. Default: the config's, RAY_ADDRESS, local."
-)
+@ADDRESS
 @JSON
 def replay(
     config: str, overrides: tuple[str, ...], out: str | None, overwrite: bool, address: str | None, as_json: bool
@@ -98,6 +99,49 @@ def replay(
 
     result = run(config, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
     _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+    return result.exit_code
+
+
+@cli.command(short_help="Run many settings of CONFIG over rows that are read once.")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option(
+    "--grid",
+    multiple=True,
+    required=True,
+    metavar="A.B=VALUES",
+    help="START:STOP:STEP (STOP included) or v1,v2,v3, of a key of learner or stream. Repeated: every combination.",
+)
+@SET
+@click.option("--out", metavar="FOLDER", help="Folder, new or empty. Default: runs/<UTC>-<name>-sweep.")
+@OVERWRITE_RUN
+@ADDRESS
+@JSON
+def sweep(
+    config: str,
+    grid: tuple[str, ...],
+    overrides: tuple[str, ...],
+    out: str | None,
+    overwrite: bool,
+    address: str | None,
+    as_json: bool,
+) -> int:
+    """Run every setting of a grid in parallel on Ray, each as a replay would, and write one table and one page.
+
+    \b
+    Example:  raydt sweep configs/fudyadt.yaml --grid learner.epsilon=0:2:0.1 --grid stream.window=100,1000
+    Exit code 1 or 2 if a setting failed; the others are complete.
+    """
+    from pipelines.display import sweep_lines
+    from pipelines.progress import reporter
+    from pipelines.sweeping import sweep as run
+    from pipelines.sweeping.table import table_lines
+
+    result = run(config, grid, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
+    rows = result.table.to_pylist()
+    lines = table_lines(list(result.summary["grid"]), rows)
+    _print(
+        {"path": result.path, **result.summary, "table": rows}, sweep_lines(result.summary, lines, result.path), as_json
+    )
     return result.exit_code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -165,3 +166,33 @@ def doctor_lines(facts: dict[str, Any]) -> str:
 
 def _count(value: int | None) -> str:
     return "not known in advance" if value is None else f"{value:,}"
+
+
+def columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A header and rows in aligned columns: all to the right, but the last one, a remark."""
+    widths = [max(len(row[k]) for row in [names, *rows]) for k in range(len(names))]
+    aligned = [
+        [*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]] for row in [names, *rows]
+    ]
+    return ["  ".join(row).rstrip() for row in aligned]
+
+
+def sweep_lines(summary: dict[str, Any], table_lines: Sequence[str], path: str) -> str:
+    """The outcome of a sweep: its table, and where the rest is."""
+    done, total, failed = summary["done"], summary["settings"], summary["failed"]
+    counts = f"{done:,} of {total:,} done" + (f", {failed:,} failed" if failed else "")
+    where = f"on Ray, {summary['parallel']} at a time" if summary["backend"] == "ray" else "one after another"
+    lines = [*table_lines]
+    if done > len(table_lines) - 1:
+        lines.append(f"... the best {len(table_lines) - 1} by accuracy; all {done:,} are in sweep.parquet")
+    rows = [("sweep", path), ("settings", f"{counts}, {where}, in {summary['seconds']:.1f} s")]
+    best = summary["best"].get("accuracy")
+    if best is not None:
+        keys = ", ".join(f"{key}={json.dumps(value)}" for key, value in best["values"].items())
+        baselines = ", ".join(f"{name.replace('_', ' ')} {share(best[name])}" for name in ("no_change", "majority"))
+        rows.append(("best", f"accuracy {share(best['value'])} with {keys}  ({baselines})"))
+        rows.append(("baselines", summary["verdict"]))
+    if summary["status"] == "interrupted":
+        rows.append(("status", f"interrupted ({summary['exit_reason']})"))
+    rows.append(("page", f"{path}/sweep.html"))
+    return "\n".join([*lines, "", table(rows)])

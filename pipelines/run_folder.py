@@ -94,11 +94,12 @@ class RunFolder:
         return not self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
 
     def run_status(self) -> str | None:
-        """How the run that lies here has ended; ``unfinished`` without a summary, None if no run lies here."""
-        if not self.has("config.yaml") or not (self.has("summary.json") or self.has("log.jsonl")):
+        """How the run or sweep that lies here has ended; ``unfinished`` without a summary, None if none lies here."""
+        ending = next((name for name in ("summary.json", "sweep.json") if self.has(name)), "")
+        if not self.has("config.yaml") or not (ending or self.has("log.jsonl")):
             return None
         try:
-            return str(json.loads(self.read_text("summary.json"))["status"])
+            return str(json.loads(self.read_text(ending))["status"]) if ending else "unfinished"
         except (OSError, ValueError, KeyError, TypeError):
             return "unfinished"
 

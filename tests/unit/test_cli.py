@@ -69,6 +69,7 @@ def test_commands_are_those_that_work():
         "demo",
         "replay",
         "update",
+        "sweep",
         "predict",
         "audit",
         "report",

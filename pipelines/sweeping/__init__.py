@@ -1,0 +1,5 @@
+"""Sweeps: one stream, many settings of learner and stream model, one table and one page."""
+
+from pipelines.sweeping.job import SweepResult, sweep
+
+__all__ = ["SweepResult", "sweep"]

@@ -1,0 +1,293 @@
+"""The sweep: every setting of a grid over rows that are read once, in parallel on Ray or one after another here.
+
+Invariant: a setting's metrics and digest are those of a replay with the same config; where and beside what it ran
+does not show in them. What is done when a signal comes is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import raydt
+from pipelines.config import Config, load_config, load_variants
+from pipelines.interruption import Interruption
+from pipelines.job import location_of, require_ray
+from pipelines.logs import log_to
+from pipelines.progress import Reporter, Silent
+from pipelines.run_folder import RunFolder
+from pipelines.saving import no_rows
+from pipelines.summary import versions
+from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
+from pipelines.sweeping.page import render
+from pipelines.sweeping.setting import compiled, run_setting
+from pipelines.sweeping.table import Row, against_baselines, best, table_of
+from raydt.errors import ConfigError, ProcessLostError
+from raydt.sources.options import open_source
+from raydt.sources.stored import StoredSource
+from raydt.streams.options import make_stream
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, repr=False)
+class SweepResult:
+    """What a sweep left behind.
+
+    Attributes
+    ----------
+    path : str
+        Its folder: an absolute path or a URI.
+    table : pyarrow.Table
+        One row for each setting that was run, in the order of the grid; content of ``sweep.parquet``.
+    summary : dict
+        Content of ``sweep.json``.
+    """
+
+    path: str
+    table: pa.Table
+    summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"SweepResult({self.path!r}, {self.status}, {self.summary['done']:,} settings)"
+
+    @property
+    def status(self) -> str:
+        """``completed`` or ``interrupted``."""
+        return str(self.summary["status"])
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns: 0, 1 or 2 if a setting failed, 130 or 143 after a signal."""
+        return int(self.summary["exit_code"])
+
+    @property
+    def best(self) -> dict[str, dict[str, Any]]:
+        """By score, the best setting: its number ``setting``, its ``values`` by key, and the score as ``value``."""
+        return dict(self.summary["best"])
+
+
+def sweep(
+    config: Config | Mapping[str, Any] | str | Path,
+    grid: Grid,
+    out: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    address: str | None = None,
+    overwrite: bool = False,
+    progress: Reporter | None = None,
+) -> SweepResult:
+    """Run every setting of a grid.
+
+    Parameters
+    ----------
+    config : Config, mapping or path of a YAML file
+    grid : sequence of str, or mapping
+        As :func:`pipelines.sweeping.grid.read_grid` takes it: ``["learner.epsilon=0:2:0.1"]``, or
+        ``{"learner.epsilon": [0.1, 0.2], "learner.max_depth": [5, None]}``.
+    out : path or URI, optional
+        Folder, new or empty; ``runs/<UTC>-<config>-sweep`` by default.
+    overrides, address, overwrite, progress
+        As of :func:`pipelines.job.replay`.
+
+    Returns
+    -------
+    SweepResult
+        Also if settings failed (their rows say why), or a signal came.
+
+    Raises
+    ------
+    ConfigError
+        A setting that cannot be run, named, or an output folder that is not empty. Nothing has been run.
+    InputError
+        The source cannot be read to its end, or has a bad row and ``stream.on_error`` is not ``skip``. Nothing has
+        been run.
+    """
+    axes = read_grid(grid)
+    values = settings_of(axes)
+    configs = load_variants(config, overrides, values)
+    if address is not None:
+        require_ray(configs[0], address)
+        configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
+    progress = progress or Silent()
+    with Interruption() as interruption:
+        folder = RunFolder.create(location_of(out, f"{configs[0].name}-sweep"), overwrite=overwrite)
+        try:
+            progress.stage("reading the source")
+            began = time.perf_counter()
+            source = _read(configs, values)
+            reading = time.perf_counter() - began
+            with log_to(folder):
+                return _Sweep(axes, values, configs, folder, interruption).run(source, reading, progress)
+        except BaseException:
+            folder.discard_if_empty()
+            raise
+
+
+def _read(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> StoredSource:
+    """All rows of the source, once it is sure that every setting can begin to use them."""
+    opened = open_source(configs[0].source)
+    checked = set()
+    for config, setting in zip(configs, values, strict=True):
+        options = config.stream.model_dump_json()
+        if options not in checked:
+            checked.add(options)
+            try:
+                make_stream(config.stream, opened)
+            except ConfigError as error:
+                named = ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
+                raise ConfigError(f"with {named}: {error}") from error
+    source = StoredSource(opened)
+    if not source.n_rows:
+        raise no_rows(configs[0])
+    bad = source.first_bad()
+    if bad is not None and any(config.stream.on_error == "error" for config in configs):
+        raise bad
+    return source
+
+
+class _Sweep:
+    """One sweep, from its first setting to its page."""
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        values: Sequence[Mapping[str, Any]],
+        configs: Sequence[Config],
+        folder: RunFolder,
+        interruption: Interruption,
+    ) -> None:
+        self.axes, self.values, self.configs = axes, values, configs
+        self.folder, self.interruption = folder, interruption
+        self.cluster = configs[0].cluster
+        self.started, self.parallel = datetime.now(timezone.utc), 1
+        self.rows: list[Row] = []
+
+    def run(self, source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
+        """Run the settings and write what came out."""
+        first = ", ".join(f"{key}={json.dumps(value)}" for key, value in self.values[0].items())
+        note = f"# The first setting of a sweep, {first}; sweep.json holds the values of the others.\n"
+        self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
+        where = "on Ray" if self.cluster.backend == "ray" else "in this process"
+        progress.stage(f"starting {len(self.configs):,} settings {where}")
+        began = time.perf_counter()
+        for kind in sorted({config.learner.kind for config in self.configs}):
+            compiled(kind)  # here, so that worker processes find the kernels in the cache
+        self.interruption.arm(lambda: None)
+        with self._results(source) as results:
+            startup = time.perf_counter() - began
+            began = time.perf_counter()
+            progress.start(len(self.configs), "settings")
+            try:
+                for index, result in results:
+                    self._record(index, result)
+                    progress.advance(len(self.rows), self._so_far())
+            finally:
+                progress.stop()
+            seconds = time.perf_counter() - began
+        return self._write(source, {"seconds": seconds, "read_seconds": reading, "startup_seconds": startup})
+
+    @contextmanager
+    def _results(self, source: StoredSource) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
+        """Results by place in the grid as they come; None for a setting that was ended early."""
+        if self.cluster.backend == "in_process":
+            yield self._one_after_another(source)
+            return
+        from actors.cluster import connect
+
+        # Ray prints warnings of its raylet to stdout, which belongs to results.
+        with redirect_stdout(sys.stderr):
+            cluster = connect(self.cluster.address, [{"CPU": 1.0}])
+            try:
+                from actors.tasks import cpus, run_tasks
+
+                self.parallel = min(cpus(), len(self.configs))
+                yield run_tasks(
+                    cluster, run_setting, source, self.configs, lambda: self.interruption.signal is not None
+                )
+            finally:
+                cluster.close()
+
+    def _one_after_another(self, source: StoredSource) -> Iterator[tuple[int, Row | None]]:
+        for index, config in enumerate(self.configs):
+            if self.interruption.signal is not None:
+                return
+            yield index, run_setting(source, config, self.interruption.arm)
+
+    def _record(self, index: int, result: Row | ProcessLostError | None) -> None:
+        if result is None:
+            return
+        if isinstance(result, ProcessLostError):
+            result = {"error": str(result), "exit_code": result.exit_code}
+        row = {"setting": index, **self.values[index], **result}
+        self.rows.append(row)
+        if "error" in result:
+            log.error("setting failed", extra=row)
+        else:
+            log.info("setting done", extra=row)
+
+    def _so_far(self) -> str:
+        """The best accuracy for the progress bar."""
+        accuracies = [row["accuracy"] for row in self.rows if row.get("accuracy") is not None]
+        failed = sum("error" in row for row in self.rows)
+        parts = [f"best accuracy {max(accuracies):.3f}" if accuracies else "", f"{failed} failed" if failed else ""]
+        return ", ".join(filter(None, parts))
+
+    def _write(self, source: StoredSource, times: dict[str, float]) -> SweepResult:
+        signal = self.interruption.signal
+        if len(self.rows) == len(self.configs):
+            signal = None  # it came when nothing was left to be done
+        failures = {row["exit_code"] for row in self.rows if "error" in row}
+        table = table_of(self.axes, self.rows)
+        path = self.folder.path("sweep.parquet")
+        pq.write_table(table, path, filesystem=self.folder.filesystem, compression="zstd")
+        summary = {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.configs[0].name,
+            "status": "completed" if signal is None else "interrupted",
+            "exit_reason": "end_of_grid" if signal is None else signal.name,
+            "exit_code": 128 + signal if signal is not None else min(failures, default=0),
+            "grid": {axis.key: list(axis.values) for axis in self.axes},
+            "settings": len(self.configs),
+            "done": len(self.rows),
+            "failed": sum("error" in row for row in self.rows),
+            "best": {
+                name: {
+                    "value": row[name],
+                    "setting": row["setting"],
+                    "values": dict(self.values[row["setting"]]),
+                    **{baseline: row[baseline] for baseline in ("no_change", "majority")},
+                    "digest": row["digest"],
+                }
+                for name, row in best(self.rows).items()
+            },
+            "verdict": against_baselines(self.rows),
+            "learner": self.configs[0].learner.kind,
+            "rows": source.n_rows,
+            "backend": self.cluster.backend,
+            "parallel": self.parallel,
+            **times,
+            "started": self.started.isoformat(timespec="seconds"),
+            "raydt_version": raydt.__version__,
+            "versions": versions(),
+            "source_fingerprint": source.fingerprint(),
+            "label": getattr(self.configs[0].source, "label", None),
+            "positive": source.positive,
+        }
+        self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        page = render(self.axes, self.rows, summary, self.configs[0].to_yaml(), self.folder.location)
+        self.folder.write_text("sweep.html", page)
+        return SweepResult(self.folder.location, table, summary)

@@ -1,0 +1,92 @@
+"""One setting of a sweep: its own stream over the stored rows, its own engine, scored as a replay is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.feeding import feed
+from pipelines.intake import Intake
+from pipelines.job import features_of
+from pipelines.tally import Tally
+from raydt.errors import RaydtError
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.session import InProcessSession
+from raydt.sources.stored import StoredSource
+from raydt.streams.options import make_stream
+from raydt.streams.random_updates import warmup as warm_up_streams
+
+#: A setting has one process, so that no rebuild is large enough to be divided.
+NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)
+
+_SCORES = ("accuracy", "f1", "macro_f1", "kappa")
+_WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
+
+
+@cache
+def compiled(kind: str) -> None:
+    """Compile the kernels of streams and a learner, or load them, once in this process."""
+    warm_up_streams()
+    learners()[kind].warmup()
+
+
+def run_setting(
+    source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None = None
+) -> dict[str, Any] | None:
+    """Run one setting in this process.
+
+    Parameters
+    ----------
+    source : StoredSource
+        The rows of ``config.source``.
+    config : Config
+    arm : callable, optional
+        Is handed a function that ends the setting early.
+
+    Returns
+    -------
+    dict or None
+        Columns of the sweep's table; after an error only ``updates``, ``error`` and ``exit_code``. None if the
+        setting was ended early.
+    """
+    compiled(config.learner.kind)
+    updates = 0
+    try:
+        stream = make_stream(config.stream, source)
+        features = features_of(source, config)
+        session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
+        tally, intake = Tally(stream), Intake(stream, config.cluster.batch_size, config.output.metrics_every)
+        if arm is not None:
+            arm(intake.stop)
+        began = time.thread_time()
+        try:
+            feed(config, session, intake, tally)
+        finally:
+            updates = tally.updates
+        cpu_seconds = time.thread_time() - began
+        if intake.error is not None:
+            raise intake.error
+        if intake.stopped:
+            return None
+        metrics, statistics = tally.metrics(), session.statistics()
+        return {
+            "updates": updates,
+            **{name: getattr(tally, name) for name in ("inserts", "deletes", "predictions", "active")},
+            **{name: getattr(tally, name) for name in ("refused", "skipped")},
+            **{name: metrics[name] for name in _SCORES},
+            **tally.baselines(),
+            "seconds": tally.seconds,
+            "cpu_seconds": cpu_seconds,
+            # Settings share the cores, so that wall time would tell how busy the machine was.
+            "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
+            **{name: statistics.get(name, 0) for name in _WORK},
+            "digest": session.digest(),
+        }
+    except RaydtError as error:
+        return {"updates": updates, "error": str(error), "exit_code": error.exit_code}
+    except Exception as error:  # one setting's defect must not end the others
+        return {"updates": updates, "error": f"{type(error).__name__}: {error}", "exit_code": 1}

@@ -1,0 +1,115 @@
+"""The table of a sweep: one row for each setting, what is best in it, and how it reads on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.display import columns, share
+from pipelines.sweeping.grid import Axis, written
+
+#: Scores by which settings are compared, and whether more is better.
+CRITERIA = {"accuracy": True, "f1": True, "macro_f1": True, "kappa": True, "us_per_update": False}
+
+#: Rows shown on a terminal.
+SHOWN = 30
+
+_COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped")
+_SCORES = ("accuracy", "f1", "macro_f1", "kappa", "no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
+_WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
+_RESULTS = (
+    [(name, pa.int64()) for name in _COUNTS]
+    + [(name, pa.float64()) for name in _SCORES]
+    + [(name, pa.int64()) for name in _WORK]
+    + [("digest", pa.string()), ("error", pa.string())]
+)
+
+Row = dict[str, Any]
+
+
+def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
+    """The rows, in the order of the grid.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+    rows : sequence of dict
+        ``setting``, the keys of the axes, and what :func:`pipelines.sweeping.setting.run_setting` returns.
+
+    Returns
+    -------
+    pyarrow.Table
+        A key is a column of integers, floats or booleans if all its values are (null among them); else of texts.
+    """
+    rows = sorted(rows, key=lambda row: row["setting"])
+    named: dict[str, pa.Array] = {"setting": pa.array([row["setting"] for row in rows], pa.int64())}
+    for axis in axes:
+        kind = _type(axis.values)
+        values = [row[axis.key] for row in rows]
+        if kind == pa.string():
+            values = [None if value is None else written(value) for value in values]
+        named[axis.key] = pa.array(values, kind)
+    for name, kind in _RESULTS:
+        named[name] = pa.array([row.get(name) for row in rows], kind)
+    return pa.table(named)
+
+
+def _type(values: Sequence[Any]) -> pa.DataType:
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, bool) for value in known):
+        return pa.bool_()
+    if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        return pa.string()
+    return pa.int64() if all(isinstance(value, int) for value in known) else pa.float64()
+
+
+def best(rows: Sequence[Row]) -> dict[str, Row]:
+    """By criterion, the row of the best setting; of equals the first in the grid. Failed settings take no part."""
+    winners = {}
+    for name, more in CRITERIA.items():
+        known = sorted((row for row in rows if row.get(name) is not None), key=lambda row: row["setting"])
+        if known:
+            winners[name] = (max if more else min)(known, key=lambda row: row[name])
+    return winners
+
+
+def against_baselines(rows: Sequence[Row]) -> str:
+    """How many settings beat the trivial predictors, in a sentence; empty if nothing was scored."""
+    known = [row for row in rows if row.get("accuracy") is not None]
+    if not known:
+        return ""
+    better = sum(row["accuracy"] > max(row["no_change"], row["majority"]) for row in known)
+    if better == len(known):
+        return "Every setting beats both baselines."
+    name = "no-change" if known[0]["no_change"] >= known[0]["majority"] else "majority"
+    level = share(max(known[0]["no_change"], known[0]["majority"]))
+    count = f"Only {better:,} of {len(known):,} settings beat" if better else "No setting beats"
+    return f"{count} the better baseline ({name}, accuracy {level})."
+
+
+def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """The table for a terminal: in the order of the grid, or the best settings if it is long."""
+    winners = best(rows)
+    top = winners.get("accuracy")
+    ordered = sorted(rows, key=lambda row: row["setting"])
+    if len(rows) > SHOWN:
+        ordered = sorted(rows, key=lambda row: -1.0 if row.get("accuracy") is None else row["accuracy"], reverse=True)
+    cells = []
+    for row in ordered[:SHOWN]:
+        first = [written(row[key]) for key in keys]
+        if row.get("error"):
+            cells.append([*first, "-", "-", "-", "-", "-", "-", "-", f"failed: {_first_line(row['error'])}"])
+            continue
+        scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
+        speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
+        work = [f"{row[name]:,}" for name in ("rebuilds", "nodes", "depth")]
+        cells.append([*first, *scores, speed, *work, "best accuracy" if row is top else ""])
+    names = [*keys, "accuracy", "f1", "kappa", "us/update", "rebuilds", "nodes", "depth", ""]
+    return columns(names, cells)
+
+
+def _first_line(text: str, most: int = 100) -> str:
+    line = text.partition("\n")[0]
+    return line if len(line) <= most else line[: most - 3] + "..."

@@ -1,0 +1,210 @@
+"""Sweeps: equal to single replays on both backends, honest about failures, complete after a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines import replay, sweep
+from pipelines.cli import cli
+from pipelines.sweeping import job
+from raydt.errors import ConfigError, InputError
+
+ROOT = Path(__file__).parents[2]
+TIMES = ("seconds", "cpu_seconds", "us_per_update")
+
+
+def config(backend="in_process", **sections):
+    return {
+        "source": {"kind": "synthetic", "generator": "sea", "n": 2000},
+        "stream": {"model": "sliding_window", "window": 300, "warmup": 50},
+        "learner": {"kind": "fudyadt", "alpha": 0.0, "beta": 0.0, "max_depth": 6},  # epsilon: auto is refused then
+        "cluster": {"backend": backend},
+        "output": {"report": False, "metrics_every": 500},
+        **sections,
+    }
+
+
+GRID = ["learner.epsilon=0.1:0.3:0.1", "stream.window=200,300"]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """The grid, one setting after another."""
+    return sweep(config(), GRID, tmp_path_factory.mktemp("sweeps") / "here")
+
+
+def untimed(table):
+    return table.drop_columns([*TIMES]).to_pylist()
+
+
+def test_every_setting_is_what_a_replay_of_it_gives(here, tmp_path):
+    rows = here.table.to_pylist()
+    assert [(row["learner.epsilon"], row["stream.window"]) for row in rows] == [
+        (e, w) for e in (0.1, 0.2, 0.3) for w in (200, 300)
+    ]
+    for row in rows[::3]:
+        sets = [f"{key}={row[key]}" for key in ("learner.epsilon", "stream.window")]
+        summary = replay(config(), tmp_path / str(row["setting"]), overrides=sets).summary
+        assert row["digest"] == summary["model_digest"]
+        expected = {**summary, **summary["metrics"], **summary["baselines"]}
+        for name in set(row) & set(expected) - {*TIMES, "error"}:
+            assert row[name] == expected[name], name
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("cluster")
+def test_ray_gives_the_same_table(here, tmp_path):
+    there = sweep(config("ray"), GRID, tmp_path / "there")
+    assert untimed(there.table) == untimed(here.table)
+    assert there.summary["best"]["accuracy"] == here.summary["best"]["accuracy"]
+    assert there.exit_code == 0
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("cluster")
+def test_a_deletion_log_with_text_ids_on_ray(tmp_path):
+    """Ids, places of refused updates and random draws, over arrays that arrive read-only."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=300)
+    ids = [f"c{i}" for i in range(300)]
+    pq.write_table(pa.table({"k": ids, "x": x, "y": (x > 0).astype(int)}), tmp_path / "data.parquet")
+    pq.write_table(pa.table({"id": ["c5", "c7", "nobody"], "after": [100, 200, 250]}), tmp_path / "log.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "data.parquet"), "id": "k"}
+    stream = {"model": "deletion_log", "deletion_log": str(tmp_path / "log.parquet")}
+    grid = {"stream.on_error": ["skip", "error"]}
+    tables = []
+    for backend in ("in_process", "ray"):
+        result = sweep(
+            config(backend, source=source, stream=stream), {**grid, "learner.epsilon": [0.5]}, tmp_path / backend
+        )
+        assert (result.exit_code, result.status, result.summary["failed"]) == (2, "completed", 1)
+        tables.append(untimed(result.table))
+    skipped, failed = tables[0]
+    assert tables[0] == tables[1]
+    assert (skipped["refused"], skipped["deletes"], skipped["error"]) == (1, 2, None)
+    assert "log.parquet, row 2" in failed["error"]
+    assert "'nobody'" in failed["error"]
+    assert (failed["updates"], failed["accuracy"], failed["digest"]) == (252, None, None)
+
+
+def test_what_is_left_behind(here):
+    folder = Path(here.path)
+    assert {file.name for file in folder.iterdir()} == {
+        "config.yaml", "sweep.parquet", "sweep.json", "sweep.html", "log.jsonl",
+    }  # fmt: skip
+    assert pq.read_table(folder / "sweep.parquet").equals(here.table)
+    summary = json.loads((folder / "sweep.json").read_text())
+    assert summary == here.summary
+    assert summary["grid"] == {"learner.epsilon": [0.1, 0.2, 0.3], "stream.window": [200, 300]}
+    accuracy = here.table["accuracy"].to_pylist()
+    best = summary["best"]["accuracy"]
+    assert (best["value"], best["setting"]) == (max(accuracy), accuracy.index(max(accuracy)))
+    assert here.best["accuracy"]["values"].keys() == {"learner.epsilon", "stream.window"}
+    assert pipelines.load_config(folder / "config.yaml").learner.epsilon == 0.1
+
+
+def test_the_page_asks_nothing_of_a_network_and_escapes(here):
+    page = (Path(here.path) / "sweep.html").read_text()
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<circle") == 2 * 6
+    assert "learner.epsilon 0.3, stream.window 300" in page
+
+
+def test_a_setting_that_is_not_valid_is_named_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "run_setting", None)
+    with pytest.raises(ConfigError, match=r"config with learner.epsilon=-0.1: learner: epsilon must be"):
+        sweep(config(), ["learner.epsilon=0.1,-0.1"], tmp_path / "a")
+    with pytest.raises(ConfigError, match=r"with stream.model=\"changelog\": .*source.op"):
+        sweep(
+            config(stream={"model": "incremental"}, learner={"kind": "fudyadt"}),
+            {"stream.model": ["incremental", "changelog"]},
+            tmp_path / "a",
+        )
+    with pytest.raises(ConfigError, match="runs in this process"):
+        sweep(config(), ["learner.epsilon=0.1"], tmp_path / "a", address="auto")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_bad_row_stops_the_sweep_before_it_begins_unless_all_pass_over_it(tmp_path):
+    rows = {"x": [0.5, None, *range(40)], "y": [0, 1] * 21}
+    pq.write_table(pa.table(rows), tmp_path / "data.parquet")
+    one = config(source={"kind": "parquet", "path": str(tmp_path / "data.parquet")}, stream={"model": "incremental"})
+    with pytest.raises(InputError, match="row 1, column 'x'"):
+        sweep(one, ["learner.epsilon=0.1,0.2"], tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    result = sweep(one, ["learner.epsilon=0.1,0.2"], tmp_path / "a", overrides=["stream.on_error=skip"])
+    assert result.table["skipped"].to_pylist() == [1, 1]
+
+
+def test_keys_become_columns_of_their_kind(tmp_path):
+    one = config(learner={"kind": "fudyadt"}, source={"kind": "synthetic", "generator": "sea", "n": 400})
+    grid = ["learner.max_depth=3,null", "learner.epsilon=auto,0.2"]
+    table = sweep(one, grid, tmp_path / "a").table
+    assert table["learner.max_depth"].to_pylist() == [3, 3, None, None]
+    assert table["learner.epsilon"].to_pylist() == ["auto", "0.2"] * 2
+    assert table.schema.field("learner.max_depth").type == pa.int64()
+
+
+def test_a_used_folder_is_refused_and_replaced_on_demand(here, tmp_path):
+    grid = ["learner.epsilon=0.5"]
+    small = config(source={"kind": "synthetic", "generator": "sea", "n": 400})
+    first = sweep(small, grid, tmp_path / "a")
+    with pytest.raises(ConfigError, match=r"holds a run \(completed\)"):
+        sweep(small, grid, tmp_path / "a")
+    again = sweep(small, grid, tmp_path / "a", overwrite=True)
+    assert untimed(again.table) == untimed(first.table)
+
+
+def test_the_command_line(tmp_path, capsys):
+    file = tmp_path / "my.yaml"
+    file.write_text(json.dumps(config(source={"kind": "synthetic", "generator": "sea", "n": 600})))
+    arguments = ["sweep", str(file), "--grid", "learner.epsilon=0.1:4:0.1", "--out", str(tmp_path / "a")]
+    assert cli.main(args=arguments, standalone_mode=False) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split()[:2] == ["learner.epsilon", "accuracy"]
+    assert out[31] == "... the best 30 by accuracy; all 40 are in sweep.parquet"
+    assert out[-1].endswith("/a/sweep.html")
+    assert cli.main(args=[*arguments, "--overwrite", "--json"], standalone_mode=False) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["table"]) == printed["done"] == 40
+
+
+@pytest.mark.parametrize("backend", ["in_process", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_signal_keeps_what_is_done(tmp_path, backend):
+    """200 settings that take a minute; SIGINT after the first few."""
+    file = tmp_path / "my.yaml"
+    file.write_text(json.dumps(config(backend, source={"kind": "synthetic", "generator": "sea", "n": 20_000})))
+    out = tmp_path / "a"
+    command = [sys.executable, "-m", "pipelines.cli", "sweep", str(file), "--grid", "learner.epsilon=0.001:0.2:0.001"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    give_up = time.monotonic() + 120
+    log = out / "log.jsonl"
+    while time.monotonic() < give_up and (not log.exists() or log.read_text().count("\n") < 2):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    summary = json.loads((out / "sweep.json").read_text())
+    assert (summary["status"], summary["exit_reason"], summary["exit_code"]) == ("interrupted", "SIGINT", 130)
+    done = pq.read_table(out / "sweep.parquet")
+    assert 2 <= len(done) == summary["done"] < 200
+    assert done["error"].null_count == len(done)
+    assert f"{len(done)} of 200 done" in printed
+    assert "interrupted (SIGINT)" in printed
