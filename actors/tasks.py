@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from ray.util.placement_group import remove_placement_group
 
 from actors.cluster import Cluster
 from actors.faults import translate
 from actors.identity import Identity, identity, require_same
-from raydt.errors import ProcessLostError, RaydtError
+from raydt.errors import ProcessLostError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -101,6 +101,9 @@ def _answer(reply: Any) -> Any:
         return ray.get(reply)
     except RayTaskError as error:
         raise translate(error, "a worker process") from error
+    except OutOfMemoryError:
+        return ProcessLostError(
+            "its process was ended because the node ran out of memory. Use nodes with more memory for each CPU"
+        )
     except RayError as error:
-        lost: RaydtError = translate(error, "its worker process")
-        return lost if isinstance(lost, ProcessLostError) else ProcessLostError(str(lost))
+        return ProcessLostError(f"its process was lost ({type(error).__name__}). Run it again on its own")

@@ -1,0 +1,51 @@
+"""Independent tasks on Ray: every result with its place, losses apart, nothing left running."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from actors.tasks import cpus, run_tasks
+from raydt.errors import InputError, ProcessLostError
+
+pytestmark = pytest.mark.ray
+
+
+def total(shared, item):
+    if item == "die":
+        os._exit(1)
+    if item == "raise":
+        raise InputError("a bad thing", file="f", row=3)
+    if item == "sleep":
+        time.sleep(600)
+    return item * int(shared["x"].sum()), shared["x"].flags.writeable
+
+
+SHARED = {"x": np.arange(200_000)}
+SUM = int(SHARED["x"].sum())
+
+
+def test_results_with_their_places_and_a_lost_process_apart(cluster):
+    results = dict(run_tasks(cluster, total, SHARED, [1, 2, "die", 4]))
+    lost = results.pop(2)
+    assert results == {0: (SUM, False), 1: (2 * SUM, False), 3: (4 * SUM, False)}
+    assert isinstance(lost, ProcessLostError)
+    assert str(lost) == "its process was lost (WorkerCrashedError). Run it again on its own"
+    assert cpus() >= 2
+
+
+def test_what_the_work_raises_is_raised(cluster):
+    with pytest.raises(InputError, match="f, row 3: a bad thing"):
+        list(run_tasks(cluster, total, SHARED, ["raise"]))
+
+
+def test_what_is_under_way_is_ended(cluster):
+    """The sleepers hold every CPU; the next piece can run only once they are gone."""
+    seen = []
+    for answer in run_tasks(cluster, total, SHARED, [1, *["sleep"] * cpus()], lambda: bool(seen)):
+        seen.append(answer)
+    assert seen == [(0, (SUM, False))]
+    assert list(run_tasks(cluster, total, SHARED, [5])) == [(0, (5 * SUM, False))]
