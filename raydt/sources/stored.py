@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.sources.base import Rows, Source
+from raydt.sources.times import TimeColumn
 
 
 class StoredSource:
@@ -50,7 +51,9 @@ class StoredSource:
         self.classes, self.positive = source.classes, source.positive
         self.n_rows = sum(len(chunk) for chunk in self.chunks)
         self._fingerprint = source.fingerprint()
-        self._places = [(chunk.start, *source.where(chunk.start)) for chunk in self.chunks]
+        # A stream that was made over the original has asked it for times already.
+        self._column = source.require_ts() if any(chunk.ts is not None for chunk in self.chunks) else None
+        self._places = [place for chunk in self.chunks for place in _places(source, chunk)]
         self._ids = pa.array([], pa.large_string())
         self._id_row = np.empty(0, dtype=np.int64)
         if self.id_kind == "text":
@@ -67,6 +70,16 @@ class StoredSource:
         """What is wrong with the first row that cannot be used, if there is one."""
         return next((chunk.bad[min(chunk.bad)] for chunk in self.chunks if chunk.bad), None)
 
+    def count_rows(self) -> int:
+        """Total number of rows."""
+        return self.n_rows
+
+    def require_ts(self) -> TimeColumn:
+        """The column of times, which the original must have been asked for before it was stored."""
+        if self._column is None:
+            raise ConfigError("the rows were stored without times")
+        return self._column
+
     def fingerprint(self) -> str:
         """That of the original."""
         return self._fingerprint
@@ -81,7 +94,7 @@ class StoredSource:
                 yield replace(chunk, start=chunk.start + cut, bad=bad, **copies)
 
     def where(self, row: int) -> tuple[str, int]:
-        """File and row within it (zero-based), as the original has them. O(log chunks)."""
+        """File and row within it (zero-based), as the original has them. O(log n)."""
         start, file, first = self._places[max(0, bisect_right(self._places, row, key=lambda place: place[0]) - 1)]
         return file, first + row - start
 
@@ -111,6 +124,14 @@ class StoredSource:
 def _arrays(chunk: Rows) -> dict[str, npt.NDArray[Any]]:
     values = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def _places(source: Source, chunk: Rows) -> list[tuple[int, str, int]]:
+    """Where a chunk's rows lie: (row, file, row there) of the first of each run of rows that follow each other."""
+    file, first = source.where(chunk.start)
+    if source.where(chunk.start + len(chunk) - 1) == (file, first + len(chunk) - 1):
+        return [(chunk.start, file, first)]
+    return [(row, *source.where(row)) for row in range(chunk.start, chunk.start + len(chunk))]
 
 
 def _first_rows(chunks: Sequence[Rows]) -> npt.NDArray[np.int64]:

@@ -24,6 +24,7 @@ def files(tmp_path, request):
     table = pa.table({"x": rng.normal(size=N), "c": rng.choice(["a", "b", "d"], N), "y": rng.choice([3, 1, 2], N)})
     if ids is not None:
         table = table.append_column("k", pa.array(ids))
+    table = table.append_column("at", pa.array(np.arange(N) + rng.integers(0, 15, N)))
     x = table["x"].to_pylist()
     x[400] = float("nan")
     table = table.set_column(0, "x", pa.array(x))
@@ -39,7 +40,7 @@ def files(tmp_path, request):
 
 def config(files, stream, **source):
     folder, ids, _ = files
-    source = {"kind": "parquet", "path": str(folder / "part-*.parquet"), "label": "y", **ids, **source}
+    source = {"kind": "parquet", "path": str(folder / "part-*.parquet"), "label": "y", "ts": "at", **ids, **source}
     return load_config({"source": source, "stream": stream, "learner": {"kind": "fudyadt"}})
 
 
@@ -47,16 +48,24 @@ def batches(stream, size=64):
     return list(stream.batches(size))
 
 
+MODELS = ["incremental", "sliding_window", "random_updates", "deletion_log", "batches", "time_window"]
+
+
+@pytest.mark.parametrize("permutation", [None, 3])
 @pytest.mark.parametrize("positive", [None, 2])
-@pytest.mark.parametrize("model", ["incremental", "sliding_window", "random_updates", "deletion_log"])
-def test_streams_are_the_same(files, model, positive):
+@pytest.mark.parametrize("model", MODELS)
+def test_streams_are_the_same(files, model, positive, permutation):
     stream = {"model": model, "on_error": "skip"}
+    stream |= {"steps": [0.5, 1.0, 0.2]} if model == "batches" else {}
+    stream |= {"duration": 50, "lateness": 20} if model == "time_window" else {}
     stream |= {"deletion_log": str(files[2])} if model == "deletion_log" else {}
     stream |= {"window": 50} if model == "sliding_window" else {}
-    one = config(files, stream, positive=positive)
+    one = config(files, stream, positive=positive, permutation=permutation)
     original = open_source(one.source)
     expected = make_stream(one.stream, original)
-    stored = StoredSource(open_source(one.source))
+    opened = open_source(one.source)
+    make_stream(one.stream, opened)
+    stored = StoredSource(opened)
     found = make_stream(one.stream, stored)
     for theirs, ours in zip(batches(expected), batches(found), strict=True):
         assert (theirs.start, theirs.n_classes, theirs.warmup) == (ours.start, ours.n_classes, ours.warmup)
