@@ -7,6 +7,7 @@ imported, and :mod:`actors.environment` sets it first.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,14 @@ def open_session(
     """
     from actors.cluster import bundles, connect
 
+    # Kernels are compiled while Ray starts, which is mostly waiting; the session does it again, at no cost by then.
+    compiling = threading.Thread(target=learner.warmup, name="raydt-warmup", daemon=True)
+    compiling.start()
     cluster = connect(address, bundles(shards, resources))
     try:
         from actors.session import RaySession
+
+        compiling.join()
 
         return RaySession(
             cluster, learner, options, features, shards=shards, plan=plan, resources=resources, owns_cluster=True
