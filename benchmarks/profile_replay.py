@@ -1,0 +1,127 @@
+"""Where the time of a replay goes, stage by stage, and where the rebuild work is: CPU time, one process.
+
+A replay is timed four times, each time with one stage more: the source read, the stream made of it, the updates
+applied, everything recorded (metrics, events, predictions). The stages inside a BUILD are timed on the rows of the
+stream: the presort alone, then the whole BUILD at each depth limit.
+Run: python benchmarks/profile_replay.py [folder of the data]
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import DATA, cpu_seconds, electricity, machine
+
+import pipelines
+from pipelines.config import load_config
+from pipelines.saving import open_stream
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt.build import build, new_scratch
+from raydt.learners.fudyadt.live_tree import MEMBER, Rules, new_tree
+from raydt.learners.fudyadt.presort import presort
+from raydt.session import InProcessSession
+
+FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
+SOURCE = {"kind": "parquet", "path": str(FOLDER / "electricity.parquet"), "label": "y", "positive": "DOWN"}
+WAYS: dict[str, tuple[dict[str, Any], float]] = {
+    "insert-only, epsilon 0.15": ({"model": "incremental"}, 0.15),
+    "window 1,000, epsilon 0.1": ({"model": "sliding_window", "window": 1000, "warmup": 1000}, 0.1),
+}
+
+
+def settings(stream: dict[str, Any], epsilon: float) -> dict[str, Any]:
+    return {
+        "source": SOURCE,
+        "stream": stream,
+        "learner": {"kind": "fudyadt", "epsilon": epsilon, "alpha": 0.0, "beta": 0.0, "max_depth": 10},
+        "cluster": {"backend": "in_process", "shards": 1},
+        "output": {"report": False, "predictions": True},
+    }
+
+
+def stages(name: str, stream: dict[str, Any], epsilon: float) -> None:
+    config = load_config(settings(stream, epsilon))
+    rows: collections.Counter[int] = collections.Counter()
+
+    def read() -> None:
+        for _ in open_stream(config)[0].rows():
+            pass
+
+    def made() -> None:
+        for _ in open_stream(config)[1].batches(1000):
+            pass
+
+    def applied() -> int:
+        source, updates = open_stream(config)
+        session = InProcessSession(learners()["fudyadt"], config.learner, source.features, 1, WorkPlan(2**50))
+        rows.clear()
+        done = 0
+        for batch in updates.batches(1000):
+            log = session.apply(batch).log
+            done = batch.stop
+            for size in log["rows"][log["place"] > 0].tolist():
+                rows[size.bit_length()] += size
+        return done
+
+    def recorded() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipelines.replay(config, out=Path(folder) / "run")
+
+    n = applied()
+    times = [cpu_seconds(stage, 3) / n * 1e6 for stage in (read, made, applied, recorded)]
+    print(f"\n{name}: {n:,} updates, us per update")
+    for stage, (before, so_far) in zip(
+        ("read and encode the source", "make updates of the rows", "apply them", "record, open, save"),
+        zip([0.0, *times[:-1]], times, strict=True),
+        strict=True,
+    ):
+        print(f"  {stage:<28}{so_far - before:6.2f}")
+    total = sum(rows.values())
+    print(f"  rows rebuilt per update: {total / n:.1f}; share by size of the rebuild:")
+    print("  " + "  ".join(f"<{2**bits:,}: {share / total:.0%}" for bits, share in sorted(rows.items())))
+
+
+def inside_a_build() -> None:
+    X, y = electricity(FOLDER)
+    d = X.shape[1]
+    print(f"\none BUILD of n consecutive rows, ns per cell (row x feature), {d} features")
+    limits = (1, 2, 4, 6, 8, 10)
+    print(f"{'n':>8} {'presort':>8} " + " ".join(f"{'h = ' + str(h):>7}" for h in limits))
+    for n in (128, 1024, 8192, 32768):
+        slots = np.arange(n, dtype=np.int32) + 5000
+        labels = y[slots]
+        scratch = new_scratch(n, d, 2)
+        members = np.zeros(len(X), dtype=MEMBER)
+        columns = np.arange(d, dtype=np.uint64)
+
+        def grown(h: int) -> float:
+            tree = new_tree(2 * n + 2, 2)  # noqa: B023 (called at once)
+            tree.counts[0] = np.bincount(labels, minlength=2)  # noqa: B023
+            began = time.process_time()
+            rules = Rules(0.15, 0.0, 2, h)
+            build(tree, members, 0, X, slots, slots, labels, n, np.zeros(d, bool), rules, 1, scratch)  # noqa: B023
+            return time.process_time() - began
+
+        def sort() -> float:
+            began = time.process_time()
+            presort(X, slots, labels, n, 1, scratch.E, scratch.spare, scratch.digits, columns)  # noqa: B023
+            return time.process_time() - began
+
+        repeats = max(5, 400_000 // n)
+        sort(), grown(1)
+        figures = [np.median([sort() for _ in range(repeats)])]
+        figures += [np.median([grown(h) for _ in range(repeats)]) for h in limits]
+        print(f"{n:>8} " + " ".join(f"{figure / n / d * 1e9:>7.1f}" for figure in figures))
+
+
+print(machine())
+for name, (stream, epsilon) in WAYS.items():
+    stages(name, stream, epsilon)
+inside_a_build()
