@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from pipelines.problems import describe
+from pipelines.problems import describe, short
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
@@ -26,6 +26,9 @@ from raydt.learners.base import LearnerOptions
 from raydt.sources.options import SourceOptions
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
+
+#: Bytes of the longest config that is read.
+LARGEST_CONFIG = 4 << 20
 
 #: Keys that hold file paths; relative ones are relative to the config file.
 PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
@@ -198,15 +201,19 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
         return json.loads(json.dumps(config)), Path.cwd(), "run", "config"
     path = Path(config)
     try:
-        data = load_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        base = path.resolve().parent
+        data = load_yaml(_text_of(path))
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise ConfigError(f"{path}: {error}") from error
+        reason = getattr(error, "strerror", None) or str(error)  # RuntimeError: a loop of links
         raise ConfigError(f"{path}: cannot read the config: {reason}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a config is a mapping of sections, this is {type(data).__name__}")
-    return data, path.resolve().parent, path.stem, str(path)
+        found = "empty" if data is None else "a list" if isinstance(data, list) else f"only {short(data)}"
+        raise ConfigError(
+            f"{path}: a config is a mapping with the sections {', '.join(Config.model_fields)}; this is {found}"
+        )
+    return data, base, path.stem, str(path)
 
 
 def _validated(data: dict[str, Any], name: str, place: str) -> Config:
@@ -222,6 +229,19 @@ def _validated(data: dict[str, Any], name: str, place: str) -> Config:
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the whole config, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def _text_of(path: Path) -> str:
+    """The text of a config file."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST_CONFIG + 1)
+    if len(data) > LARGEST_CONFIG:
+        raise ConfigError(f"it is larger than {LARGEST_CONFIG >> 20} MiB. Is it a config?")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"line {line}: not UTF-8 text. Save the file as UTF-8") from error
 
 
 def _parsed(override: str) -> tuple[str, Any]:
@@ -262,4 +282,5 @@ def _map_paths(data: dict[str, Any], change: Callable[[str], str]) -> None:
 
 
 def _absolute(path: str, base: Path) -> str:
-    return path if "://" in path else os.path.normpath(base / Path(path).expanduser())
+    """``path`` seen from ``base``; an empty one stays, to be refused."""
+    return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())

@@ -37,7 +37,7 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
         key, value = ".".join(place.path), problem["input"]
         kind, context = problem["type"], problem.get("ctx", {})
         if kind == "extra_forbidden":
-            key, what = f"{key} = {_short(value)}", f"unknown key. {place.known_keys()}"
+            key, what = f"{key} = {short(value)}", f"unknown key. {place.known_keys()}"
         elif kind == "missing":
             what = f"missing. Add {place.example(key)}"
         elif kind == "union_tag_not_found":
@@ -49,14 +49,14 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
             key, what = f"{key}.{name} = {tag!r}", _one_of(tag, choices)
         elif kind == "literal_error":
             names = str(context["expected"]).replace(" or ", ", ").split(", ")
-            key, what = f"{key} = {_short(value)}", _one_of(str(value), [name.strip("'") for name in names])
+            key, what = f"{key} = {short(value)}", _one_of(str(value), [name.strip("'") for name in names])
         else:
             what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
             if kind in _WORDS:
                 what = _WORDS[kind].format(**context)
                 meaning = place.node.get("description") or place.described
                 what += f" ({meaning})" if meaning and not isinstance(value, Mapping) else ""
-            key = key if isinstance(value, Mapping) else f"{key} = {_short(value)}"
+            key = key if isinstance(value, Mapping) else f"{key} = {short(value)}"
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
     return [f"{key}: {'; or: '.join(dict.fromkeys(whats))}" for key, whats in found.items()]
 
@@ -79,7 +79,9 @@ _WORDS = {
     "string_type": "must be text",
     "bool_type": "must be true or false",
     "list_type": "must be a list, such as [a, b]",
-    "too_short": "must have at least {min_length} entries",
+    "too_short": "must not be empty",
+    "string_too_short": "must have at least {min_length} character",
+    "string_too_long": "must have at most {max_length} character",
 }
 
 
@@ -185,6 +187,7 @@ def _one_of(name: str, valid: Sequence[str]) -> str:
     return f"not one of {', '.join(valid)}{hint}"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as Python writes it, cut to what fits into a line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

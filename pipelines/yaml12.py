@@ -14,11 +14,27 @@ import yaml
 
 from raydt.errors import ConfigError
 
+#: Characters of the longest integer that is converted.
+LONGEST_INTEGER = 100
+
+#: Values of a document, those that aliases repeat counted each time, and how deep they may be nested.
+MOST_VALUES, DEEPEST = 200_000, 100
+
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the implicit types of the YAML 1.2 core schema."""
+    """SafeLoader with the implicit types of the YAML 1.2 core schema, and without explicit ones."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own class attribute, replaced
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """A node of the document, without a tag."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!"):
+            name = str(tag).replace("tag:yaml.org,2002:", "!!")
+            raise ConfigError(f"line {event.start_mark.line + 1}: tags such as {name} are not allowed. Leave it out")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping whose keys are distinct text."""
@@ -37,7 +53,11 @@ class _Loader(yaml.SafeLoader):
 def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node))
     base = 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10
-    return int(text, base)
+    value = int(text, base) if len(text) <= LONGEST_INTEGER else None
+    if value is None or not -(2**63) <= value < 2**63:
+        line = node.start_mark.line + 1
+        raise ConfigError(f"line {line}: the integer {text[:30]}... does not fit into 64 bits. Write a smaller one")
+    return value
 
 
 def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
@@ -76,15 +96,63 @@ def load_yaml(text: str) -> Any:
     Raises
     ------
     ConfigError
-        Text that is not YAML, a duplicate key, or a key that is not text, with its line.
+        Text that is not YAML, a tag, a duplicate key, a key that is not text, an integer beyond 64 bits, or more values
+        than any config needs, with its line.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text.removeprefix("\ufeff"))
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _require_modest(node, {}, 0)
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(f"{line}not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML: {error}") from error
+        raise ConfigError(f"{line}not valid YAML: {_in_words(error)}") from error
+    except yaml.reader.ReaderError as error:
+        line = f"line {text.count(chr(10), 0, error.position) + 1}: "
+        raise ConfigError(f"{line}the character U+{error.character:04X} is not allowed in YAML. Remove it") from error
+    except RecursionError as error:
+        raise ConfigError(f"values are nested deeper than {DEEPEST} levels. Flatten them") from error
+
+
+def _require_modest(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
+    """Number of values under a node with all aliases replaced; refuses what would fill the memory.
+
+    O(nodes written): ``sizes`` remembers each node that was counted, 0 while it is being counted.
+    """
+    line = node.start_mark.line + 1
+    if depth > DEEPEST:
+        raise ConfigError(f"line {line}: values are nested deeper than {DEEPEST} levels. Flatten them")
+    size = sizes.get(id(node))
+    if size == 0:
+        raise ConfigError(f"line {line}: this value contains itself by an alias. Write out what is meant")
+    if size is None:
+        sizes[id(node)] = 0
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        elif isinstance(node, yaml.MappingNode):
+            children = [part for pair in node.value for part in pair]
+        size = 1 + sum(_require_modest(child, sizes, depth + 1) for child in children)
+        if size > MOST_VALUES:
+            raise ConfigError(f"line {line}: these are more than {MOST_VALUES:,} values. Use fewer aliases")
+        sizes[id(node)] = size
+    return size
+
+
+def _in_words(error: yaml.MarkedYAMLError) -> str:
+    """What PyYAML has found, with the remedy where it is a common slip."""
+    problem = str(error.problem)
+    if "'\\t'" in problem:
+        return "a tab where only spaces are allowed. Indent with spaces"
+    if "another document" in problem:
+        return "it holds a second document. Keep one"
+    if "mapping values are not allowed" in problem:
+        return f"{problem}. Is a colon missing above, or is the indentation wrong?"
+    if "block end" in problem:
+        return f"{problem}. Is the indentation right?"
+    return problem
 
 
 def dump_yaml(value: Any) -> str:

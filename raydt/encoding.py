@@ -29,6 +29,15 @@ LARGEST_INTEGER = 2**53
 _ALLOWED = "integers, floating-point numbers, booleans, strings and dictionaries of these"
 
 
+_WORDS = (
+    (pa.types.is_temporal, "dates or times"),
+    (pa.types.is_decimal, "decimal numbers"),
+    (pa.types.is_nested, "lists or records"),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds strings, not counting dictionaries."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
@@ -46,7 +55,10 @@ def in_words(kind: pa.DataType) -> str:
         return "floating-point numbers"
     if pa.types.is_boolean(kind):
         return "truth values"
-    return f"dates or times ({kind})" if pa.types.is_temporal(kind) else f"values of type {kind}"
+    if pa.types.is_null(kind):
+        return "no value in any row"
+    what = next((words for is_kind, words in _WORDS if is_kind(kind)), "values of type")
+    return f"{what} {kind}" if what == "values of type" else f"{what} ({kind})"
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -3,24 +3,30 @@
 Column types are inferred from the first block of a source's first file that shows a value in every column; all
 values are then read as text and converted column by column, so that one value of another kind makes one bad row, not
 an unreadable file. Columns that are to be categories stay text. There are no row groups: a seek parses from the
-beginning.
+beginning. Where Arrow's reader gives up, the file is read again as ``raydt.sources.salvage`` does it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
+from raydt.sources.damage import END_BYTES
 from raydt.sources.datafile import DataFile, Place
+from raydt.sources.salvage import SalvagedText
 
 _BLOCK = 1 << 20
 _DELIMITERS = ";\t,|"
+_NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
+_DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
 
 
 class CsvDataFile(DataFile):
@@ -32,41 +38,81 @@ class CsvDataFile(DataFile):
     delimiter : str
     as_text : tuple of str
         Columns that are not converted.
+    mixed : tuple of str
+        Columns in which numbers among texts are texts. Any other column with more numbers than texts is one of
+        numbers, in which the texts are errors.
     """
 
     kind = "csv"
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4")
 
-    def __init__(self, place: Place, delimiter: str = ",", as_text: tuple[str, ...] = ()) -> None:
-        self._parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        self._as_text = as_text
+    def __init__(
+        self, place: Place, delimiter: str = ",", as_text: tuple[str, ...] = (), mixed: tuple[str, ...] = ()
+    ) -> None:
+        self._parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        self._as_text, self._mixed = as_text, (*as_text, *mixed)
         super().__init__(place)
 
     def _open(self) -> None:
-        with self._ragged_rows(None), self._input() as source:
-            inferred = pc.open_csv(source, pc.ReadOptions(block_size=_BLOCK), self._parse).schema
-        self._check_header(inferred.names)
+        try:
+            with self._input() as source:
+                reader = pacsv.open_csv(source, pacsv.ReadOptions(block_size=_BLOCK), self._parse)
+                inferred, first = reader.schema, next(iter(reader), None)
+                names, is_empty = list(inferred.names), first is None
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            inferred, first, is_empty = SalvagedText(self._input, self._parse.delimiter, self.name).look()
+            names = inferred.names
+        self._check_header(names)
+        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        if twice is not None:
+            raise InputError("two columns have this name", file=self.name, column=twice, remedy="Rename one of them")
         self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
-        self.schema = pa.schema([pa.field(field.name, self._declared(field)) for field in inferred])
+        self.n_rows = 0 if is_empty else None
+        self.schema = pa.schema([pa.field(field.name, self._declared(field, first)) for field in inferred])
 
-    def _declared(self, field: pa.Field) -> pa.DataType:
-        if field.name in self._as_text or pa.types.is_binary(field.type):
+    def _declared(self, field: pa.Field, first: pa.RecordBatch | None) -> pa.DataType:
+        name, kind = field.name, field.type
+        if name in self._as_text or pa.types.is_binary(kind):
             return pa.string()  # bytes that are not UTF-8 become an error when they are read
-        return pa.float64() if field.name in self.untyped else field.type
+        if not pa.types.is_string(kind) or name in self._mixed or first is None:
+            return pa.float64() if name in self.untyped else kind
+        texts = first.column(name)
+        texts = texts.filter(pc.not_equal(texts, ""))
+        if _share(texts, _DECIMAL_COMMA) > 0.5:
+            raise InputError(
+                f"{texts[0].as_py()[:40]!r} looks like a number with a decimal comma",
+                file=self.name,
+                column=name,
+                remedy="Write decimal points, or list the column under source.categorical if these are names",
+            )
+        return pa.float64() if _share(texts, _NUMBER) > 0.5 else kind
 
     def _input(self) -> Any:
         return self.place.filesystem.open_input_stream(self.place.path)
 
+    def _ends_of_file(self) -> tuple[bytes, bytes]:
+        """The first bytes of the text, which may be compressed in the file; the last ones tell nothing."""
+        with contextlib.suppress(OSError, pa.ArrowException), self._input() as source:
+            return source.read(END_BYTES), b""
+        return b"?", b""  # not what its name says: the error from reading it is the better one
+
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
-        convert = pc.ConvertOptions(
-            column_types=dict.fromkeys(self.schema.names, pa.string()),
+        convert = pacsv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()),
             include_columns=columns,
             null_values=[""],
             strings_can_be_null=True,
         )
-        read = pc.ReadOptions(block_size=_BLOCK, skip_rows_after_names=start)
-        with self._ragged_rows(convert), self._input() as source:
-            yield from pc.open_csv(source, read, self._parse, convert)
+        passed = 0
+        try:
+            with self._input() as source:
+                for batch in pacsv.open_csv(source, pacsv.ReadOptions(block_size=_BLOCK), self._parse, convert):
+                    if passed + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
+                        yield batch.slice(max(0, start - passed))
+                    passed += batch.num_rows
+        except pa.ArrowInvalid:
+            salvaged = SalvagedText(self._input, self._parse.delimiter, self.name)
+            yield from salvaged.batches(columns, max(start, passed), self.note_flaw)
 
     def _check_header(self, names: list[str]) -> None:
         """Refuse a header that is one column with what looks like another delimiter in it."""
@@ -78,35 +124,7 @@ class CsvDataFile(DataFile):
                 remedy=f"Set source.delimiter: {json.dumps(other)} (a deletion log needs commas)",
             )
 
-    @contextlib.contextmanager
-    def _ragged_rows(self, convert: pc.ConvertOptions | None) -> Iterator[None]:
-        """Name the row where reading fails for a row that is longer or shorter than the header.
 
-        Arrow counts rows only when it reads without threads, so the file is read again up to the failure.
-        """
-        try:
-            yield
-        except pa.ArrowInvalid:
-            found: list[pc.InvalidRow] = []
-
-            def note(row: pc.InvalidRow) -> str:
-                found.append(row)
-                return "skip"
-
-            parse = pc.ParseOptions(delimiter=self._parse.delimiter, newlines_in_values=True, invalid_row_handler=note)
-            read = pc.ReadOptions(block_size=_BLOCK, use_threads=False)
-            with contextlib.suppress(pa.ArrowInvalid), self._input() as source:
-                reader = pc.open_csv(source, read, parse, convert)
-                self._check_header(reader.schema.names)
-                for _ in reader:
-                    if found:
-                        break
-            if not found:
-                raise
-            row = found[0]
-            raise InputError(
-                f"it has {row.actual_columns} values, the header {row.expected_columns}: {row.text[:60]!r}",
-                file=self.name,
-                row=row.number - 2,  # counted from 1, the header included
-                remedy="Correct the file",
-            ) from None
+def _share(texts: pa.Array, pattern: str) -> float:
+    """Share of the texts that match a regular expression."""
+    return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) / max(1, len(texts))

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import InputError
+from raydt.sources.damage import END_BYTES, diagnosis, without_flaws
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?[]")
@@ -59,6 +60,8 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     """
     if isinstance(path, list):
         return [place for one in path for place in find_files(one, base_dir, suffixes)]
+    if "\0" in path:
+        raise InputError("the path holds a NUL character", file=path.replace("\0", "\\0"), remedy="Correct the path")
     uri = _URI.match(path)
     where = path if uri else str(Path(base_dir, Path(path).expanduser()).absolute())
     prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
@@ -116,20 +119,23 @@ def _matching(filesystem: Any, folder: str, parts: list[str]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def reading(file: str, kind: str = "") -> Iterator[None]:
-    """Turn what Arrow or the system raises while a file is read into an :class:`InputError` that names it."""
+def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]:
+    """Turn what Arrow or the system raises while a file is read into an :class:`InputError` that names it.
+
+    With ``row``, the file was sound before that row.
+    """
     try:
         yield
     except InputError:
         raise
     except FileNotFoundError:
         raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        reason = text.strip().splitlines()[0][:200] if text.strip() else type(error).__name__
         how = f" as {kind}" if kind else ""
-        raise InputError(
-            f"it cannot be read{how} ({reason.rstrip('.')})", file=file, remedy="Check that it is complete and readable"
-        ) from error
+        problem = f"{'it' if row is None else 'from here on it'} cannot be read{how} ({reason.rstrip('.')})"
+        raise InputError(problem, file=file, row=row, remedy="Check that it is complete and readable") from error
 
 
 class DataFile(ABC):
@@ -145,6 +151,9 @@ class DataFile(ABC):
         Number of rows, where the format says it without reading them, or once they were counted.
     untyped : frozenset of str
         Columns whose type is a guess because no value was seen (text formats).
+    flaws : dict of int to InputError
+        Rows among those read so far that the file does not give as a whole; they are there, with null for what is
+        lost. Whoever reads takes them out.
     """
 
     kind: ClassVar[str]
@@ -155,9 +164,22 @@ class DataFile(ABC):
 
     def __init__(self, place: Place) -> None:
         self.place, self.name = place, place.name
-        with reading(self.name, self.kind):
-            self._open()
-            self.names = list(self.schema.names)  # fails here where a name is not UTF-8
+        self.flaws: dict[int, InputError] = {}
+        try:
+            with reading(self.name, self.kind):
+                self._open()
+                self.names = list(self.schema.names)  # fails here where a name is not UTF-8
+        except InputError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: InputError) -> InputError:
+        """What is wrong with a file that could not be opened, if that can be said better than Arrow does."""
+        if error.__cause__ is None:
+            return error
+        found = diagnosis(*self._ends_of_file(), self.kind)
+        if found is None and isinstance(error.__cause__, UnicodeDecodeError):
+            found = f"the column name {str(error.__cause__.object[:60])[1:]} is not UTF-8 text", "Rename the column"
+        return error if found is None else InputError(found[0], file=self.name, remedy=found[1])
 
     @abstractmethod
     def _open(self) -> None:
@@ -175,15 +197,43 @@ class DataFile(ABC):
         InputError
             The file cannot be read on.
         """
-        source = self._batches(columns, start, size)
+        source, row = self._batches(columns, start, size), start
         while True:
-            with reading(self.name, self.kind):
+            with reading(self.name, self.kind, row):
                 batch = next(source, None)
                 if batch is None:
                     return
-                batch.validate(full=True)  # Arrow takes lengths, indices and UTF-8 in files on trust
+                batch = self._valid(batch, row)
             for offset in range(0, batch.num_rows, size):
                 yield batch.slice(offset, size)
+            row += batch.num_rows
+
+    def _valid(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+        """The batch, whose lengths, indices and UTF-8 Arrow has taken on trust; flaws in its rows are noted."""
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid:
+            batch, found = without_flaws(batch)
+            for position, (column, problem) in found.items():
+                self.note_flaw(row + position, problem, column)
+        return batch
+
+    def note_flaw(self, row: int, problem: str, column: str | None = None) -> None:
+        """Remember that a row cannot be used."""
+        remedy = "Correct the file, or set stream.on_error: skip"
+        self.flaws[row] = InputError(problem, file=self.name, row=row, column=column, remedy=remedy)
+
+    def take_flaws(self, start: int, length: int) -> dict[int, InputError]:
+        """Take out the flaws of ``length`` rows from ``start`` on, by position among these."""
+        if not self.flaws:
+            return {}
+        return {i: self.flaws.pop(start + i) for i in range(length) if start + i in self.flaws}
+
+    def _ends_of_file(self) -> tuple[bytes, bytes]:
+        """The first and the last bytes."""
+        with reading(self.name), self.open_input() as file:
+            size = file.size()
+            return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
 
     def count(self) -> int:
         """Number of rows; where the format does not say it, the file is read through once. O(rows) then."""

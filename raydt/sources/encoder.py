@@ -6,6 +6,7 @@ Invariant: a bad row leaves no trace: its categories, label and id get no codes.
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
+#: A name that looks like this is a value: the file has no header.
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+#: How many names are looked through for one like the missing one.
+_COMPARED = 10_000
+
 _FILL = "Fill it in, leave the column out of source.features, or set stream.on_error: skip"
 _INEXACT = "an integer beyond 2**53 has no exact float64"
 _SCALE = "Scale the column, or list it under source.categorical"
@@ -45,9 +51,11 @@ _SKIP = "Correct the file, or set stream.on_error: skip"
 
 
 def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
-    near = difflib.get_close_matches(name, schema.names, 1)
-    shown = ", ".join(schema.names[:30]) + (", ..." if len(schema.names) > 30 else "")
+    near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
+    shown = ", ".join(other[:60] for other in schema.names[:30]) + (", ..." if len(schema.names) > 30 else "")
     hint = f"Did you mean {near[0]!r}? " if near else ""
+    if any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
+        hint = "Is the row of column names missing? "
     return InputError(
         f"there is no such column, but {option} names it",
         file=file,
@@ -140,6 +148,10 @@ class RowEncoder:
                 raise InputError(
                     "source.categorical names it, but it is not a feature", file=file, column=name, remedy="Drop it"
                 )
+        if options.features is None and "" in names:
+            place = schema.names.index("")
+            remedy = "Name it, or list the columns to use under source.features"
+            raise InputError(f"column {place}, counted from 0, has no name", file=file, remedy=remedy)
         if not names:
             raise InputError("no column is left for features", file=file, remedy="List them under source.features")
         self._types = {n: schema.field(n).type for n in [*names, *(n for n in used if used[n] != "source.ts")]}
@@ -174,7 +186,9 @@ class RowEncoder:
             self.columns.append(self._ts.name)
         return self._ts
 
-    def encode(self, batch: pa.RecordBatch, row: int, file: str, file_row: int) -> Rows:
+    def encode(
+        self, batch: pa.RecordBatch, row: int, file: str, file_row: int, flaws: Mapping[int, InputError] | None = None
+    ) -> Rows:
         """Encode one batch.
 
         Parameters
@@ -185,9 +199,12 @@ class RowEncoder:
             Row number, over the whole source, of its first row.
         file, file_row : str, int
             Where that row is, for messages.
+        flaws : mapping, optional
+            Rows that the file does not give as a whole, by position.
         """
         n = batch.num_rows
         bad = _BadRows(file, file_row, n)
+        bad.update(flaws or {})
         op = with_label = with_features = with_id = None
         if self._op is not None:
             op = self._operations(self._typed(batch, self._op, None, bad), self._op, bad)

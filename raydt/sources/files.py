@@ -56,6 +56,9 @@ class FileSource:
     def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]
+        if all(file.n_rows == 0 for file in files):
+            remedy = "Check source.path" if len(files) == 1 else "Check source.path; the other files have none either"
+            raise InputError("the file has no rows", file=files[0].name, remedy=remedy)
         self._model = next((file for file in files if not file.untyped), files[0])  # its types are the source's
         self._encoder = RowEncoder(options, self._model.schema, self._model.name)
         for file in files:
@@ -68,8 +71,6 @@ class FileSource:
         self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // len(self.features)))
         if options.positive is not None and options.label is not None:
             counts = self._label_counts(options.label)
-            if not counts and self.n_rows == 0:
-                raise InputError("the file has no rows", file=files[0].name, remedy="Check source.path")
             positive = resolve_positive(options.positive, counts)
             self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
         self.known_classes = len(self.classes)
@@ -134,7 +135,7 @@ class FileSource:
         Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first.
         """
         for batch, row, file, file_row in self._batches(self._encoder.columns, start):
-            yield self._encoder.encode(batch, row, file.name, file_row)
+            yield self._encoder.encode(batch, row, file.name, file_row, file.take_flaws(file_row, batch.num_rows))
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""

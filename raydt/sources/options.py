@@ -99,8 +99,8 @@ class FileOptions(_Options):
             values = getattr(self, name)
             if isinstance(values, list) and len(set(values)) < len(values):
                 raise ValueError(f"source.{name} names something twice")
-        if self.path == []:
-            raise ValueError("source.path is empty")
+        if not self.path or (isinstance(self.path, list) and "" in self.path):
+            raise ValueError("source.path is empty. Name a file, a folder or a pattern")
         return self
 
     def data_file(self, place: Place) -> DataFile:
@@ -137,7 +137,14 @@ class CsvFiles(FileOptions):
 
     def data_file(self, place: Place) -> DataFile:
         """Open one file."""
-        return CsvDataFile(place, self.delimiter, tuple(self.categorical))
+        parts = (self.label, self.id, self.op, self.ts)
+        return CsvDataFile(place, self.delimiter, tuple(self.categorical), tuple(part for part in parts if part))
+
+    @model_validator(mode="after")
+    def _delimits(self) -> CsvFiles:
+        if not self.delimiter.isascii() or self.delimiter.isalnum() or self.delimiter in '"\r\n\0.-+':
+            raise ValueError(f"source.delimiter cannot be {self.delimiter!r}. Write for example ';' or \"\\t\"")
+        return self
 
 
 class SyntheticOptions(_Options):

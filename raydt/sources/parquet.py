@@ -26,11 +26,23 @@ class ParquetDataFile(DataFile):
         self.n_rows = sum(groups)
 
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        row = start
+        try:
+            for batch in self._read(columns, row, size, len(self._ends)):
+                yield batch
+                row += batch.num_rows
+        except (pa.ArrowException, OSError):  # one row group at a time gives what lies before the damage
+            yield from self._read(columns, row, size, 1)
+
+    def _read(self, columns: list[str], start: int, size: int, together: int) -> Iterator[pa.RecordBatch]:
+        """Batches from row ``start`` on, none of which crosses from one lot of ``together`` row groups to another."""
         first = int(np.searchsorted(self._ends, start, side="right"))
         skip = start - (int(self._ends[first - 1]) if first else 0)
-        with self.open_input() as source, pq.ParquetFile(source) as file:
-            groups = list(range(first, len(self._ends)))
-            for batch in file.iter_batches(size, row_groups=groups, columns=columns):
-                if skip < batch.num_rows:
-                    yield batch.slice(skip)
-                skip = max(0, skip - batch.num_rows)
+        groups = range(first, len(self._ends))
+        with self.open_input() as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+            for begin in range(0, len(groups), together):
+                lot = list(groups[begin : begin + together])
+                for batch in file.iter_batches(size, row_groups=lot, columns=columns):
+                    if skip < batch.num_rows:
+                        yield batch.slice(skip)
+                    skip = max(0, skip - batch.num_rows)

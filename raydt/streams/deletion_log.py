@@ -69,7 +69,11 @@ class LoggedDeletions:
 
     def __init__(self, path: str, base_dir: str | Path, id_kind: str) -> None:
         suffixes = tuple(suffix for form in _FORMATS for suffix in form.suffixes)
-        place = find_files(path, base_dir, suffixes)[0]
+        places = find_files(path, base_dir, suffixes)
+        if len(places) > 1:
+            problem = f"{len(places)} files are here, but a deletion log is one file"
+            raise InputError(problem, file=path, remedy="Name one, or put them together in the order wanted")
+        (place,) = places
         form = next((form for form in _FORMATS if place.name.lower().endswith(form.suffixes)), None)
         if form is None:
             remedy = f"Its name must end in one of {', '.join(suffixes)}"
@@ -81,11 +85,17 @@ class LoggedDeletions:
         if "id" not in columns:
             remedy = f"Its columns are {', '.join(self.file.names)}; rename the one that holds the ids"
             raise InputError("a deletion log needs this column", file=self.file.name, column="id", remedy=remedy)
+        for name in columns:
+            if self.file.names.count(name) > 1:
+                raise self._error("two columns have this name", name)
         self._check_ids(id_kind)
         self.ids: list[Any] = []
         after = [np.empty(0, dtype=np.int64)]
         for batch in self.file.batches(columns, 0, 1 << 16):
             seen = len(self.ids)
+            if self.file.flaws:
+                flaw = self.file.flaws[min(self.file.flaws)]
+                raise self._error(flaw.problem, flaw.column, flaw.row)
             column = self._read(batch, "id", seen)
             lost = missing(column)
             if lost is not None:
@@ -133,7 +143,7 @@ class LoggedDeletions:
             raise self._error("it must be a number of rows, 0 or more", "after", row + int(np.argmax(wrong)))
         return np.where(absent, _AT_END, np.minimum(np.where(absent, 0, value), 2.0**62).astype(np.int64))
 
-    def _error(self, problem: str, column: str, row: int | None = None) -> InputError:
+    def _error(self, problem: str, column: str | None, row: int | None = None) -> InputError:
         return InputError(problem, file=self.file.name, column=column, row=row, remedy=_REMEDY)
 
 

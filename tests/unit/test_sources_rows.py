@@ -351,29 +351,6 @@ def test_csv_line_breaks_inside_quotes(tmp_path):
     assert len(source.state()["categories"]["s"]) == n
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"a,y\n\xff,0\n", "UTF8"), (b"", "Empty CSV")],
-)
-def test_csv_that_cannot_be_read(tmp_path, content, message):
-    (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(InputError, match=rf"t\.csv: it cannot be read as csv.*{message}"):
-        list(open_source(CsvFiles(path="t.csv"), tmp_path).rows())
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,y\n1,0\n\n1,0,3\n", "row 1: it has 3 values, the header 2: '1,0,3'"),
-        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: it has 1 values, the header 2: '1'"),  # in a later block
-    ],
-    ids=["first block", "later block"],
-)
-def test_a_row_of_another_length_is_named(tmp_path, text, message):
-    with pytest.raises(InputError, match=rf"t\.csv, {message}"):
-        list(csv(tmp_path, text).rows())
-
-
 @pytest.mark.parametrize("text", ["a;b;y\n1;2;0\n", "a;b;y\n1,5;2,5;0\n", "a\ty\n1\t0\n"])
 def test_another_delimiter_is_suggested(tmp_path, text):
     with pytest.raises(InputError, match=r'the header is one column.*Set source\.delimiter: "(;|\\t)"'):

@@ -139,7 +139,7 @@ def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
     stream = make_stream(Incremental(on_error=on_error), open_source(ArrowFiles(path="t.arrows"), tmp_path))
     batches = stream.batches(64)
     assert [len(next(batches)), len(next(batches))] == [64, 26]
-    with pytest.raises(InputError, match=r"t\.arrows: it cannot be read as arrow"):
+    with pytest.raises(InputError, match=r"t\.arrows, row 90: from here on it cannot be read as arrow"):
         next(batches)
     assert stream.state()["seq"] == 90
 

@@ -1,0 +1,140 @@
+"""The parent: hands mutations to child processes, watches them, and sees in which mutation one has died."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines import replay
+from tests.corpus.cases import config_of
+
+ROOT = Path(__file__).parents[2]
+
+#: Seconds that one mutation may take, and that a child may take to start.
+PATIENCE, START_PATIENCE = 20.0, 120.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mutation that was neither read nor refused."""
+
+    number: int
+    target: str
+    said: str
+
+
+@dataclass
+class Tally:
+    """What came of all mutations."""
+
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    slowest: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        """Count those of another child too."""
+        self.verdicts += other.verdicts
+        self.findings += other.findings
+        self.slowest = max(self.slowest, other.slowest)
+
+    def summary(self) -> str:
+        """A line for each target."""
+        targets = sorted({target for target, _ in self.verdicts})
+        lines = [
+            f"{target:<18}{self.verdicts[target, 'reads']:>7} read{self.verdicts[target, 'refused']:>7} refused"
+            f"{self.verdicts[target, 'finding']:>5} findings"
+            for target in targets
+        ]
+        return "\n".join([*lines, f"{sum(self.verdicts.values())} mutations, slowest {self.slowest:.2f} s"])
+
+
+def run(mutations: int, seed: int, processes: int = 2, only: int | None = None) -> Tally:
+    """Try ``mutations`` mutations of ``seed``, or the one of number ``only``."""
+    tally = Tally()
+    with tempfile.TemporaryDirectory(prefix="raydt-fuzz-") as scratch:
+        models = make_models(Path(scratch))
+        spans = [(only, only + 1, 1)] if only is not None else [(i, mutations, processes) for i in range(processes)]
+        with ThreadPoolExecutor(len(spans)) as pool:
+            for part in pool.map(lambda span: _share(seed, *span, Path(scratch), models), spans):
+                tally.add(part)
+    tally.findings.sort(key=lambda finding: finding.number)
+    return tally
+
+
+def make_models(scratch: Path) -> Path:
+    """A folder with a ``model`` and a ``state`` of the good rows."""
+    out = replay(config_of("clean.csv", {}, {}), scratch / "run")
+    models = scratch / "models"
+    models.mkdir()
+    (Path(out.path) / "model").rename(models / "model")
+    (Path(out.path) / "checkpoints" / "16").rename(models / "state")
+    return models
+
+
+def _share(seed: int, begin: int, end: int, step: int, scratch: Path, models: Path) -> Tally:
+    """One child's mutations; a child that dies is replaced by one that goes on behind the mutation it died in."""
+    tally = Tally()
+    while begin < end:
+        with tempfile.TemporaryDirectory(dir=scratch) as folder, tempfile.TemporaryFile() as errors:
+            numbers = [str(number) for number in (seed, begin, end, step)]
+            child = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.child", *numbers, folder, str(models)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "ARROW_DEFAULT_MEMORY_POOL": "system"},
+            )
+            try:
+                begin = _watch(child, begin, step, tally, errors)
+            finally:
+                child.kill()
+                child.wait()
+    return tally
+
+
+def _watch(child: subprocess.Popen[bytes], begin: int, step: int, tally: Tally, errors: Any) -> int:
+    """Take in what a child says until it ends; returns the number of the next mutation to try."""
+    lines: queue.Queue[bytes] = queue.Queue()
+
+    def listen() -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            lines.put(line)
+        lines.put(b"")
+
+    threading.Thread(target=listen, daemon=True).start()
+    at, target, patience = begin, "start", START_PATIENCE
+    while True:
+        try:
+            line = lines.get(timeout=patience)
+        except queue.Empty:
+            said = f"no answer within {patience:g} s"
+            break
+        if not line:
+            code = child.wait()
+            if code == 0:
+                return sys.maxsize
+            errors.seek(0)
+            said = f"the process ended with {code}\n{errors.read()[-4000:].decode(errors='replace')}"
+            break
+        facts, patience = json.loads(line), PATIENCE
+        if "verdict" not in facts:
+            at, target = facts["number"], facts["target"]
+            continue
+        tally.verdicts[target, facts["verdict"]] += 1
+        tally.slowest = max(tally.slowest, facts["seconds"])
+        if facts["verdict"] == "finding":
+            tally.findings.append(Finding(at, target, facts["said"]))
+    tally.verdicts[target, "finding"] += 1
+    tally.findings.append(Finding(at, target, said))
+    return sys.maxsize if target == "start" else at + step

@@ -1,0 +1,82 @@
+"""Folders of arrays whose contents are changed and whose hashes are then right again.
+
+A hash finds damage, not intent; what a folder says has to be checked all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from raydt.persistence import MANIFEST, _seal
+from tests.fuzz.mutations import INTERESTING
+
+
+def resealed(contents: dict[str, bytes], draw: random.Random) -> dict[str, bytes]:
+    """The files of a folder with some values changed and all hashes computed anew."""
+    manifest = json.loads(contents[MANIFEST])
+    del manifest["sha256"]
+    if draw.random() < 0.4:
+        _change(manifest["meta"], draw)
+    out: dict[str, bytes] = {}
+    for entry in manifest["files"]:
+        data = contents[entry["name"]]
+        if entry["name"].endswith("npz") and draw.random() < 0.8:
+            data, entry["arrays"] = _changed_arrays(data, entry["arrays"], draw)
+        sha = hashlib.sha256(data).hexdigest()
+        suffix = entry["name"].rsplit(".", 1)[1]
+        entry.update(name=f"{entry['component']}.{sha[:16]}.{suffix}", bytes=len(data), sha256=sha)
+        out[entry["name"]] = data
+    if draw.random() < 0.1:
+        manifest["files"].pop(draw.randrange(len(manifest["files"])))
+    out[MANIFEST] = _seal((json.dumps(manifest, indent=1) + "\n").encode())
+    return out
+
+
+def _change(value: Any, draw: random.Random) -> None:
+    """Replace or remove something somewhere in a JSON value."""
+    junk = (None, True, -1, 10**9, 1.5, "", "x", [], {}, [[]], "numeric")
+    while isinstance(value, dict | list) and value:
+        key = draw.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        if draw.random() < 0.4 or not isinstance(value[key], dict | list) or not value[key]:
+            if draw.random() < 0.3:
+                del value[key]
+            else:
+                value[key] = draw.choice(junk)
+            return
+        value = value[key]
+
+
+def _changed_arrays(data: bytes, types: dict[str, Any], draw: random.Random) -> tuple[bytes, dict[str, Any]]:
+    """An ``.npz`` file with some elements, shapes or types changed."""
+    arrays = dict(np.load(io.BytesIO(data), allow_pickle=False))
+    for _ in range(draw.randint(1, 3)):
+        name = draw.choice(sorted(arrays))
+        array = arrays[name].copy()
+        how = draw.random()
+        if how < 0.7 and array.size:
+            with np.errstate(all="ignore"):
+                junk = np.array(draw.choice((*INTERESTING[:-4], 3, 5)), dtype=np.int64).astype(array.dtype)
+                array.flat[draw.randrange(array.size)] = junk
+        elif how < 0.8:
+            array = array[: draw.randint(0, len(array))]
+        elif how < 0.9:
+            array = array.reshape(-1, 1) if array.ndim == 1 else array.ravel()
+        else:
+            array = array.astype(draw.choice((np.float64, np.int8, np.int32, np.uint64, np.bool_)))
+        arrays[name] = array
+    if draw.random() < 0.1:
+        del arrays[draw.choice(sorted(arrays))]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as members:
+        for name, array in arrays.items():
+            with members.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    found = {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()}
+    return buffer.getvalue(), found

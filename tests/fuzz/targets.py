@@ -1,0 +1,173 @@
+"""What is mutated, and how it is read: one target for each format."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from pipelines.config import load_config
+from pipelines.saving import load_model
+from pipelines.yaml12 import load_yaml
+from raydt.persistence import MANIFEST
+from raydt.sources import SourceOptions, open_source
+from raydt.streams.options import StreamOptions, make_stream
+from tests.corpus.cases import CONFIGS, FILES
+from tests.corpus.make import arrow, clean, parquet
+from tests.fuzz.mutations import mutated
+from tests.fuzz.reseal import resealed
+
+#: Rows after which a file counts as read.
+ENOUGH = 100_000
+
+_SOURCE, _STREAM = TypeAdapter(SourceOptions), TypeAdapter(StreamOptions)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One format: valid contents, the name of the file, and what reads it."""
+
+    name: str
+    file: str
+    bases: list[bytes]
+    read: Callable[[Path], None]
+    text: bool = False
+
+    def try_one(self, folder: Path, draw: random.Random) -> None:
+        """Write one mutation and read it; raises what reading raises."""
+        file = folder / self.file
+        file.write_bytes(mutated(draw.choice(self.bases), self.bases, draw, self.text))
+        self.read(file)
+
+
+@dataclass(frozen=True)
+class FolderTarget:
+    """A folder of arrays, of which one file is mutated; or also sealed again, so that no hash shows it."""
+
+    name: str
+    folder: Path
+    seal: bool
+
+    def try_one(self, folder: Path, draw: random.Random) -> None:
+        """Write one mutation and read it; raises what reading raises."""
+        copy = folder / "model"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder, copy)
+        contents = {file.name: file.read_bytes() for file in sorted(copy.iterdir())}
+        if self.seal:
+            contents = resealed(contents, draw)
+        else:
+            name = draw.choice(sorted(contents))
+            contents[name] = mutated(contents[name], list(contents.values()), draw, name == MANIFEST)
+        shutil.rmtree(copy)
+        copy.mkdir()
+        for name, data in contents.items():
+            (copy / name).write_bytes(data)
+        read_model(copy)
+
+
+def read_data(file: Path, **options: object) -> None:
+    """Every row of a file, under both policies."""
+    kind = {".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow"}.get(file.suffix, "csv")
+    stream = {"model": "changelog" if "op" in options else "incremental"}
+    for on_error in ("skip", "error"):
+        source = open_source(_SOURCE.validate_python({"kind": kind, "path": str(file), "id": "k", **options}))
+        source.fingerprint()
+        _drain(make_stream(_STREAM.validate_python({**stream, "on_error": on_error}), source))
+
+
+def read_log(file: Path) -> None:
+    """A deletion log beside good rows."""
+    source = open_source(_SOURCE.validate_python({"kind": "csv", "path": str(FILES / "clean.csv"), "id": "k"}))
+    _drain(make_stream(_STREAM.validate_python({"model": "deletion_log", "deletion_log": str(file)}), source))
+
+
+def read_config(file: Path) -> None:
+    """A config, which must read back from what it resolves to."""
+    config = load_config(file)
+    again = load_config(load_yaml(config.to_yaml()))
+    assert again.model_hash() == config.model_hash(), "the config does not read back to itself"
+
+
+def read_model(folder: Path) -> None:
+    """A model or a state, and its predictions."""
+    saved = load_model(folder)
+    X = np.random.default_rng(0).normal(size=(64, len(saved.features)))
+    codes = saved.predictor().predict(X)
+    assert ((codes >= 0) & (codes < max(2, len(saved.classes)))).all(), "a prediction is no class"
+
+
+def _drain(stream) -> None:  # type: ignore[no-untyped-def]
+    done = 0
+    for batch in stream.batches(4096):
+        assert np.isfinite(batch.X).all(), "a feature is not finite"
+        assert not np.signbit(batch.X[batch.X == 0]).any(), "a zero is negative"
+        assert batch.n_classes <= len(stream.source.classes)
+        assert (batch.y < max(1, batch.n_classes)).all(), "a label is no class"
+        done += len(batch)
+        if done > ENOUGH:
+            return
+
+
+def data_targets() -> list[Target]:
+    """The targets that need no model."""
+    table, coded = clean(), clean().set_column(3, "s", clean()["s"].dictionary_encode())
+    views = clean().set_column(3, "s", clean()["s"].cast(pa.string_view()))
+    csv = (FILES / "clean.csv").read_bytes()
+    logs = [(FILES / name).read_bytes() for name in ("log.csv", "log-back.csv", "log-infinite.csv")]
+    parquets = [
+        parquet(table, compression="none", row_group_size=6),
+        parquet(coded, compression="zstd"),
+        parquet(table, compression="snappy", use_dictionary=False, data_page_version="2.0"),
+        parquet(table, compression="none", use_dictionary=False, column_encoding="DELTA_BINARY_PACKED")
+        if False
+        else _delta(table),
+        parquet(table, compression="none", use_byte_stream_split=["a"], use_dictionary=False, write_page_index=True),
+    ]
+    tables = (table, coded, views)
+    files = [arrow(t, compression=c) for t in tables for c in (None, "zstd", "lz4")]
+    streams = [arrow(t, stream=True, compression=c) for t in tables for c in (None, "lz4")]
+    configs = [file.read_bytes() for file in sorted(CONFIGS.glob("*.yaml")) if file.stat().st_size < 2000]
+    log_table = pa.table({"id": [2, 0, 7], "after": pa.array([5, 12, None])})
+    return [
+        Target("parquet", "t.parquet", parquets, read_data),
+        Target("arrow file", "t.arrow", files, read_data),
+        Target("arrow stream", "t.arrows", streams, read_data),
+        Target("csv", "t.csv", [csv, *((FILES / n).read_bytes() for n in ("bom.csv", "quoted.csv"))], read_data, True),
+        Target("changelog", "t.csv", [(FILES / "changelog.csv").read_bytes()], _read_changelog, True),
+        Target("csv.gz", "t.csv.gz", [(FILES / "clean.csv.gz").read_bytes()], read_data),
+        Target("config", "t.yaml", configs, read_config, True),
+        Target("deletion log", "log.csv", logs, read_log, True),
+        Target("parquet log", "log.parquet", [parquet(log_table), parquet(log_table, compression="none")], read_log),
+    ]
+
+
+def _read_changelog(file: Path) -> None:
+    read_data(file, op="op")
+
+
+def _delta(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    encodings = {"k": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY", "y": "DELTA_LENGTH_BYTE_ARRAY"}
+    pq.write_table(table, sink, use_dictionary=False, column_encoding=encodings, compression="none")
+    return sink.getvalue()
+
+
+def all_targets(models: Path | None) -> list[Target | FolderTarget]:
+    """All targets; ``models`` holds the folders ``model`` and ``state``, without which these are left out."""
+    targets: list[Target | FolderTarget] = [*data_targets()]
+    if models is not None:
+        targets += [
+            FolderTarget(f"{name}{' resealed' * seal}", models / name, seal)
+            for name in ("model", "state")
+            for seal in (False, True)
+        ]
+    return targets

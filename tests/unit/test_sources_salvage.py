@@ -1,0 +1,86 @@
+"""CSV that Arrow's reader gives up on: what becomes of its rows."""
+
+import re
+
+import pytest
+
+from raydt.errors import InputError
+from raydt.sources import CsvFiles, open_source
+
+
+def csv(tmp_path, text, **options):
+    (tmp_path / "t.csv").write_text(text)
+    return open_source(CsvFiles(path="t.csv", **options), tmp_path)
+
+
+def one(source):
+    (rows,) = source.rows()
+    return rows
+
+
+def problems(rows):
+    return {place: (error.row, error.column, error.problem) for place, error in rows.bad.items()}
+
+
+def test_csv_text_that_is_not_utf8_makes_a_bad_row(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a,s,y\n1,grün,0\n2,röd,0\n".encode().replace("ö".encode(), b"\xf6"))
+    source = open_source(CsvFiles(path="t.csv"), tmp_path)
+    assert problems(one(source)) == {1: (1, "s", r"'r\xf6d' is not UTF-8 text")}
+    assert source.state()["categories"] == {"s": ["grün"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,y\n1,0\n\n1,0,3\n", "row 1: it has 3 values, the header 2: '1,0,3'"),
+        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: it has 1 values, the header 2: '1'"),  # in a later block
+    ],
+    ids=["first block", "later block"],
+)
+def test_a_row_of_another_length_is_a_bad_row(tmp_path, text, message):
+    bad = [error for rows in csv(tmp_path, text).rows() for error in rows.bad.values()]
+    assert len(bad) == 1
+    assert re.search(rf"t\.csv, {message}", str(bad[0]))
+
+
+def test_rows_around_ragged_ones_keep_their_places(tmp_path):
+    n, ragged = 120_000, {0, 1, 77_777, 119_998, 119_999}  # blocks of Arrow's reader end in between
+    lines = ["7" if i in ragged else f"{i},{i % 2}" for i in range(n)]
+    text = "a,y\n" + "\n\n".join(lines) + "\n"  # empty lines are no rows
+    for start in (0, 1, 2, 77_777, 119_999):
+        read = [
+            (rows.start + i, rows.X[i, 0], i in rows.bad)
+            for rows in csv(tmp_path, text).rows(start)
+            for i in range(len(rows))
+        ]
+        assert [row for row, _, _ in read] == list(range(start, n))
+        assert {row for row, _, bad in read if bad} == {row for row in ragged if row >= start}
+        assert all(x == row for row, x, bad in read if not bad)
+
+
+def test_a_quote_that_stays_open_ends_the_reading(tmp_path):
+    source = csv(tmp_path, 'a,s,y\n1,u,0\n2,"v,0\n3,w,1\n')
+    chunks = source.rows()
+    assert len(next(chunks)) == 1
+    with pytest.raises(InputError, match=r"t\.csv, row 1: it has 2 values.*over several lines\. Close the quote"):
+        next(chunks)
+
+
+def test_rows_and_headers_longer_than_a_block(tmp_path):
+    long = "x" * 700_000
+    source = csv(tmp_path, f"a,s,t,y\n1,{long},{long},0\n2,u,v,1\n")
+    assert [len(rows) for rows in source.rows()] == [2]
+    names = [f"column{i:09}" for i in range(100_000)]
+    source = csv(tmp_path, ",".join([*names, "y"]) + "\n" + ",".join(["1"] * 100_001) + "\n")
+    assert len(source.features) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("values", "bad"), [(["1", "2", "x"], [2]), (["1", "x", "z"], []), (["1", "", "x", "2"], [1, 2])]
+)
+def test_a_column_with_more_numbers_than_texts_is_one_of_numbers(tmp_path, values, bad):
+    source = csv(tmp_path, "a,s,y\n" + "".join(f"{value},u,0\n" for value in values))
+    assert source.features.categorical == (not bad, True)
+    assert sorted(one(source).bad) == bad
+    same = csv(tmp_path, "a,s,y\n" + "".join(f"{value},u,0\n" for value in values if value), categorical=["a"])
+    assert not one(same).bad
