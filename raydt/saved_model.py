@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 from pyarrow import fs
+from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.errors import ModelFileError
 from raydt.features import Features
@@ -41,6 +42,26 @@ def model_meta(
 def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[str, Arrays]:
     """The components of a state's folder."""
     return {"coordinator": coordinator} | {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
+
+
+class _Feature(BaseModel):
+    """One feature in the manifest."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+
+
+class _Meta(BaseModel):
+    """What this module reads of the manifest's ``meta``."""
+
+    model_config = ConfigDict(strict=True)
+
+    learner: dict[str, Any]
+    features: list[_Feature] = Field(min_length=1)
+    classes: list[str | bool | int | float]
+    categories: dict[str, list[str | bool | int | float]] = {}
 
 
 @dataclass(frozen=True)
@@ -123,14 +144,22 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
         The folder is damaged, of another format, or of a learner this version does not have.
     """
     meta, components = load_folder(path, filesystem=filesystem)
-    kind = meta["learner"].get("kind")
-    if kind not in learners():
+    kind = meta["learner"].get("kind") if isinstance(meta["learner"], dict) else None
+    if not isinstance(kind, str) or kind not in learners():
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=str(path))
     learner = learners()[kind]
-    options = learner.Options.model_validate(meta["learner"])
-    features = Features(
-        tuple(feature["name"] for feature in meta["features"]),
-        tuple(feature["kind"] == "categorical" for feature in meta["features"]),
-        options.feature_groups,
-    )
-    return SavedModel(learner, options, features, meta["classes"], meta.get("categories", {}), meta, components)
+    try:
+        said = _Meta.model_validate(meta)
+        options = learner.Options.model_validate(said.learner)
+        names = tuple(feature.name for feature in said.features)
+        categorical = tuple(feature.kind == "categorical" for feature in said.features)
+        features = Features(names, categorical, options.feature_groups)
+        saved = SavedModel(learner, options, features, said.classes, said.categories, meta, components)
+        learner.check(features, len(said.classes), saved.arrays, saved.groups if saved.is_state else None)
+    except (KeyError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
+        remedy = "Restore the folder from a copy, or write it again"
+        raise ModelFileError(
+            f"does not hold what a {meta['kind']} needs: {reason}", file=str(path), remedy=remedy
+        ) from error
+    return saved

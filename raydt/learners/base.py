@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,6 +95,18 @@ class Learner(Protocol):
 
     def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
         """The worker that owns ``groups``; ``store`` is the coordinator's, if they share one."""
+
+    def check(
+        self,
+        features: Features,
+        classes: int,
+        model: dict[str, npt.NDArray[Any]],
+        groups: Mapping[int, dict[str, npt.NDArray[Any]]] | None,
+    ) -> None:
+        """Raise KeyError or ValueError unless arrays from a file can be a model or, with ``groups``, a state.
+
+        Kernels take indices on trust: whatever they follow must be within bounds, and must end.
+        """
 
     def predictor(self, options: Any, features: Features, model: dict[str, npt.NDArray[Any]]) -> Any:
         """An object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from :meth:`LearnerCoordinator.model`."""

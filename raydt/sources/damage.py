@@ -7,7 +7,6 @@ cannot be used (``raydt.sources.encoder``), and rows of text files (``raydt.sour
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raydt.encoding import is_text
 
@@ -29,6 +28,7 @@ _BEGINNINGS = {
     b"Obj\x01": "Avro",
     b"SQLite format 3": "an SQLite database",
 }
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 _OWN = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file or stream", "csv": "CSV text in UTF-8"}
 _OTHER_KIND = "Check its kind: source.kind, --kind, or the ending of its name"
 _AGAIN = "Copy or write it again"
@@ -108,12 +108,13 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         kept = [None if row in found else code for row, code in enumerate(codes)]
         indices = pa.array(kept, column.indices.type)
         return pa.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered), found
-    column.validate()  # offsets within the data
     if not is_text(column.type):
         return column, {}
+    values = column.view(_BYTES[column.type])
+    values.validate(full=True)  # offsets within the data, without which no value can be touched
     texts: list[str | None] = []
     problems: dict[int, str] = {}
-    for row, value in enumerate(pc.cast(column, pa.large_binary()).to_pylist()):
+    for row, value in enumerate(values.to_pylist()):
         try:
             texts.append(None if value is None else value.decode())
         except UnicodeDecodeError:

@@ -1,4 +1,7 @@
-"""``python -m tests.fuzz --mutations 2000 --seed 1``: prints a summary and every finding; exit code 1 if there is one."""
+"""``python -m tests.fuzz --mutations 2000 --seed 1``: prints a summary and every finding.
+
+Exit code 1 if there is a finding.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.learners.fudyadt.model import Arrays, TreePredictor
+from raydt.learners.fudyadt.model import Arrays, TreePredictor, check_rows, check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
@@ -40,6 +41,12 @@ class FuDyADT:
     ) -> FuDyADTShard:
         """The worker that owns ``groups``."""
         return FuDyADTShard(features, groups, store)
+
+    def check(self, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None) -> None:
+        """Require of saved arrays what the kernels rely on."""
+        check_tree(model, len(features), classes)
+        if groups is not None:
+            check_rows(model, groups)
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,25 @@ from raydt.learners.fudyadt.live_tree import (
 )
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: Types of the arrays of a tree, by node; ``counts`` has a column for each class.
+ARRAY_TYPES = {
+    "feature": np.dtype(np.int32),
+    "threshold": np.dtype(np.float64),
+    "left": np.dtype(np.int32),
+    "right": np.dtype(np.int32),
+    "s": np.dtype(np.int64),
+    "c": np.dtype(np.int64),
+    "built": np.dtype(np.int64),
+    "counts": np.dtype(np.int64),
+}
+#: Types of the arrays of a state, by live example.
+ROW_TYPES = {
+    "id": np.dtype(np.int64),
+    "y": np.dtype(np.int32),
+    "born": np.dtype(np.int64),
+    "leaf": np.dtype(np.int32),
+}
 
 
 @kernel
@@ -80,6 +100,56 @@ def preorder(tree: Tree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], 
     place = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
     deepest = int(_preorder(tree, order, place[:-1]))
     return order, place, deepest
+
+
+def check_tree(arrays: Arrays, d: int, classes: int) -> None:
+    """Require what the kernels rely on: one tree in preorder over ``d`` features. O(n log n).
+
+    Raises
+    ------
+    ValueError
+        Naming the array that cannot be.
+    """
+    n = len(arrays["feature"])
+    for name, dtype in ARRAY_TYPES.items():
+        wanted = 2 if name == "counts" else 1
+        if arrays[name].dtype != dtype or arrays[name].ndim != wanted or len(arrays[name]) != n or not n:
+            raise ValueError(f"array {name!r} does not have a {dtype} for each node")
+    feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
+    if ((feature < -1) | (feature >= d)).any():
+        raise ValueError("array 'feature' names a column that is not there")
+    inner = np.flatnonzero(feature >= 0)
+    children = np.concatenate([left[inner], right[inner]])
+    if not np.array_equal(np.sort(children), np.arange(1, n)) or (children <= np.tile(inner, 2)).any():
+        raise ValueError("arrays 'left' and 'right' are not those of one tree in preorder")
+    if not 1 <= counts.shape[1] <= max(2, classes) or (counts < 0).any():
+        raise ValueError("array 'counts' does not count the classes")
+
+
+def check_rows(arrays: Arrays, groups: Mapping[int, Arrays]) -> None:
+    """Require of a state that each live example has a leaf, a class and its features. O(live examples).
+
+    Raises
+    ------
+    ValueError
+        Naming the array that cannot be.
+    """
+    rows = len(arrays["id"])
+    for name, dtype in ROW_TYPES.items():
+        if arrays[name].dtype != dtype or arrays[name].shape != (rows,):
+            raise ValueError(f"array {name!r} does not have a {dtype} for each live example")
+    for name in ("seq", "warmup_left", "rebuilds", "rebuilt_rows"):
+        if arrays[name].dtype != np.int64 or arrays[name].shape != (1,) or arrays[name][0] < 0:
+            raise ValueError(f"array {name!r} is not one number")
+    leaf, y = arrays["leaf"], arrays["y"]
+    if ((leaf < 0) | (leaf >= len(arrays["feature"]))).any() or (arrays["feature"][leaf] >= 0).any():
+        raise ValueError("array 'leaf' names a node that is no leaf")
+    if ((y < 0) | (y >= arrays["counts"].shape[1])).any():
+        raise ValueError("array 'y' names a class that is not there")
+    for number, group in groups.items():
+        X = group["X"]
+        if X.dtype != np.float64 or X.ndim != 2 or len(X) != rows or not np.isfinite(X).all():
+            raise ValueError(f"array 'X' of feature group {number} does not have finite numbers for each live example")
 
 
 def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
