@@ -45,7 +45,7 @@ class RunFolder:
             else:
                 self.filesystem, self.root = pafs.LocalFileSystem(), os.path.abspath(text)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ConfigError(f"{text}: not a path or URI that can be opened: {error}") from error
+            raise ConfigError(f"{text[:300]}: not a path or URI that can be opened: {error}") from error
         self._made = False
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
         self.location = self.root if self.is_local else text.rstrip("/")
@@ -66,8 +66,12 @@ class RunFolder:
             The folder holds something already, is a file, or cannot be written.
         """
         folder = cls(location)
-        place = f"--out {folder.location}"
-        if folder.filesystem.get_file_info(folder.root).type == pafs.FileType.File:
+        place = "--out " + folder.location.replace("\0", "\\0")[:300]
+        try:
+            found = folder.filesystem.get_file_info(folder.root).type
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{place}: cannot be looked at: {getattr(error, 'strerror', None) or error}") from error
+        if found == pafs.FileType.File:
             raise ConfigError(f"{place}: is a file. Choose a new or empty folder")
         if not folder.is_empty():
             run = folder.run_status()

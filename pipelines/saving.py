@@ -55,8 +55,19 @@ def stream_at(config: Config, seq: int) -> tuple[Source, Stream]:
 
 
 def config_of(folder: RunFolder) -> Config:
-    """The resolved config of a run."""
-    return load_config(load_yaml(folder.read_text("config.yaml")))
+    """The resolved config of a run.
+
+    Raises
+    ------
+    InputError
+        It is damaged.
+    """
+    try:
+        return load_config(load_yaml(folder.read_text("config.yaml")))
+    except (OSError, ValueError, TypeError) as error:
+        reason = "; ".join(str(error).splitlines()[:3])
+        remedy = "Restore the run folder from a copy, or run the replay again"
+        raise InputError(f"it is damaged ({reason})", file=f"{folder.location}/config.yaml", remedy=remedy) from error
 
 
 def states_of(config: Config, folder: RunFolder) -> RunFolder:

@@ -13,6 +13,7 @@ from actors.memory import peak_rss_bytes
 from pipelines.config import Config
 from pipelines.recorder import Recorder
 from pipelines.run_folder import RunFolder
+from raydt.errors import InputError
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -125,6 +126,23 @@ def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
 
 
 def read_summary(folder: RunFolder) -> dict[str, Any]:
-    """The summary of a run."""
-    summary: dict[str, Any] = json.loads(folder.read_text("summary.json"))
+    """The summary of a run.
+
+    Raises
+    ------
+    InputError
+        It is damaged.
+    """
+    try:
+        summary = json.loads(folder.read_text("summary.json"))
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, f"it cannot be read ({error})") from error
+    needed = ("status", "exit_reason", "error", "updates", "model_digest")
+    if not isinstance(summary, dict) or any(name not in summary for name in needed):
+        raise _damaged(folder, "it is not the summary of a run")
     return summary
+
+
+def _damaged(folder: RunFolder, problem: str) -> InputError:
+    file = f"{folder.location}/summary.json"
+    return InputError(problem, file=file, remedy="Restore the run folder from a copy, or run the replay again")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.problems import short
 from raydt.errors import UpdateError
 from raydt.metrics import Prequential
 from raydt.streams.base import Skipped, Stream
@@ -104,7 +105,7 @@ class Tally:
         row = int(batch.row[refusal.position])
         file, line = self._stream.where(row) if row != -1 else (None, None)
         by_value = batch.op[refusal.position] == DELETE_VALUE
-        key = "" if by_value else f" (id {self._stream.id_of(int(batch.id[refusal.position]), row)!r})"
+        key = "" if by_value else f" (id {short(self._stream.id_of(int(batch.id[refusal.position]), row))})"
         seq = batch.start + refusal.position
         remedy = f"{remedy}; or set stream.on_error: skip"
         return UpdateError(f"update {seq}: {problem}{key}", file=file, row=line, remedy=remedy)

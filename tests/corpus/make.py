@@ -75,6 +75,15 @@ def beyond_dictionary() -> pa.Table:
     return table.set_column(3, "s", column)
 
 
+def beyond_text() -> pa.Table:
+    """A text column whose row 8 ends behind the text; found by fuzzing, when the row was touched."""
+    column = with_row()["s"].combine_chunks()
+    offsets = bytearray(column.buffers()[1].to_pybytes()[: 4 * len(column) + 4])
+    offsets[4 * BAD_ROW + 4 : 4 * BAD_ROW + 8] = struct.pack("<i", 5000)
+    buffers = [None, pa.py_buffer(bytes(offsets)), column.buffers()[2]]
+    return with_row().set_column(3, "s", pa.Array.from_buffers(pa.string(), len(column), buffers))
+
+
 def not_utf8() -> pa.Table:
     """A text column whose row 8 is Latin-1."""
     values = [value.encode() for value in with_row()["s"].to_pylist()]
@@ -156,6 +165,7 @@ def _arrow() -> dict[str, bytes]:
         "cut-in-the-schema.arrows": stream[:100],
         "damaged-batch.arrow": bytes(packed),
         "beyond-dictionary.arrow": coded,
+        "beyond-text.arrow": arrow(beyond_text(), rows=17),
         "no-rows.arrow": arrow(clean().slice(0, 0)),
         "no-batches.arrows": arrow(clean().slice(0, 0), stream=True),
         "no-columns.arrow": arrow(pa.table({})),

@@ -69,7 +69,8 @@ def _changed_arrays(data: bytes, types: dict[str, Any], draw: random.Random) -> 
         elif how < 0.9:
             array = array.reshape(-1, 1) if array.ndim == 1 else array.ravel()
         else:
-            array = array.astype(draw.choice((np.float64, np.int8, np.int32, np.uint64, np.bool_)))
+            with np.errstate(all="ignore"):
+                array = array.astype(draw.choice((np.float64, np.int8, np.int32, np.uint64, np.bool_)))
         arrays[name] = array
     if draw.random() < 0.1:
         del arrays[draw.choice(sorted(arrays))]
