@@ -11,7 +11,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -217,6 +217,9 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
 
 
 def _validated(data: dict[str, Any], name: str, place: str) -> Config:
+    for key, value in _values(data, ""):
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{place}: {key}: the integer {value} does not fit into 64 bits. Write a smaller one")
     try:
         result = Config.model_validate(data)
     except ValidationError as error:
@@ -266,6 +269,15 @@ def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
         if not isinstance(section, dict):
             raise ConfigError(f"{place}: {part!r} is a value, not a section. Set it as a whole")
     section[last] = value
+
+
+def _values(data: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """All plain values with their dotted keys."""
+    if isinstance(data, (dict, list)):
+        for name, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _values(value, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, data
 
 
 def _map_paths(data: dict[str, Any], change: Callable[[str], str]) -> None:

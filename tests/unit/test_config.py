@@ -61,7 +61,11 @@ class TestYaml:
 
     @given(
         st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**63), 2**63 - 1)
+            | st.floats(allow_nan=False)
+            | st.text(max_size=8),
             lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
             max_leaves=12,
         )
@@ -121,6 +125,10 @@ class TestMessages:
         message = refused(file)
         assert message.startswith(str(file))
         assert expected is None or expected in message
+
+    def test_an_integer_beyond_64_bits_is_refused_in_a_mapping_too(self):
+        source = {"kind": "synthetic", "generator": "sea", "seed": 2**63}
+        assert refused(changed(source=source)).startswith("config: source.seed: the integer 9223372036854775808")
 
     def test_all_problems_come_at_once(self):
         message = refused(changed(cluster={"shards": 0}, output={"report": 3}, x=1))
