@@ -8,7 +8,6 @@ import queue
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -87,32 +86,33 @@ def _share(seed: int, begin: int, end: int, step: int, scratch: Path, models: Pa
     while begin < end:
         with tempfile.TemporaryDirectory(dir=scratch) as folder, tempfile.TemporaryFile() as errors:
             numbers = [str(number) for number in (seed, begin, end, step)]
-            child = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.child", *numbers, folder, str(models)],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "ARROW_DEFAULT_MEMORY_POOL": "system"},
-            )
-            try:
-                begin = _watch(child, begin, step, tally, errors)
-            finally:
-                child.kill()
-                child.wait()
+            command = [sys.executable, "-m", "tests.fuzz.child", *numbers, folder, str(models)]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "ARROW_DEFAULT_MEMORY_POOL": "system"}
+            with (
+                subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, env=environment) as child,
+                ThreadPoolExecutor(1) as listener,
+            ):
+                lines: queue.Queue[bytes] = queue.Queue()
+                listener.submit(_listen, child, lines)
+                try:
+                    begin = _watch(child, lines, begin, step, tally, errors)
+                finally:
+                    child.kill()  # which ends the listener too
     return tally
 
 
-def _watch(child: subprocess.Popen[bytes], begin: int, step: int, tally: Tally, errors: Any) -> int:
+def _listen(child: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
+    """Hand on what a child says, and an empty line when it ends."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        lines.put(line)
+    lines.put(b"")
+
+
+def _watch(
+    child: subprocess.Popen[bytes], lines: queue.Queue[bytes], begin: int, step: int, tally: Tally, errors: Any
+) -> int:
     """Take in what a child says until it ends; returns the number of the next mutation to try."""
-    lines: queue.Queue[bytes] = queue.Queue()
-
-    def listen() -> None:
-        assert child.stdout is not None
-        for line in child.stdout:
-            lines.put(line)
-        lines.put(b"")
-
-    threading.Thread(target=listen, daemon=True).start()
     at, target, patience = begin, "start", START_PATIENCE
     while True:
         try:

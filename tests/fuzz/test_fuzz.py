@@ -1,6 +1,12 @@
 """The share of the fuzzing that every test run does."""
 
-from tests.fuzz.parent import run
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+
+from tests.fuzz.parent import Tally, _listen, _watch, run
 
 
 def test_no_mutation_crashes_hangs_or_passes_in_silence():
@@ -10,3 +16,18 @@ def test_no_mutation_crashes_hangs_or_passes_in_silence():
         f"python -m tests.fuzz --seed 1 --only {finding.number} ({finding.target})\n{finding.said}"
         for finding in tally.findings[:5]
     )
+
+
+def test_a_child_that_dies_is_a_finding_and_the_next_one_goes_on_behind_it():
+    code = """import os; print('{"number": 7, "target": "t"}', flush=True); os.kill(os.getpid(), 11)"""
+    tally, lines = Tally(), queue.Queue()
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=errors) as child,
+    ):
+        listener = threading.Thread(target=_listen, args=(child, lines))
+        listener.start()
+        assert _watch(child, lines, 5, 2, tally, errors) == 9
+        listener.join()
+    assert [(finding.number, finding.target) for finding in tally.findings] == [(7, "t")]
+    assert "ended with -11" in tally.findings[0].said
