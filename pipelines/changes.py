@@ -16,7 +16,6 @@ from pipelines.model_data import find_rows, open_rows
 from raydt.errors import InputError, UpdateError
 from raydt.example_store import ExampleStore
 from raydt.saved_model import SavedModel
-from raydt.sources.datafile import find_files
 from raydt.sources.files import FileSource
 from raydt.streams.deletion_log import LoggedDeletions
 from raydt.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID
@@ -142,8 +141,6 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
         An id is not live, or given twice.
     """
     log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer")
-    if len(find_files(path, ".", log.file.suffixes)) > 1:
-        raise InputError("--delete takes one file", file=path, remedy="Put the ids into one Parquet, Arrow or CSV file")
     if "after" in log.file.names:
         problem = "an update deletes at once, so that it has no place in the order of a stream"
         remedy = "Remove the column, or replay it as a deletion_log"

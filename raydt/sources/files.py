@@ -56,10 +56,9 @@ class FileSource:
     def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]
-        if all(file.n_rows == 0 for file in files):
-            remedy = "Check source.path" if len(files) == 1 else "Check source.path; the other files have none either"
-            raise InputError("the file has no rows", file=files[0].name, remedy=remedy)
         self._model = next((file for file in files if not file.untyped), files[0])  # its types are the source's
+        if self.n_rows == 0 and len(self._model.untyped) == len(self._model.names) > 0:  # a header tells no types
+            raise self._no_rows()
         self._encoder = RowEncoder(options, self._model.schema, self._model.name)
         for file in files:
             self._check_schema(file, strict=options.features is None)
@@ -71,6 +70,8 @@ class FileSource:
         self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // len(self.features)))
         if options.positive is not None and options.label is not None:
             counts = self._label_counts(options.label)
+            if not counts and self.n_rows == 0:
+                raise self._no_rows()
             positive = resolve_positive(options.positive, counts)
             self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
         self.known_classes = len(self.classes)
@@ -182,6 +183,9 @@ class FileSource:
             if file.n_rows is None and (at > skip or not skip):
                 file.n_rows = at
             begin += at
+
+    def _no_rows(self) -> InputError:
+        return InputError("the file has no rows", file=self._files[0].name, remedy="Check source.path")
 
     def _check_schema(self, file: DataFile, strict: bool) -> None:
         first = self._model

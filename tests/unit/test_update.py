@@ -334,7 +334,7 @@ def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
         update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
     ids_file(tmp_path / "new" / "a.csv", ["k0001"])
     ids_file(tmp_path / "new" / "b.csv", ["k0002"])
-    with pytest.raises(InputError, match="--delete takes one file"):
+    with pytest.raises(InputError, match="2 files are here, but a deletion log is one file"):
         update(shared / "run", delete=f"{tmp_path}/new/*.csv", dry_run=True)
 
 
