@@ -120,7 +120,7 @@ def test_a_row_without_a_time_leaves_no_trace(tmp_path):
         (pa.array([True]), "truth values"),
         (pa.array([1], pa.duration("s")), r"dates or times \(duration\[s\]\)"),
         (pa.array([1], pa.time32("s")), r"dates or times \(time32\[ms\]\)"),
-        (pa.array([[1]]), "values of type list"),
+        (pa.array([[1]]), r"lists or records \(list"),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
