@@ -1,0 +1,10 @@
+"""Runs the evaluation of the FuDyADT paper: see ``--help`` and command.py beside this file."""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parents[1])  # where measure.py and this folder, as ``paper``, are found
+
+from paper.command import main  # noqa: E402 (needs the path)
+
+main()

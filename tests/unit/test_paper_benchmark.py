@@ -1,0 +1,133 @@
+"""The commands behind docs/results.md: measurements that last, scores, equal-time tuning, charts, generated parts."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import accuracy_score, f1_score
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A data set of 300 rows whose class changes now and then, and its folder."""
+    from paper.datasets import DataSet, Folder
+
+    rng = np.random.default_rng(5)
+    y = np.repeat(rng.integers(0, 2, 60), 5)
+    columns = {"a": y + rng.normal(0, 0.7, 300), "b": rng.normal(size=300), "y": np.where(y, "yes", "no")}
+    pq.write_table(pa.table(columns), tmp_path / "small.parquet")
+    return DataSet("Small", "small", "yes", 300, "Electricity", True), Folder(tmp_path)
+
+
+def test_a_measurement_lasts_and_what_is_missing_is_named(small, tmp_path):
+    from paper.bench import Bench, MissingError
+
+    data, folder = small
+    first = Bench(tmp_path / "out", folder)
+    measured = first.ours(data, 0.1, 5, "sliding_window", 100)
+    assert (measured.scored, measured.updates) == (200, 500)
+    again = Bench(tmp_path / "out")
+    assert again.ours(data, 0.1, 5, "sliding_window", 100) == measured
+    with pytest.raises(MissingError, match=r"epsilon=0\.2"):
+        again.ours(data, 0.2, 5, "sliding_window", 100)
+
+
+@pytest.mark.parametrize("window", [0, 100])
+def test_trivial_predictors_and_their_scores(small, tmp_path, window):
+    from paper.bench import Bench
+
+    data, folder = small
+    y = folder.labels(data)
+    no_change = [0, *y[:-1]]
+    majority = [int(2 * sum(y[:i]) > i) for i in range(len(y))]
+    bench = Bench(tmp_path / "out", folder)
+    for name, predicted in (("no-change", no_change), ("majority", majority)):
+        m = bench.trivial(data, name, window)
+        truth, said = y[window:], predicted[window:]
+        assert m.accuracy == pytest.approx(accuracy_score(truth, said))
+        assert m.f1 == pytest.approx(f1_score(truth, said))
+        assert m.f1_rest == pytest.approx(f1_score(truth, said, pos_label=0))
+
+
+def test_random_updates_insert_every_row(small):
+    from paper.contestants import ours
+
+    data, folder = small
+    outcome = ours(folder, data, "random_updates", 100, 0.5, 10)
+    assert len(outcome.predictions) == data.rows
+    assert np.flatnonzero(outcome.predictions == -1).tolist() == list(range(100))
+    assert outcome.updates > data.rows + 100
+
+
+@pytest.mark.parametrize(("rows", "target"), [(10**6, 3.0), (10**6, 40.0), (10**6, 900.0), (300, 180.0)])
+def test_equal_time_finds_the_smallest_epsilon_that_is_fast_enough(small, rows, target):
+    from paper.equal_time import CLOSE, tune
+
+    def ours(data, epsilon, depth):
+        return SimpleNamespace(us=1 + 2 / max(epsilon, 1 / rows) ** 0.8)
+
+    epsilon, found = tune(SimpleNamespace(ours=ours), replace(small[0], rows=rows), target, 10)
+    assert epsilon > 0
+    assert CLOSE * target <= found.us <= target
+
+
+@pytest.mark.parametrize(("us", "expected"), [(1.0, 0.0), (1000.0, 2.0)])
+def test_equal_time_at_its_ends(small, us, expected):
+    from paper.equal_time import tune
+
+    bench = SimpleNamespace(ours=lambda data, epsilon, depth: SimpleNamespace(us=us))
+    assert tune(bench, small[0], 100.0, 10)[0] == expected
+
+
+def test_a_chart_stays_in_its_panel_and_names_every_line():
+    from paper.chart import HEIGHT, WIDTH, Panel, Style, svg
+
+    styles = {"ours": Style("#123456"), "level": Style("#777777", "2 3"), "unused": Style("#000000")}
+    lines = {"ours": [(0.0, 0.02), (1.0, 35.0), (2.0, 700.0)]}
+    for log in (False, True):
+        text = svg([[Panel("a < b", lines, {"level": 50.0}, log)]], styles)
+        root = ET.fromstring(text)
+        words = ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("text")]
+        assert {"a < b", "ours", "level"} <= set(words)
+        assert "unused" not in words
+        (line,) = (m for m in re.findall(r'd="M([\d. L-]+)" fill="none" stroke="#123456"', text))
+        points = [tuple(map(float, p.split())) for p in line.split("L")]
+        assert len(points) == 3
+        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+        assert [y for _, y in points] == sorted((y for _, y in points), reverse=True)
+        if log:
+            heights = [math.log10(y) for _, y in lines["ours"]]
+            ratio = (heights[1] - heights[0]) / (heights[2] - heights[0])
+            assert (points[0][1] - points[1][1]) / (points[0][1] - points[2][1]) == pytest.approx(ratio, abs=0.01)
+
+
+def test_the_document_has_a_place_for_every_section_and_shows_every_figure():
+    from paper.command import DOCUMENT, SECTIONS
+    from paper.markdown import Section
+    from paper.markdown import replace as put
+
+    document = DOCUMENT.read_text()
+    for name in [*SECTIONS, "machine"]:
+        changed = put(document, Section(name, "new"))
+        assert put(changed, Section(name, "new")) == changed != document
+    for picture in (DOCUMENT.parent / "results").glob("*.svg"):
+        assert f"results/{picture.name}" in document
+        assert picture.stat().st_size < 60_000
+    with pytest.raises(ValueError, match="no markers"):
+        put(document, Section("table 6", ""))
