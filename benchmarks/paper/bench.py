@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import os
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +36,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What came out; everything as fractions, ``f1_rest`` with the other class as positive."""
+    """What came out; everything as fractions, ``f1_rest`` with the other class as positive.
+
+    ``load`` is the machine's load average over the last minute of the measurement.
+    """
 
     scored: int
     accuracy: float
@@ -43,6 +48,7 @@ class Measurement:
     positive_share: float
     updates: int
     cpu_seconds: float
+    load: float
     machine: str
 
     @property
@@ -77,10 +83,11 @@ class Bench:
             out.mkdir(parents=True, exist_ok=True)
             self._machine = machine("river")
 
-    @property
-    def machines(self) -> list[str]:
-        """The machines and versions behind the measurements, in order of first use."""
-        return list(dict.fromkeys(m.machine for m in self._known.values()))
+    def conditions(self) -> list[str]:
+        """The machines and versions behind the measurements, and how busy they were."""
+        machines = list(dict.fromkeys(m.machine for m in self._known.values()))
+        load = statistics.median(m.load for m in self._known.values())
+        return [*machines, f"Median load average: {load:.1f}. Above the number of cores, times come out too long."]
 
     def ours(
         self, data: DataSet, epsilon: float, max_depth: int = 10, stream: str = INCREMENTAL, window: int = 0
@@ -136,6 +143,7 @@ class Bench:
             positive_share=float(np.mean(truth)),
             updates=outcome.updates,
             cpu_seconds=outcome.seconds,
+            load=round(os.getloadavg()[0], 1),
             machine=self._machine,
         )
         self._known[setting] = result

@@ -67,7 +67,7 @@ def main() -> None:
         print(f"## {name.capitalize()}\n\n{section.text}\n", flush=True)
         for file, picture in section.pictures.items():
             (arguments.out / file).write_text(picture)
-    print("\n".join(bench.machines))
+    print("\n".join(bench.conditions()))
 
 
 def write(bench: Bench) -> None:
@@ -82,5 +82,5 @@ def write(bench: Bench) -> None:
         for file, picture in section.pictures.items():
             (DOCUMENT.parent / "results").mkdir(exist_ok=True)
             (DOCUMENT.parent / "results" / file).write_text(picture)
-    document = replace(document, Section("machine", "\n\n".join(bench.machines)))
+    document = replace(document, Section("machine", "\n\n".join(bench.conditions())))
     DOCUMENT.write_text(document)

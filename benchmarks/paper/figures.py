@@ -24,8 +24,8 @@ STYLES = {
     "window 1000, h 5": Style("#d95f02", "5 3"),
     "h 10": Style("#d95f02"),
     "h 5": Style("#d95f02", "5 3"),
-    "EFDT, insert-only": Style("#2ca02c", "1 2"),
-    "HAT, insert-only": Style("#9467bd", "1 2"),
+    "EFDT, insert-only": Style("#2ca02c", "6 2 1 2"),
+    "HAT, insert-only": Style("#9467bd", "6 2 1 2"),
     "no-change": Style("#777777"),
     "majority": Style("#777777", "2 3"),
 }
