@@ -8,6 +8,7 @@ import os
 import statistics
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ class Bench:
                     self._known[_parse(Setting, row)] = _parse(Measurement, row)
         if folder is not None:
             out.mkdir(parents=True, exist_ok=True)
-            self._machine = machine("river")
+            self._machine = machine(*(["river"] if find_spec("river") else []))
 
     def conditions(self) -> list[str]:
         """The machines and versions behind the measurements, and how busy they were."""
