@@ -19,15 +19,15 @@ START = 1000  # examples the tree is built from before random updates begin
 
 STYLES = {
     "window 100, h 10": Style("#1f77b4"),
-    "window 100, h 5": Style("#1f77b4", "5 3"),
+    "window 100, h 5": Style("#1f77b4", "--"),
     "window 1000, h 10": Style("#d95f02"),
-    "window 1000, h 5": Style("#d95f02", "5 3"),
+    "window 1000, h 5": Style("#d95f02", "--"),
     "h 10": Style("#d95f02"),
-    "h 5": Style("#d95f02", "5 3"),
-    "EFDT, insert-only": Style("#2ca02c", "6 2 1 2"),
-    "HAT, insert-only": Style("#9467bd", "6 2 1 2"),
+    "h 5": Style("#d95f02", "--"),
+    "EFDT, insert-only": Style("#2ca02c", "-."),
+    "HAT, insert-only": Style("#9467bd", "-."),
     "no-change": Style("#777777"),
-    "majority": Style("#777777", "2 3"),
+    "majority": Style("#777777", ":"),
 }
 
 
