@@ -99,7 +99,6 @@ def inside_a_build() -> None:
         labels = y[slots]
         scratch = new_scratch(n, d, 2)
         members = np.zeros(len(X), dtype=MEMBER)
-        columns = np.arange(d, dtype=np.uint64)
 
         def grown(h: int) -> float:
             tree = new_tree(2 * n + 2, 2)  # noqa: B023 (called at once)
@@ -111,7 +110,7 @@ def inside_a_build() -> None:
 
         def sort() -> float:
             began = time.process_time()
-            presort(X, slots, labels, n, 1, scratch.E, scratch.spare, scratch.digits, columns)  # noqa: B023
+            presort(X, slots, labels, n, 1, scratch.E[:d], scratch.spare, scratch.digits)  # noqa: B023
             return time.process_time() - began
 
         repeats = max(5, 400_000 // n)

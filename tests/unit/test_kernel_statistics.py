@@ -21,7 +21,7 @@ def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32]
     X = values.reshape(-1, 1) + 0.0
     rows = np.arange(n, dtype=np.int32)
     digits = np.empty(DIGITS, dtype=np.int64)
-    presort(X, rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits, np.zeros(1, dtype=np.uint64))
+    presort(X, rows, labels, n, bits, E, np.empty(n, dtype=np.int64), digits)
     return E
 
 

@@ -24,7 +24,7 @@ from raydt.learners.fudyadt.histograms import (
     value_at,
 )
 from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
-from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
+from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 from raydt.memory import empty
 
@@ -105,8 +105,11 @@ def build(
     d = len(E) - 1
     K = tree.counts.shape[1]
     label_bits = label_bits_of(K)
-    encode(H, X, rows, n, K)
-    presort(X, rows, labels, n, label_bits, E, spare, scratch.digits, H.columns[H.reg[COUNTED] :])
+    fill_codes(X, rows, n, E[:d])
+    encode(H, E, n, K)
+    for j in range(d):
+        if not H.width[j]:
+            sort_column(E[j, :n], j, labels, label_bits, X, rows, spare, scratch.digits)
     slot = np.int64(-1)  # of the node's histogram; -1: all columns are sorted
     if H.reg[COUNTED]:
         slot = np.int64(0)
@@ -129,7 +132,7 @@ def build(
         feature = -1
         at = -1
         for j in range(d):
-            if counted and H.counted[j]:
+            if counted and H.width[j]:
                 score, here = best_value(H, j, slot, size, categorical[j], tree.counts, node, left, best)
             else:
                 score, here = scan(E, j, first, size, categorical[j], tree.counts, node, left, label_bits, best, spare)
@@ -141,7 +144,7 @@ def build(
             for i in range(size):
                 link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
             continue
-        if counted and H.counted[feature]:
+        if counted and H.width[feature]:
             threshold = value_at(H, feature, slot, at, categorical[feature], K)
             n_left = mark_rows(H, feature, threshold, categorical[feature], listed, label_bits, side, left)
         else:
@@ -173,7 +176,7 @@ def build(
         if counted:
             left_slot, right_slot = divide(H, slot, listed, label_bits, K, side, n_left, keep_left, keep_right)
         for j in range(d + counted):
-            if counted and j < d and H.counted[j]:
+            if counted and j < d and H.width[j]:
                 continue
             if 0 < j < d and is_constant(E, j, first, size):  # and stays so; column 0 always lists the rows
                 continue

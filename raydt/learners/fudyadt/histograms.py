@@ -1,8 +1,8 @@
 """Columns of few distinct values within one BUILD: counted by value and class instead of sorted.
 
-Every row has a code per column, and an open node a histogram: rows of the node by code and class, for all such
-columns. At a split the smaller child is counted from its rows; the larger keeps the parent's histogram less that
-of the smaller. A row is therefore counted once per halving of its node: O(n d log n) for a BUILD of columns of
+Every row has a code per column, the rank of its value, and an open node a histogram: its rows by code and class, for
+all such columns. At a split the smaller child is counted from its rows; the larger keeps the parent's histogram less
+that of the smaller. A row is therefore counted once per halving of its node: O(n d log n) for a BUILD of columns of
 bounded cardinality, however deep (the paper's Theorem 3.3). A node with fewer rows than a histogram has cells per
 column is cheaper to scan than to count: its columns become sorted elements, and its subtree is built from those.
 
@@ -30,7 +30,7 @@ from raydt.memory import empty
 MOST_VALUES = 256
 #: Rows a BUILD has for each distinct value of a counted column, at least.
 ROWS_PER_VALUE = 16
-#: A BUILD that has rows for fewer values than this counts no column: the attempt would cost more than it gains.
+#: A BUILD that has rows for fewer values than this counts no column: it would cost more than it gains.
 FEWEST_VALUES = 4
 
 #: Registers: counted columns, and counters of one histogram.
@@ -40,24 +40,20 @@ COUNTED, CELLS = 0, 1
 class Histograms(NamedTuple):
     """Working memory of the counted columns of one BUILD of up to n rows and d columns.
 
-    ``codes[i, j]`` is the code of row i, in order of first appearance; ``values[j]`` the value of each code,
-    ``order[j]`` the codes by ascending value, ``width[j]`` their number. ``table[j]`` finds the code of a value.
-    ``columns`` lists the counted columns, then the others; ``start`` where in a histogram the counted ones begin
-    (``offset[j]`` the same by column). ``seen[j]`` is what earlier BUILDs found: the distinct values of a column in the
-    last one that counted them, or one more than that could count; 0 at first. It decides about speed alone.
+    ``codes[i, j]`` is the code of row i: the rank of its value. ``bits[j]`` has the value of each code, as the bits of
+    a float64, ``width[j]`` their number (0: the column is not counted), ``offset[j]`` where its counters begin in a
+    histogram. ``columns`` lists the counted columns. ``table``, ``found`` and ``rank`` are scratch of one column.
     """
 
     codes: npt.NDArray[np.uint8]
-    values: npt.NDArray[np.float64]
-    order: npt.NDArray[np.uint8]
-    table: npt.NDArray[np.uint16]
+    bits: npt.NDArray[np.int64]
     width: npt.NDArray[np.int64]
-    seen: npt.NDArray[np.int64]
-    counted: npt.NDArray[np.bool_]
+    offset: npt.NDArray[np.uint64]
     columns: npt.NDArray[np.uint64]
-    start: npt.NDArray[np.uint64]
-    offset: npt.NDArray[np.int64]
     cells: npt.NDArray[np.int32]
+    table: npt.NDArray[np.uint16]
+    found: npt.NDArray[np.int64]
+    rank: npt.NDArray[np.int64]
     reg: npt.NDArray[np.int64]
     rows_per_value: int
 
@@ -66,112 +62,96 @@ def new_histograms(
     rows: int, columns: int, most_values: int = MOST_VALUES, rows_per_value: int = ROWS_PER_VALUE
 ) -> Histograms:
     """Room for BUILDs of ``rows`` rows; ``most_values`` of 0 counts no column."""
-    most = min(most_values, rows // rows_per_value)
     return Histograms(
         empty((rows, columns), dtype=np.uint8),
-        empty((columns, most), dtype=np.float64),
-        empty((columns, most), dtype=np.uint8),
-        empty((columns, 4 * most), dtype=np.uint16),
-        np.empty(columns, dtype=np.int64),
+        empty((columns, min(most_values, rows // rows_per_value)), dtype=np.int64),
         np.zeros(columns, dtype=np.int64),
-        np.zeros(columns, dtype=np.bool_),
-        np.empty(columns, dtype=np.uint64),
-        np.empty(columns, dtype=np.uint64),
-        np.empty(columns, dtype=np.int64),
+        np.zeros(columns, dtype=np.uint64),
+        np.zeros(columns, dtype=np.uint64),
         empty(2 * rows * columns, dtype=np.int32),
+        np.empty(4 * MOST_VALUES, dtype=np.uint16),
+        np.empty(MOST_VALUES, dtype=np.int64),
+        np.empty(MOST_VALUES, dtype=np.int64),
         np.zeros(2, dtype=np.int64),
         rows_per_value,
     )
 
 
 @inner_kernel
-def _few_enough(H: Any, most: int) -> bool:
-    """Whether at least half of the columns that are not constant may have few values."""
-    few = many = 0
-    for j in range(len(H.seen)):
-        few += H.seen[j] != 1 and H.seen[j] <= most
-        many += H.seen[j] > most
-    return few > 0 and few >= many
-
-
-@inner_kernel
-def encode(H: Any, X: Any, rows: Any, n: int, K: int) -> None:
-    """Code the columns that have few values among n rows and mark them as counted; none if counting is no gain.
-
-    O(n d): a column of many values is given up as soon as they are seen, and not tried again by a BUILD that could
-    count no more.
-    """
-    H.counted[:] = False
-    H.reg[COUNTED] = H.reg[CELLS] = 0
-    d = H.codes.shape[1]
-    for j in range(d):
-        H.columns[j] = j
-    Xbits, bits = X.view(np.int64), H.values.view(np.int64)
-    most = min(H.values.shape[1], n // H.rows_per_value)
-    if most < FEWEST_VALUES or not _few_enough(H, most):
-        return
-    shift = 62
-    while (1 << (64 - shift)) < 2 * most:
-        shift -= 1
-    mask = np.uint64((1 << (64 - shift)) - 1)
-    tried = 0
-    for j in range(d):
-        if H.seen[j] <= most:
-            H.columns[tried], H.columns[j] = H.columns[j], H.columns[tried]
-            H.table[j, : 1 << (64 - shift)] = 0
-            H.width[j] = 0
-            tried += 1
-    for i in range(n):
-        row = rows[i]
-        codes = H.codes[i]
-        c = 0
-        while c < tried:
-            j = H.columns[c]
-            value = Xbits[row, j]
-            at = (np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift)
-            found = np.int64(H.table[j, at])
-            while found and bits[j, found - 1] != value:
+def _encode_column(H: Any, S: Any, j: int, most: int) -> int:
+    """Codes of one column, given as ``code_of`` values; their number, or ``most + 1`` for a column of more values."""
+    table, found, rank = H.table, H.found, H.rank
+    bits = 4
+    while (1 << bits) < 2 * most:
+        bits += 1
+    shift, mask = np.uint64(64 - bits), np.uint64((1 << bits) - 1)
+    for k in range(1 << bits):
+        table[k] = 0
+    distinct = 0
+    previous = S[0] - 1
+    code = np.int64(0)
+    for i in range(len(S)):
+        value = S[i]
+        if value != previous:
+            previous = value
+            at = (np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> shift
+            while table[at] and found[table[at] - 1] != value:
                 at = (at + np.uint64(1)) & mask
-                found = np.int64(H.table[j, at])
-            if not found:
-                if H.width[j] == most:
-                    H.seen[j] = most + 1
-                    tried -= 1
-                    H.columns[c], H.columns[tried] = H.columns[tried], j
-                    if not _few_enough(H, most):
-                        return
-                    continue
-                bits[j, H.width[j]] = value
-                H.width[j] += 1
-                found = H.width[j]
-                H.table[j, at] = found
-            codes[j] = found - 1
-            c += 1
-    cells = 0
-    for c in range(tried):
-        j = H.columns[c]
-        H.seen[j] = H.width[j]
-        H.offset[j] = cells
-        H.start[c] = cells
-        cells += H.width[j] * K
-    if n * tried < cells or not _few_enough(H, most):
-        return
-    H.reg[COUNTED], H.reg[CELLS] = tried, cells
-    for c in range(tried):
-        j = H.columns[c]
-        H.counted[j] = True
-        _sort_values(H.order[j], bits[j], H.width[j])
+            if not table[at]:
+                if distinct == most:
+                    return most + 1
+                found[distinct] = value
+                distinct += 1
+                table[at] = distinct
+            code = np.int64(table[at]) - 1
+        H.codes[i, j] = code
+    in_order = True
+    for k in range(distinct):  # codes in order of first appearance become ranks
+        rank[k] = 0
+        for other in range(distinct):
+            rank[k] += found[other] < found[k]
+        in_order = in_order and rank[k] == k
+        H.bits[j, rank[k]] = code_of(found[k])  # its own inverse
+    if not in_order:
+        for i in range(len(S)):
+            H.codes[i, j] = rank[H.codes[i, j]]
+    return distinct
 
 
 @inner_kernel
-def _sort_values(order: Any, bits: Any, n: int) -> None:
-    """Codes by ascending value."""
-    for i in range(n):
-        at = i
-        while at > 0 and code_of(bits[order[at - 1]]) > code_of(bits[i]):
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = i
+def encode(H: Any, E: Any, n: int, K: int) -> None:
+    """Give codes to the columns of few values; to none, unless they are half of those that vary.
+
+    Parameters
+    ----------
+    E : ndarray of int64, shape (>= d, >= n)
+        ``code_of`` each value (``presort.fill_codes``).
+
+    Notes
+    -----
+    O(n d + values^2 d): a column of many values is given up as soon as they are seen.
+    """
+    H.width[:] = 0
+    H.reg[COUNTED] = H.reg[CELLS] = 0
+    most = min(H.bits.shape[1], n // H.rows_per_value)
+    if most < FEWEST_VALUES:
+        return
+    few = many = counted = cells = 0
+    for j in range(len(H.width)):
+        distinct = _encode_column(H, E[j, :n], j, most)
+        if distinct > most:
+            many += 1
+            continue
+        few += distinct > 1
+        H.width[j] = distinct
+        H.offset[j] = cells
+        H.columns[counted] = j
+        counted += 1
+        cells += distinct * K
+    if few == 0 or few < many or n * counted < cells:
+        H.width[:] = 0
+    else:
+        H.reg[COUNTED], H.reg[CELLS] = counted, cells
 
 
 @inner_kernel
@@ -187,7 +167,8 @@ def count_side(H: Any, slot: int, elements: Any, label_bits: int, K: int, side: 
         label = np.uint64(elements[i] & ((1 << label_bits) - 1))
         codes = H.codes[row]
         for c in range(H.reg[COUNTED]):
-            cells[H.start[c] + np.uint64(codes[H.columns[c]]) * classes + label] += 1
+            column = H.columns[c]
+            cells[H.offset[column] + np.uint64(codes[column]) * classes + label] += 1
 
 
 @inner_kernel
@@ -232,52 +213,51 @@ def divide(
 def best_value(
     H: Any, j: int, slot: int, n: int, categorical: bool, counts: Any, node: int, left: Any, best: float
 ) -> tuple[float, int]:
-    """As ``split_search.scan``: (score, place in ``order[j]`` of the last or only value on the left), or (best, -1)."""
+    """As ``split_search.scan``: (score, code of the last or only value on the left), or (best, -1)."""
     K = len(left)
-    begin = slot * H.reg[CELLS] + H.offset[j]
+    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
     cells = H.cells[begin : begin + H.width[j] * K]
     at = -1
     n_left = 0
     for k in range(K):
         left[k] = 0
-    for r in range(H.width[j]):
-        first = np.int64(H.order[j, r]) * K
+    for code in range(H.width[j]):
         here = 0
         for k in range(K):
-            here += cells[first + k]
+            here += cells[code * K + k]
         if here == 0:
             continue
         if here == n:
             break
         if categorical:
-            n_left = here
+            n_left = 0
             for k in range(K):
-                left[k] = cells[first + k]
-        else:
-            n_left += here
-            for k in range(K):
-                left[k] += cells[first + k]
-            if n_left == n:
-                break
+                left[k] = 0
+        n_left += here
+        for k in range(K):
+            left[k] += cells[code * K + k]
+        if n_left == n and not categorical:
+            break
         score = split_score(left, counts, node, n_left, n)
         if score > best:
-            best, at = score, r
+            best, at = score, code
     return best, at
 
 
 @inner_kernel
-def value_at(H: Any, j: int, slot: int, at: int, categorical: bool, K: int) -> float:
-    """Threshold of the split after place ``at``: the value, or the midpoint to the next one the node has."""
-    value: float = H.values[j, H.order[j, at]]
+def value_at(H: Any, j: int, slot: int, code: int, categorical: bool, K: int) -> float:
+    """Threshold of the split after ``code``: its value, or the midpoint to the next one the node has."""
+    values = H.bits[j].view(np.float64)
+    value: float = values[code]
     if categorical:
         return value
+    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
+    after = code
     while True:
-        at += 1
-        code = H.order[j, at]
-        begin = slot * H.reg[CELLS] + H.offset[j] + np.int64(code) * K
+        after += 1
         for k in range(K):
-            if H.cells[begin + k]:
-                return threshold_between(value, H.values[j, code])
+            if H.cells[begin + after * K + k]:
+                return threshold_between(value, values[after])
 
 
 @inner_kernel
@@ -285,19 +265,17 @@ def mark_rows(
     H: Any, j: int, threshold: float, categorical: bool, elements: Any, label_bits: int, side: Any, left: Any
 ) -> int:
     """As ``split_search.mark_sides``, for a counted column and the rows of a list."""
-    right = H.table[j]  # not needed after coding
-    for code in range(H.width[j]):
-        right[code] = not goes_left(H.values[j, code], threshold, categorical)
+    values = H.bits[j].view(np.float64)
     mask = (1 << label_bits) - 1
     for k in range(len(left)):
         left[k] = 0
     n_left = 0
     for i in range(len(elements)):
         row = np.uint64(elements[i]) >> np.uint64(label_bits)
-        goes = right[H.codes[row, j]]
-        side[row] = goes
-        left[elements[i] & mask] += 1 - goes
-        n_left += 1 - goes
+        goes = np.int64(goes_left(values[H.codes[row, j]], threshold, categorical))
+        side[row] = 1 - goes
+        left[elements[i] & mask] += goes
+        n_left += goes
     return n_left
 
 
@@ -313,8 +291,7 @@ def to_elements(H: Any, E: Any, first: int, n: int, label_bits: int, ends: Any) 
         for i in range(n):
             ends[H.codes[np.uint64(listed[i]) >> np.uint64(label_bits), j]] += 1
         total = 0
-        for r in range(H.width[j]):
-            code = H.order[j, r]
+        for code in range(H.width[j]):
             here = ends[code]
             ends[code] = total
             total += here

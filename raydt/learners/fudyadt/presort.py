@@ -224,11 +224,34 @@ def _sort_long(
         E[i] = (rank << 32) | (element & low_mask)
 
 
-@kernel
-def presort(
-    X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any, columns: Any
+@inner_kernel
+def fill_codes(X: Any, rows: Any, n: int, E: Any) -> None:
+    """``E[j, i]`` = ``code_of`` the value of row i in column j. Rows are read once, so that each cache line is."""
+    Xbits = X.view(np.int64)
+    for i in range(n):
+        row = rows[i]
+        for j in range(E.shape[0]):
+            E[j, i] = code_of(Xbits[row, j])
+
+
+@inner_kernel
+def sort_column(
+    codes: Any, column: int, labels: Any, label_bits: int, X: Any, rows: Any, spare: Any, count: Any
 ) -> None:
-    """Fill ``E[j, :n]`` with the sorted elements of some columns j of ``X``.
+    """Replace the codes of one column by its elements in order."""
+    n = len(codes)
+    if n > SHORT:
+        _sort_long(codes, spare, n, labels, label_bits, X.view(np.int64), rows, column, count)
+        return
+    low = spare[:n]
+    for i in range(n):
+        low[i] = (i << label_bits) | labels[i]
+    _sort_short(codes, low, n)
+
+
+@kernel
+def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any) -> None:
+    """Fill ``E[j, :n]`` with the sorted elements of every column j of ``X``.
 
     Parameters
     ----------
@@ -239,24 +262,11 @@ def presort(
         Class of each row of the list, below ``1 << label_bits``.
     E, spare : ndarray of int64, shapes (d, >= n) and (>= n,)
     count : ndarray of int64, shape (2048,)
-    columns : ndarray of uint64
-        The columns to sort.
 
     Notes
     -----
-    O(n d) for a fixed width of codes. Rows are read once for all features, so that each cache line is.
+    O(n d) for a fixed width of codes.
     """
-    Xbits = X.view(np.int64)
-    for i in range(n):
-        row = rows[i]
-        for j in columns:
-            E[j, i] = code_of(Xbits[row, j])
-    for j in columns:
-        column = E[j, :n]
-        if n <= SHORT:
-            low = spare[:n]
-            for i in range(n):
-                low[i] = (i << label_bits) | labels[i]
-            _sort_short(column, low, n)
-        else:
-            _sort_long(column, spare, n, labels, label_bits, Xbits, rows, j, count)
+    fill_codes(X, rows, n, E)
+    for j in range(E.shape[0]):
+        sort_column(E[j, :n], j, labels, label_bits, X, rows, spare, count)

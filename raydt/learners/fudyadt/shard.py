@@ -108,7 +108,6 @@ class FuDyADTShard:
                 E,
                 spare,
                 np.empty(DIGITS, dtype=np.int64),
-                np.arange(width, dtype=np.uint64),
             )
         self._build = {
             "X": X,
