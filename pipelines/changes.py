@@ -281,7 +281,7 @@ def _like(value: Any, known: list[Any]) -> Any:
 def _codes(given: list[Any], names: StateNames) -> list[int | None]:
     """Ids of a file as the state has them; None for what cannot be one."""
     if not names.text_ids:
-        return [value if -_LARGEST_ID - 1 <= value <= _LARGEST_ID else None for value in given]
+        return list(given)
     codes = {value: code for code, value in enumerate(names.ids) if value is not None}
     return [codes.get(value) for value in given]
 

@@ -132,13 +132,14 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
     """What a config would run on."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    upper_bound = result["stream"] == "changelog" and result["updates"] is not None  # some rows may be no update
     rows = [
         ("config", f"{config}: valid"),
         ("learner", result["learner"]),
         ("stream", result["stream"]),
         ("features", f"{len(names)}: {shown}"),
         ("rows", _count(result["rows"])),
-        ("updates", _count(result["updates"])),
+        ("updates", ("at most " if upper_bound else "") + _count(result["updates"])),
         ("classes", ", ".join(result["classes"][:20]) + f" (in the first {result['rows_read']:,} rows)"),
         ("hash", result["config_hash"]),
     ]

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from raydt.errors import InputError
 
 ColumnKind = Literal["number", "text"]
+IdKind = Literal["integer", "text"]
 
 #: Integers beyond this size have no exact float64.
 LARGEST_INTEGER = 2**53
@@ -91,6 +92,49 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
         column=field.name,
         remedy=f"Convert it (allowed are {_ALLOWED}) or leave it out{' of source.features' if file else ''}",
     )
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
+
+
+def id_kind(kind: pa.DataType) -> IdKind | None:
+    """Whether a column of this type can hold ids, and of which kind; dictionaries hold what their values are."""
+    if pa.types.is_dictionary(kind):
+        return id_kind(kind.value_type)
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "text" if is_text(kind) or _is_uuid(kind) else None
+
+
+def id_values(column: pa.Array) -> pa.Array:
+    """A column of ids as plain integers or text: dictionaries decoded, UUIDs in their usual spelling."""
+    if pa.types.is_dictionary(column.type):
+        return id_values(column.dictionary).take(column.indices)
+    if _is_uuid(column.type):
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    return plain(column)
+
+
+def beyond_int64(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Mask of the unsigned integers that do not fit into a signed 64-bit integer; None if there are none."""
+    if not pa.types.is_uint64(column.type):
+        return None
+    wide = np.asarray(column.fill_null(0)) > np.iinfo(np.int64).max
+    return wide if wide.any() else None
+
+
+def equal_to(column: pa.Array, text: str) -> npt.NDArray[np.bool_] | None:
+    """Mask of the values of a column that are this text; None if there are none."""
+    if pa.types.is_dictionary(column.type):
+        same = equal_to(column.dictionary, text)
+        if same is None:
+            return None
+        return np.append(same, False)[np.asarray(column.indices.fill_null(len(same))).astype(np.int64)]
+    if not is_text(column.type):
+        return None
+    same = np.asarray(pc.fill_null(pc.equal(column, text), False))
+    return same if same.any() else None
 
 
 def plain(column: pa.Array) -> pa.Array:

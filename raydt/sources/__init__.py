@@ -1,12 +1,12 @@
 """Where examples come from: files on any file system, and generators."""
 
-from raydt.sources.base import Rows, Source
+from raydt.sources.base import IGNORED, Rows, Source
+from raydt.sources.operations import OpValues
 from raydt.sources.options import (
     ArrowFiles,
     CsvFiles,
     FileOptions,
     Hyperplane,
-    OpValues,
     ParquetFiles,
     Sea,
     SourceOptions,
@@ -16,6 +16,7 @@ from raydt.sources.options import (
 from raydt.sources.times import TimeColumn
 
 __all__ = [
+    "IGNORED",
     "ArrowFiles",
     "CsvFiles",
     "FileOptions",

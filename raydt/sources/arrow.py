@@ -34,7 +34,8 @@ class ArrowDataFile(DataFile):
                 self.n_rows = sum(lengths)
 
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
-        fields = sorted({self.schema.get_field_index(name) for name in columns})
+        places = {max(map(self.schema.get_field_index, (name, name.partition(".")[0]))) for name in columns}
+        fields = sorted(place for place in places if place >= 0)
         options = pa.ipc.IpcReadOptions(included_fields=fields)
         with self.open_input() as source:
             if self._ends is not None:

@@ -13,6 +13,9 @@ from raydt.errors import InputError
 from raydt.features import Features
 from raydt.sources.times import TimeColumn
 
+#: :attr:`Rows.op` of a row that is no update: passed over, neither bad nor skipped.
+IGNORED = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -32,7 +35,7 @@ class Rows:
     id : ndarray of int64, shape (n,)
         The id column, or the row number where the source has none. String ids are given codes.
     op : ndarray of int8, shape (n,), or None
-        Operation codes of a changelog (``raydt.updates``).
+        Operation codes of a changelog (``raydt.updates``), or :data:`IGNORED`.
     bad : dict of int to InputError
         Rows that cannot be used, by position in this chunk; their values are unspecified.
     ts : ndarray of int64, shape (n,), or None

@@ -44,6 +44,7 @@ class CsvDataFile(DataFile):
     """
 
     kind = "csv"
+    has_structs = False
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4")
 
     def __init__(
@@ -54,6 +55,9 @@ class CsvDataFile(DataFile):
         super().__init__(place)
 
     def _open(self) -> None:
+        head, tail = super()._ends_of_file()
+        if head[:4] == tail[-4:] == b"PAR1":  # the beginning alone may be the name of a column
+            raise ValueError("it is not text")
         try:
             with self._input() as source:
                 reader = pacsv.open_csv(source, pacsv.ReadOptions(block_size=_BLOCK), self._parse)

@@ -31,12 +31,13 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One file: its file system, its path there, its name for messages and its size in bytes."""
+    """One file: its file system, its path there, its name for messages, its size in bytes, when it was changed (ns)."""
 
     filesystem: Any
     path: str
     name: str
     size: int
+    modified: int | None = None
 
 
 def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
@@ -71,7 +72,7 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
         raise InputError(
             "no file is there", file=where, remedy=f"Check the path; folders are searched for {', '.join(suffixes)}"
         )
-    return [Place(filesystem, info.path, prefix + info.path, info.size) for info in infos]
+    return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
 
 
 def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any], Any]:
@@ -158,6 +159,7 @@ class DataFile(ABC):
 
     kind: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    has_structs: ClassVar[bool] = True
     schema: pa.Schema
     n_rows: int | None = None
     untyped: frozenset[str] = frozenset()
@@ -187,7 +189,11 @@ class DataFile(ABC):
 
     @abstractmethod
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
-        """Record batches with at least ``columns`` from row ``start`` on, of any size."""
+        """Record batches with at least ``columns`` from row ``start`` on, of any size.
+
+        ``a.b`` is also the field b of a struct column a, of which only the fields named need be read. Columns that the
+        file lacks are left out.
+        """
 
     def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
         """Record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
@@ -195,13 +201,15 @@ class DataFile(ABC):
         Raises
         ------
         InputError
-            The file cannot be read on.
+            The file cannot be read on, or is no longer the one that was found.
         """
+        self.require_unchanged()
         source, row = self._batches(columns, start, size), start
         while True:
             with reading(self.name, self.kind, row):
                 batch = next(source, None)
                 if batch is None:
+                    self.require_unchanged()
                     return
                 batch = self._valid(batch, row)
             for offset in range(0, batch.num_rows, size):
@@ -235,6 +243,23 @@ class DataFile(ABC):
             size = file.size()
             return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
 
+    def require_unchanged(self) -> None:
+        """Compare size and time of change with those of the file that was found.
+
+        Raises
+        ------
+        InputError
+            The file was replaced, written to or removed since.
+        """
+        remedy = "Leave the files of a source as they are until the run has ended, and start it again"
+        with reading(self.name):
+            info = self.place.filesystem.get_file_info(self.place.path)
+            if info.type == pafs.FileType.NotFound:
+                raise InputError("the file was removed after it had been found", file=self.name, remedy=remedy)
+            before, now = self.place.modified, info.mtime_ns
+            if info.size != self.place.size or (before is not None and now is not None and now != before):
+                raise InputError("the file was changed after it had been found", file=self.name, remedy=remedy)
+
     def count(self) -> int:
         """Number of rows; where the format does not say it, the file is read through once. O(rows) then."""
         if self.n_rows is None:
@@ -247,6 +272,7 @@ class DataFile(ABC):
 
     def content_hash(self) -> str:
         """SHA-256 of the bytes: all of them up to 256 MiB, else of 256 evenly spread blocks of 1 MiB."""
+        self.require_unchanged()
         digest = hashlib.sha256()
         size, blocks = self.place.size, WHOLE_HASH_BYTES // _BLOCK
         offsets: Iterable[int] = range(0, size, _BLOCK)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +18,11 @@ import pyarrow as pa
 from raydt.encoding import (
     LARGEST_INTEGER,
     Dictionary,
+    beyond_int64,
     column_kind,
+    equal_to,
+    id_kind,
+    id_values,
     in_words,
     inexact,
     is_text,
@@ -29,15 +33,16 @@ from raydt.encoding import (
 )
 from raydt.errors import ConfigError, InputError
 from raydt.features import Features
+from raydt.sources.bad_rows import BadRows, Mask
 from raydt.sources.base import Rows
 from raydt.sources.labels import Labels
+from raydt.sources.operations import read_operations
 from raydt.sources.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 
 if TYPE_CHECKING:
+    from raydt.sources.envelope import Envelope
     from raydt.sources.options import FileOptions
-
-Mask = npt.NDArray[np.bool_]
 
 #: A name that looks like this is a value: the file has no header.
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
@@ -45,6 +50,9 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _COMPARED = 10_000
 
 _FILL = "Fill it in, leave the column out of source.features, or set stream.on_error: skip"
+_PLACEHOLDER = "__debezium_unavailable_value"
+_UNSENT = "no value, only Debezium's placeholder for a value that was not sent"
+_IDENTITY = "Set REPLICA IDENTITY FULL for the table, or leave the column out of source.features"
 _INEXACT = "an integer beyond 2**53 has no exact float64"
 _SCALE = "Scale the column, or list it under source.categorical"
 _SKIP = "Correct the file, or set stream.on_error: skip"
@@ -54,7 +62,11 @@ def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inp
     near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
     shown = ", ".join(other[:60] for other in schema.names[:30]) + (", ..." if len(schema.names) > 30 else "")
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    if any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
+    if {"before", "after", "op"} <= set(schema.names):
+        hint = "If it is a field of before and after, set source.envelope: debezium. "
+    elif f"/{name}=" in file:
+        hint = "It is only in the names of folders, which are not read: write it into the files. "
+    elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
         hint = "Is the row of column names missing? "
     return InputError(
         f"there is no such column, but {option} names it",
@@ -62,32 +74,6 @@ def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inp
         column=name,
         remedy=f"{hint}The columns are {shown or 'none at all'}",
     )
-
-
-class _BadRows(dict[int, InputError]):
-    """The first problem of each bad row of one chunk."""
-
-    def __init__(self, file: str, file_row: int, length: int) -> None:
-        super().__init__()
-        self._file, self._file_row, self._length = file, file_row, length
-
-    def add(self, positions: Iterable[int], column: str, problem: str, remedy: str) -> None:
-        for position in positions:
-            if position not in self:
-                row = self._file_row + position
-                self[position] = InputError(problem, file=self._file, row=row, column=column, remedy=remedy)
-
-    def add_mask(self, mask: Mask | None, needed: Mask | None, column: str, problem: str, remedy: str) -> None:
-        if mask is not None:
-            self.add(np.nonzero(mask if needed is None else mask & needed)[0].tolist(), column, problem, remedy)
-
-    def keep(self, needed: Mask | None) -> Mask | None:
-        """Mask of the rows to code: those that need it and are not bad; None for all."""
-        if not self:
-            return None if needed is None or needed.all() else needed
-        good = np.ones(self._length, dtype=np.bool_) if needed is None else needed.copy()
-        good[list(self)] = False
-        return good
 
 
 class RowEncoder:
@@ -98,15 +84,19 @@ class RowEncoder:
     options : FileOptions
         ``label``, ``features``, ``categorical``, ``id``, ``op``, ``op_values``, ``ts``.
     schema : pa.Schema
-        Columns and types of the source's first file.
+        Columns and types of the rows.
     file : str
-        Its name, for messages.
+        The file that has them, for messages.
+    envelope : Envelope, optional
+        What the rows are wrapped in.
 
     Attributes
     ----------
     features : Features
+    parts : dict of str to str
+        The columns of the rows that are used, and what each is: ``feature``, ``label``, ``id``, ``op``, ``ts``.
     columns : list of str
-        The columns to read.
+        The columns to read of a file.
     id_kind : {"row", "integer", "text"}
 
     Raises
@@ -115,7 +105,8 @@ class RowEncoder:
         A named column is missing, plays two parts, or has a type that cannot be used.
     """
 
-    def __init__(self, options: FileOptions, schema: pa.Schema, file: str) -> None:
+    def __init__(self, options: FileOptions, schema: pa.Schema, file: str, envelope: Envelope | None = None) -> None:
+        self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
         columns = Counter(schema.names)
         if len(columns) < len(schema.names):
@@ -154,27 +145,31 @@ class RowEncoder:
             raise InputError(f"column {place}, counted from 0, has no name", file=file, remedy=remedy)
         if not names:
             raise InputError("no column is left for features", file=file, remedy="List them under source.features")
-        self._types = {n: schema.field(n).type for n in [*names, *(n for n in used if used[n] != "source.ts")]}
-        kinds = {name: column_kind(schema.field(name), file) for name in self._types}
-        self.columns = list(self._types)
+        self.parts = dict.fromkeys(names, "feature")
+        self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
+        self._types = {n: schema.field(n).type for n in self.parts}
+        kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name != self._id}
+        self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
+        self.columns = self.to_read(list(self.parts))
         self._ts: TimeColumn | None = None  # until somebody requires it
         self._ts_field, self._file = None if options.ts is None else schema.field(options.ts), file
         self.features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
-            self.id_kind = "text" if kinds[self._id] == "text" else "integer"
-            if self.id_kind == "integer" and not pa.types.is_integer(self._types[self._id]):
+            kind = id_kind(self._types[self._id])
+            if kind is None:
                 raise InputError(
                     f"it holds {in_words(self._types[self._id])}, but ids are integers or text",
                     file=file,
                     column=self._id,
                     remedy="Convert it, or name another column in source.id",
                 )
+            self.id_kind = kind
+            self._types[self._id] = pa.string() if kind == "text" else pa.int64()
         self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
         self.labels = Labels()
         self._ids = Dictionary()
-        self._op_codes = {value: code for code, values in options.op_values.by_code().items() for value in values}
-        self._op_values = options.op_values.describe()
+        self._op_values = options.op_values
 
     def require_ts(self) -> TimeColumn:
         """Read and encode event times from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
@@ -182,8 +177,11 @@ class RowEncoder:
             raise ConfigError("source.ts is not set, but the stream needs event times. Name the column that holds them")
         if self._ts is None:
             self._ts = time_column(self._ts_field, self._file)
-            self._types[self._ts.name] = read_as(self._ts_field.type)
-            self.columns.append(self._ts.name)
+            name = self._ts.name
+            self.parts[name], self._types[name] = "ts", read_as(self._ts_field.type)
+            if self._envelope is not None:
+                self._stored[name] = self._envelope.stored(name)
+            self.columns = self.to_read(list(self.parts))
         return self._ts
 
     def encode(
@@ -194,7 +192,7 @@ class RowEncoder:
         Parameters
         ----------
         batch : pa.RecordBatch
-            Holds :attr:`columns`.
+            Holds :attr:`columns`, as far as its file has them.
         row : int
             Row number, over the whole source, of its first row.
         file, file_row : str, int
@@ -203,18 +201,26 @@ class RowEncoder:
             Rows that the file does not give as a whole, by position.
         """
         n = batch.num_rows
-        bad = _BadRows(file, file_row, n)
+        bad = BadRows(file, file_row, n, self._stored)
         bad.update(flaws or {})
         op = with_label = with_features = with_id = None
         if self._op is not None:
-            op = self._operations(self._typed(batch, self._op, None, bad), self._op, bad)
+            tombstone = None if self._envelope is None else self._envelope.tombstones(batch, self._op)
+            told = self._typed(batch.column(self._op), self._op, None, bad)
+            op = read_operations(told, self._op, self._op_values, tombstone, bad)
             with_label = (op == INSERT) | (op == UPDATE) | (op == DELETE_VALUE)
             with_features = with_label | (op == QUERY)
             with_id = (op == INSERT) | (op == UPDATE) | (op == DELETE)
         needed = {self._id: with_id, self._label: with_features}
-        columns = {n: self._typed(batch, n, needed.get(n, with_features), bad) for n in self.columns if n != self._op}
+        names = [name for name in self.parts if name != self._op]
+        if self._envelope is not None and op is not None:
+            batch = self._envelope.open(batch, names, op, bad)
+        columns = {n: self._typed(batch.column(n), n, needed.get(n, with_features), bad) for n in names}
         if self._id is not None:
             self._check_ids(columns[self._id], self._id, with_id, bad)
+        if op is not None:
+            for name in [*self._categories, *([] if self._label is None else [self._label])]:
+                bad.add_mask(equal_to(columns[name], _PLACEHOLDER), with_features, name, _UNSENT, _IDENTITY)
         X = self._numeric(columns, n, with_features, bad)
         ts = None if self._ts is None else self._times(columns[self._ts.name], self._ts.name, with_features, bad)
         for name in self._categories:
@@ -235,8 +241,14 @@ class RowEncoder:
         ids = self._encode_ids(columns, row, n, bad.keep(with_id))
         return Rows(row, X, y, len(self.labels.classes), ids, op, bad, ts)
 
-    def _typed(self, batch: pa.RecordBatch, name: str, needed: Mask | None, bad: _BadRows) -> pa.Array:
-        column, kind = plain(batch.column(name)), self._types[name]
+    def to_read(self, names: list[str]) -> list[str]:
+        """What to read of a file for these columns of the rows."""
+        return names if self._envelope is None else self._envelope.columns(names)
+
+    def _typed(self, column: pa.Array, name: str, needed: Mask | None, bad: BadRows) -> pa.Array:
+        column, kind = id_values(column) if name == self._id else plain(column), self._types[name]
+        if pa.types.is_null(column.type):
+            return pa.nulls(len(column), kind)
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
             return column
         is_feature = name in self._feature_names
@@ -251,31 +263,17 @@ class RowEncoder:
                 bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)
         return read
 
-    def _operations(self, column: pa.Array, name: str, bad: _BadRows) -> npt.NDArray[np.int8]:
-        seen = Dictionary()
-        codes = seen.encode(column, 0)
-        table = [self._op_codes.get(str(value).strip().casefold(), -1) for value in seen.values]
-        op = np.array([*table, -1], dtype=np.int8)[codes]
-        for position in np.nonzero(op < 0)[0].tolist():
-            value = column[position].as_py()
-            problem = "no operation" if value is None else f"unknown operation {str(value)[:40]!r}"
-            remedy = f"Known are {self._op_values}; add others under source.op_values"
-            bad.add([position], name, problem, remedy)
-        return op
-
-    def _times(self, column: pa.Array, name: str, needed: Mask | None, bad: _BadRows) -> npt.NDArray[np.int64]:
+    def _times(self, column: pa.Array, name: str, needed: Mask | None, bad: BadRows) -> npt.NDArray[np.int64]:
         bad.add_mask(missing(column), needed, name, "no event time", _SKIP)
         values, too_large = times(column)
         bad.add_mask(too_large, needed, name, f"an event time beyond {LARGEST_TIME} in size", _SKIP)
         return values
 
-    def _check_ids(self, column: pa.Array, name: str, needed: Mask | None, bad: _BadRows) -> None:
+    def _check_ids(self, column: pa.Array, name: str, needed: Mask | None, bad: BadRows) -> None:
         bad.add_mask(missing(column), needed, name, "no id", _SKIP)
-        if pa.types.is_uint64(column.type):
-            wide = np.asarray(column.fill_null(0)) > np.iinfo(np.int64).max
-            bad.add_mask(wide, needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
+        bad.add_mask(beyond_int64(column), needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
 
-    def _unknown_labels(self, y: npt.NDArray[np.int32], needed: Mask | None, bad: _BadRows) -> Mask:
+    def _unknown_labels(self, y: npt.NDArray[np.int32], needed: Mask | None, bad: BadRows) -> Mask:
         """Rows whose label is neither positive nor among the rest, although all labels are known in advance."""
         if self.labels.positive is None:
             return np.zeros(len(y), dtype=np.bool_)
@@ -293,7 +291,7 @@ class RowEncoder:
         return np.array(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
 
     def _numeric(
-        self, columns: Mapping[str, pa.Array], n: int, needed: Mask | None, bad: _BadRows
+        self, columns: Mapping[str, pa.Array], n: int, needed: Mask | None, bad: BadRows
     ) -> npt.NDArray[np.float64]:
         X = np.empty((n, len(self.features)), dtype=np.float64)
         for j, name in enumerate(self.features.names):
@@ -314,7 +312,8 @@ class RowEncoder:
 
     def read_labels(self, batch: pa.RecordBatch, label: str, row: int) -> tuple[pa.Array, int, Mask | None]:
         """Label column of a batch as :meth:`Dictionary.encode` takes it: without what cannot be read."""
-        column = self._typed(batch, label, None, _BadRows("", 0, batch.num_rows))
+        found = batch.column(label) if self._envelope is None else self._envelope.column(batch, label)
+        column = self._typed(found, label, None, BadRows("", 0, batch.num_rows, {}))
         lost = missing(column)
         return column, row, None if lost is None else ~lost
 

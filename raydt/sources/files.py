@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import Dictionary, column_kind, in_words
+from raydt.encoding import Dictionary
 from raydt.errors import InputError
 from raydt.sources.base import Rows
 from raydt.sources.datafile import DataFile
+from raydt.sources.drift import Columns, agreement, require_agreement
 from raydt.sources.encoder import RowEncoder
+from raydt.sources.envelope import Envelope
 from raydt.sources.labels import Labels, resolve_positive
-from raydt.sources.times import TimeColumn, time_column
+from raydt.sources.times import TimeColumn
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -56,12 +58,18 @@ class FileSource:
     def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]
-        self._model = next((file for file in files if not file.untyped), files[0])  # its types are the source's
-        if self.n_rows == 0 and len(self._model.untyped) == len(self._model.names) > 0:  # a header tells no types
+        envelope = None
+        if options.envelope is not None and options.op is not None and options.id is not None:
+            beside = [options.ts] if options.ts is not None and any(options.ts in file.names for file in files) else []
+            envelope = Envelope([options.op, *beside], options.id)
+        self._tables = [_columns_of(file, envelope) for file in files]
+        seen = [name for table in self._tables for name in table.schema.names if name not in table.untyped]
+        if self.n_rows == 0 and self._tables[0].schema.names and not seen:  # a header tells no types
             raise self._no_rows()
-        self._encoder = RowEncoder(options, self._model.schema, self._model.name)
-        for file in files:
-            self._check_schema(file, strict=options.features is None)
+        self._agreed = agreement(self._tables)
+        self._encoder = RowEncoder(options, self._agreed.schema, self._agreed.file, envelope)
+        for table in self._tables:
+            require_agreement(table, self._agreed, self._encoder.parts, strict=options.features is None)
         self.features = self._encoder.features
         self.id_kind = self._encoder.id_kind
         self.is_changelog = options.op is not None
@@ -101,19 +109,8 @@ class FileSource:
     def require_ts(self) -> TimeColumn:
         """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
         column = self._encoder.require_ts()
-        for file in self._files:
-            if column.name not in file.names:
-                remedy = "All files of a source need it while the stream works by event time"
-                raise InputError("this column is missing here", file=file.name, column=column.name, remedy=remedy)
-            if column.name not in file.untyped:
-                found = time_column(file.schema.field(column.name), file.name)
-                if found.kind != column.kind:
-                    raise InputError(
-                        f"it holds {found.kind}s, but {column.kind}s in {self._model.name}",
-                        file=file.name,
-                        column=column.name,
-                        remedy="The files of a source need the same types",
-                    )
+        for table in self._tables:
+            require_agreement(table, self._agreed, {column.name: "ts"}, strict=False)
         return column
 
     def fingerprint(self) -> str:
@@ -121,13 +118,12 @@ class FileSource:
 
         Paths do not enter, so that data may move. The bytes are read at each call.
         """
-        schema = [[field.name, str(field.type)] for field in self._model.schema]
+        schema = [[field.name, str(field.type)] for field in self._agreed.schema]
         files = [
             [rows, file.place.size, file.content_hash()]
             for rows, file in zip(self._rows_at_opening, self._files, strict=True)
         ]
-        kind = self._model.kind
-        text = json.dumps({"kind": kind, "schema": schema, "limit": self._limit, "files": files})
+        text = json.dumps({"kind": self._files[0].kind, "schema": schema, "limit": self._limit, "files": files})
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
@@ -187,33 +183,17 @@ class FileSource:
     def _no_rows(self) -> InputError:
         return InputError("the file has no rows", file=self._files[0].name, remedy="Check source.path")
 
-    def _check_schema(self, file: DataFile, strict: bool) -> None:
-        first = self._model
-        file_names = set(file.names)
-        extra = file_names - set(first.names) if strict else set()
-        for name in [*self._encoder.columns, *sorted(extra)]:
-            there = name in file_names
-            if name in extra or not there:
-                raise InputError(
-                    f"this column is {'not in' if there else 'missing here, but in'} {first.name}",
-                    file=file.name,
-                    column=name,
-                    remedy="The files of a source need the same columns; list the common ones under source.features",
-                )
-            ours, theirs = first.schema.field(name), file.schema.field(name)
-            if name not in file.untyped and column_kind(ours, first.name) != column_kind(theirs, file.name):
-                raise InputError(
-                    f"it holds {in_words(theirs.type)}, but {in_words(ours.type)} in {first.name}",
-                    file=file.name,
-                    column=name,
-                    remedy="The files of a source need the same types",
-                )
-
     def _label_counts(self, label: str) -> dict[Any, int]:
         seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
-        for batch, row, _, _ in self._batches([label], 0):
+        for batch, row, _, _ in self._batches(self._encoder.to_read([label]), 0):
             codes = seen.encode(*self._encoder.read_labels(batch, label, row))
             new = np.bincount(codes[codes >= 0], minlength=len(seen))
             new[: len(counts)] += counts
             counts = new
         return dict(zip(seen.values, counts.tolist(), strict=True))
+
+
+def _columns_of(file: DataFile, envelope: Envelope | None) -> Columns:
+    schema = file.schema if envelope is None else envelope.row_schema(file.schema, file.name)
+    null = {field.name for field in schema if pa.types.is_null(field.type)}
+    return Columns(file.name, schema, file.untyped | null, file.n_rows == 0)

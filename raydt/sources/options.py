@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
@@ -16,10 +16,10 @@ from raydt.sources.base import Source
 from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile, Place, find_files
 from raydt.sources.files import FileSource
+from raydt.sources.operations import OpValues
 from raydt.sources.parquet import ParquetDataFile
 from raydt.sources.permuted import PermutedFiles
 from raydt.sources.synthetic import HyperplaneSource, SeaSource
-from raydt.updates import OP_NAMES
 
 Label = StrictBool | StrictInt | StrictFloat | str
 
@@ -30,36 +30,6 @@ class _Options(BaseModel, ABC):
     @abstractmethod
     def open(self, base_dir: str | Path = ".") -> Source:
         """The source; relative paths are relative to ``base_dir``."""
-
-
-class OpValues(BaseModel):
-    """Which values of the ``op`` column mean which operation; compared as text, without regard to case."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    insert: list[str | StrictInt] = ["insert", "i", "c", "r", "+I"]
-    delete: list[str | StrictInt] = ["delete", "d", "-D"]
-    update: list[str | StrictInt] = ["update", "u"]
-    query: list[str | StrictInt] = ["query", "q"]
-    delete_value: list[str | StrictInt] = ["delete_value"]
-
-    def by_code(self) -> dict[int, list[str]]:
-        """Values in lower case by operation code."""
-        names = type(self).model_fields
-        return {OP_NAMES.index(n): [str(v).strip().casefold() for v in getattr(self, n)] for n in names}
-
-    def describe(self) -> str:
-        """All values, for messages."""
-        return "; ".join(f"{OP_NAMES[code]}: {', '.join(values)}" for code, values in self.by_code().items())
-
-    @model_validator(mode="after")
-    def _distinct(self) -> OpValues:
-        seen: set[str] = set()
-        for values in self.by_code().values():
-            if repeated := seen & set(values):
-                raise ValueError(f"op_values gives {min(repeated)!r} two meanings")
-            seen |= set(values)
-        return self
 
 
 class FileOptions(_Options):
@@ -78,6 +48,9 @@ class FileOptions(_Options):
     categorical: list[str] = Field([], description="features that are categories though they are numbers")
     id: str | None = Field(None, description="column of stable ids, integers or strings; null numbers the rows")
     op: str | None = Field(None, description="column of operations, which makes the source a changelog")
+    envelope: Literal["debezium"] | None = Field(
+        None, description="rows are in the structs before and after, beside op; label, id, features are fields of them"
+    )
     op_values: OpValues = OpValues()
     ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); not a feature")
     limit: int | None = Field(None, ge=1, description="read only so many rows")
@@ -85,10 +58,21 @@ class FileOptions(_Options):
         None, description="seed of an order in which the rows are read; all needed columns are then held in memory"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _op_of_envelope(cls, data: Any) -> Any:
+        named = isinstance(data, dict) and data.get("envelope") is not None and data.get("op") is None
+        return {**data, "op": "op"} if named else data
+
     @model_validator(mode="after")
     def _consistent(self) -> FileOptions:
+        if self.envelope is not None and not self.file_type.has_structs:
+            raise ValueError(
+                f"source.envelope needs structs, which {self.file_type.kind} files cannot hold; use parquet"
+            )
         if self.op is not None and self.id is None:
-            raise ValueError("a changelog (source.op) needs source.id, the column of stable ids")
+            what = "source.op" if self.envelope is None else "source.envelope"
+            raise ValueError(f"a changelog ({what}) needs source.id, the column of stable ids")
         if self.op is None and self.op_values != OpValues():
             raise ValueError("source.op_values is used only with source.op")
         if self.op is not None and self.permutation is not None:

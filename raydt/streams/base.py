@@ -39,7 +39,10 @@ class Stream(Protocol):
         """Go to a saved position."""
 
     def length(self) -> int | None:
-        """Number of updates in the whole stream, where known in advance (for the progress bar)."""
+        """At most so many updates are in the whole stream, where that is known in advance (for the progress bar).
+
+        Fewer come where rows are bad, or ignored as no update; which are, is known only when they are read.
+        """
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based) of an update, for messages.

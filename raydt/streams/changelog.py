@@ -23,7 +23,7 @@ class Changelog(RowStreamOptions):
 
 
 class ChangelogStream(RowStream):
-    """Update t is the t-th good row.
+    """Update t is the t-th good row that has an operation; those to be ignored are passed over (``source.op_values``).
 
     A delete needs the id only; its other columns are ignored and may be null. A query needs the features only, a
     delete by value (``delete_value``: the oldest live example equal to the row) the features and the label.

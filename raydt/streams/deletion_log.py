@@ -5,7 +5,8 @@ The log is a Parquet, Arrow or CSV file with these columns; others are ignored, 
 ========  ==================================================================================================
 column    meaning
 ========  ==================================================================================================
-id        Id of the example to delete: of the type of ``source.id``, or the row number where that is not set
+id        Id of the example to delete: text if ``source.id`` is text; integers, also written as text, if it is
+          integers; the row number where it is not set
 after     Optional. The deletion takes effect when so many rows of the source have been passed (counted over
           all files, bad rows included): after row ``after`` - 1, before row ``after``. Null, an absent
           column, or a number beyond the end: after all rows
@@ -26,9 +27,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
-from raydt.encoding import in_words, is_text, missing, numbers, parse
+from raydt.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError
 from raydt.sources.arrow import ArrowDataFile
 from raydt.sources.base import Source
@@ -67,7 +69,7 @@ class LoggedDeletions:
         Row of the file of each entry of ``after``.
     """
 
-    def __init__(self, path: str, base_dir: str | Path, id_kind: str) -> None:
+    def __init__(self, path: str, base_dir: str | Path, kind: str) -> None:
         suffixes = tuple(suffix for form in _FORMATS for suffix in form.suffixes)
         places = find_files(path, base_dir, suffixes)
         if len(places) > 1:
@@ -79,7 +81,7 @@ class LoggedDeletions:
             remedy = f"Its name must end in one of {', '.join(suffixes)}"
             raise InputError("the format of the deletion log is not known", file=place.name, remedy=remedy)
         self.file = (
-            CsvDataFile(place, as_text=("id",) if id_kind == "text" else ()) if form is CsvDataFile else form(place)
+            CsvDataFile(place, as_text=("id",) if kind == "text" else ()) if form is CsvDataFile else form(place)
         )
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:
@@ -88,7 +90,7 @@ class LoggedDeletions:
         for name in columns:
             if self.file.names.count(name) > 1:
                 raise self._error("two columns have this name", name)
-        self._check_ids(id_kind)
+        self._check_ids(kind)
         self.ids: list[Any] = []
         after = [np.empty(0, dtype=np.int64)]
         for batch in self.file.batches(columns, 0, 1 << 16):
@@ -96,10 +98,7 @@ class LoggedDeletions:
             if self.file.flaws:
                 flaw = self.file.flaws[min(self.file.flaws)]
                 raise self._error(flaw.problem, flaw.column, flaw.row)
-            column = self._read(batch, "id", seen)
-            lost = missing(column)
-            if lost is not None:
-                raise self._error("no id", "id", seen + int(np.argmax(lost)))
+            column = self._ids(self._read(batch, "id", seen), kind, seen)
             if "after" in columns:
                 after.append(self._positions(self._read(batch, "after", seen), seen))
             else:
@@ -109,15 +108,37 @@ class LoggedDeletions:
         self.row = np.argsort(when, kind="stable")
         self.after = when[self.row]
 
-    def _check_ids(self, id_kind: str) -> None:
-        kind = self.file.schema.field("id").type
-        values = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not self.file.count() or (is_text(values) if id_kind == "text" else pa.types.is_integer(values)):
+    def _check_ids(self, kind: str) -> None:
+        stored = self.file.schema.field("id").type
+        found = id_kind(stored)
+        if not self.file.count() or found == kind or (found, kind) in (("integer", "row"), ("text", "integer")):
             return
-        wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[id_kind]
-        problem = f"the ids are {in_words(kind)}, but those of the source are {wanted}"
-        remedy = "Set source.id to the column of the source that holds these ids" if id_kind == "row" else _REMEDY
+        wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[kind]
+        problem = f"the ids are {in_words(stored)}, but those of the source are {wanted}"
+        remedy = "Set source.id to the column of the source that holds these ids" if kind == "row" else _REMEDY
         raise InputError(problem, file=self.file.name, column="id", remedy=remedy)
+
+    def _ids(self, column: pa.Array, kind: str, row: int) -> pa.Array:
+        """Ids of the kind of the source's, none missing; ``row`` is that of the first."""
+        column = id_values(column)
+        lost = missing(column)
+        if lost is not None:
+            raise self._error("no id", "id", row + int(np.argmax(lost)))
+        if is_text(column.type) and kind == "integer":
+            whole, wrong = parse(column, pa.int64())
+            # Arrow reads 0x10 as a number; an id is written in decimal digits.
+            strange = ~np.asarray(pc.match_substring_regex(column, r"^\s*-?[0-9]+\s*$"))
+            if wrong is not None:
+                strange |= wrong
+            if strange.any():
+                position = int(np.argmax(strange))
+                text = column[position].as_py()
+                raise self._error(f"{text[:40]!r} is not an integer, as the source's ids are", "id", row + position)
+            return whole
+        wide = beyond_int64(column)
+        if wide is not None:
+            raise self._error("the id does not fit into a signed 64-bit integer", "id", row + int(np.argmax(wide)))
+        return column
 
     def _read(self, batch: pa.RecordBatch, name: str, row: int) -> pa.Array:
         column, kind = batch.column(name), self.file.schema.field(name).type

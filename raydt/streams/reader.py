@@ -1,7 +1,8 @@
 """A cursor over the good rows of a source: reads chunks ahead, hands out any number of rows at a time.
 
 Invariant: what was read ahead does not show. ``position`` is the row after the last one handed out, and a bad row
-counts as passed only when a later row is handed out or the source has ended.
+counts as passed only when a later row is handed out or the source has ended. Rows that are no update are dropped and
+leave no trace.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.errors import InputError
-from raydt.sources.base import Rows, Source
+from raydt.sources.base import IGNORED, Rows, Source
 from raydt.streams.base import Skipped
 
 #: A row number after every row.
@@ -26,7 +27,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class GoodRows:
-    """Rows without the bad ones: ``X``, ``y``, ``id``, ``op``, ``ts`` as in :class:`Rows`; each one's row number."""
+    """Rows but the bad and ignored ones: ``X``, ``y``, ``id``, ``op``, ``ts`` as in :class:`Rows`; their numbers."""
 
     X: npt.NDArray[np.float64]
     y: npt.NDArray[np.int32]
@@ -125,6 +126,8 @@ class RowReader:
                 if row >= self._recorded:
                     self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place])))
             rows = rows[good]
+        if rows.op is not None and (rows.op == IGNORED).any():
+            rows = rows[rows.op != IGNORED]
         if len(rows):
             self._chunks.append(rows)
             self._buffered += len(rows)

@@ -153,7 +153,7 @@ class RowStream(ABC):
         return self.source.id_of(code)
 
     def length(self) -> int | None:
-        """Number of updates, where the source's number of rows is known; bad rows not considered."""
+        """At most so many updates, where the source's number of rows is known: bad and ignored rows are among them."""
         return self.source.n_rows
 
     def take_skipped(self) -> list[Skipped]:

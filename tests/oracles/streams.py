@@ -12,7 +12,7 @@ import numpy as np
 from raydt.errors import InputError
 from raydt.features import Features
 from raydt.rng import below, stream_key, uniform
-from raydt.sources.base import Rows
+from raydt.sources.base import IGNORED, Rows
 from raydt.sources.times import TimeColumn
 from raydt.updates import CARRIES_ROW, DELETE, INSERT
 
@@ -109,7 +109,8 @@ class MemorySource:
 def codes(rows: Sequence[Row]) -> list[int]:
     """Labels coded in order of first appearance among the good rows that carry one."""
     known: dict[int, int] = {}
-    return [-1 if r.bad or not CARRIES_ROW[r.op] else known.setdefault(r.label, len(known)) for r in rows]
+    none = [r.bad or r.op == IGNORED or not CARRIES_ROW[r.op] for r in rows]
+    return [-1 if no else known.setdefault(r.label, len(known)) for r, no in zip(rows, none, strict=True)]
 
 
 def good(rows: Sequence[Row], skip: bool) -> list[int]:
@@ -227,6 +228,7 @@ def changelog(rows: Sequence[Row], skip: bool) -> list[Event]:
         if CARRIES_ROW[rows[n].op]
         else Event(DELETE, rows[n].id, n)
         for n in good(rows, skip)
+        if rows[n].op != IGNORED
     ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydt.errors import InputError
-from raydt.sources import ArrowFiles
+from raydt.sources import IGNORED, ArrowFiles
 from raydt.sources.datafile import find_files
 from raydt.sources.files import FileSource
 from raydt.streams import (
@@ -189,7 +189,7 @@ def test_time_window(data, skip, sizes, chunks, duration, draw):
     check_events(make, expected, met, stops, sizes, warmup)
 
 
-@given(rows((INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE)), SKIP, SIZES, SIZES)
+@given(rows((INSERT, DELETE, UPDATE, IGNORED, QUERY, DELETE_VALUE)), SKIP, SIZES, SIZES)
 def test_changelog(data, skip, sizes, chunks):
     options = Changelog(on_error="skip" if skip else "error")
     make = lambda: make_stream(options, MemorySource(data, chunks, changelog=True))  # noqa: E731

@@ -170,7 +170,8 @@ def test_changelog(tmp_path):
         7: "no id",
     }
     known = (
-        "insert: insert, i, c, r, +i; delete: delete, d, -d; update: update, u; query: query, q; delete_value: delete"
+        "insert: insert, i, c, r, +I; delete: delete, d, -D; update: update, u, +U, update_after, update_postimage; "
+        "query: query, q; delete_value: delete_value; ignore: -U, update_before, update_preimage, m"
     )
     assert known in str(rows.bad[5])
     assert source.classes == ["p", "q"]

@@ -143,7 +143,9 @@ def test_files_must_agree(tmp_path):
     source.require_ts()
     assert read(source) == ([10**6, 0], {})
     source = parquet(tmp_path, pa.array([1]), pa.array([EPOCH]))
-    with pytest.raises(InputError, match=r"1\.parquet, column 't': it holds timestamps, but integers in .*0\.parquet"):
+    with pytest.raises(
+        InputError, match=r"1\.parquet, column 't': it holds dates or times .*, but integers .*0\.parquet"
+    ):
         source.require_ts()
     source = parquet(tmp_path, pa.array([1]), pa.nulls(1))
     with pytest.raises(InputError, match=r"1\.parquet, column 't': this column is missing here"):

@@ -116,7 +116,7 @@ def test_text_ids_need_the_column_of_ids(tmp_path):
     [
         ("key,after\n1,2\n", r"column 'id': a deletion log needs this column. Its columns are key, after"),
         ("id,after\n1,2\n,3\n", r"row 1, column 'id': no id. Correct the deletion log"),
-        ("id,after\nx,2\n", r"column 'id': the ids are text, but those of the source are integers"),
+        ("id,after\nx,2\n", r"row 0, column 'id': 'x' is not an integer, as the source's ids are"),
         ("id,after\n1,2\n1,-1\n", r"row 1, column 'after': it must be a number of rows, 0 or more"),
         ("id,after\n1,2.5\n", r"row 0, column 'after': it must be a number of rows"),
         ("id,after\n1,soon\n", r"column 'after': it holds text, not numbers of rows"),

@@ -368,10 +368,10 @@ def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClas
         update(folder / "second", insert=folder / "new.parquet", dry_run=True)
 
 
-def test_ids_beyond_64_bits_are_unknown(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
+def test_ids_beyond_64_bits_are_refused(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
     _, folder = saved
     pq.write_table(pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())}), folder / "gone.parquet")
-    with pytest.raises(UpdateError, match=r"row 1, column 'id': id 18446744073709551615: no live example"):
+    with pytest.raises(InputError, match=r"row 1, column 'id': the id does not fit into a signed 64-bit integer"):
         update(folder / "state", delete=folder / "gone.parquet", dry_run=True)
 
 

@@ -1,0 +1,355 @@
+"""Change logs as other systems write them: operations by other names, rows that are no update, Debezium's envelope."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from raydt.errors import InputError
+from raydt.sources import IGNORED, ArrowFiles, OpValues, ParquetFiles, SourceOptions, open_source
+from raydt.streams import Changelog, make_stream
+from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from tests.changelogs import ROW, SPELLINGS, enveloped, flat, spelled
+
+OPTIONS = TypeAdapter(SourceOptions)
+ONE = {"id": 1, "a": 0.5, "s": "p", "y": "no"}
+TWO = {"id": 2, "a": 1.5, "s": "q", "y": "yes"}
+
+
+def write_arrow(table, path):
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def source_of(tmp_path, table, kind=ParquetFiles, **options):
+    """A source of ``table``, or of the table written last if None."""
+    if table is not None:
+        (pq.write_table if kind is ParquetFiles else write_arrow)(table, str(tmp_path / "t"))
+    return open_source(kind(path="t", id="id", **({"op": "op"} | options)), tmp_path)
+
+
+def one(source):
+    (rows,) = source.rows()
+    return rows
+
+
+def stream_of(source, **options):
+    return make_stream(Changelog(**options), source, ".")
+
+
+def of(batch):
+    """The updates of a batch: (operation, id, row of the source, features, label)."""
+    carried = iter(zip(batch.X.tolist(), batch.y.tolist(), strict=True))
+    for op, code, row in zip(batch.op.tolist(), batch.id.tolist(), batch.row.tolist(), strict=True):
+        yield (op, code, row, *((None, None) if op == DELETE else next(carried)))
+
+
+def updates(stream, size=3):
+    found = []
+    for batch in stream.batches(size):
+        assert batch.start == len(found)
+        found += of(batch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "values"),
+    [
+        (INSERT, ["insert", "INSERT", "i", "I", "c", "r", "+I"]),
+        (DELETE, ["delete", "DELETE", "d", "D", "-D"]),
+        (UPDATE, ["update", "UPDATE", "u", "+U", "UPDATE_AFTER", "update_postimage"]),
+        (QUERY, ["query", "q"]),
+        (DELETE_VALUE, ["delete_value"]),
+        (IGNORED, ["-U", "UPDATE_BEFORE", "update_preimage", "m"]),
+    ],
+)
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_spellings(tmp_path, code, values, dictionary):
+    table = flat([(f" {value}", ONE) for value in values])
+    if dictionary:
+        table = table.set_column(0, "op", table["op"].dictionary_encode())
+    rows = one(source_of(tmp_path, table))
+    assert not rows.bad
+    assert rows.op.tolist() == [code] * len(values)
+
+
+@pytest.mark.parametrize("value", ["t", "T", "TRUNCATE"])
+def test_a_truncate_is_refused_with_its_remedy(tmp_path, value):
+    rows = one(source_of(tmp_path, flat([("c", ONE), (value, None)])))
+    assert list(rows.bad) == [1]
+    message = rf"row 1, column 'op': '{value}' empties the table.*Write a delete for each live id"
+    with pytest.raises(InputError, match=message):
+        raise rows.bad[1]
+    accepted = source_of(tmp_path, flat([("c", ONE), (value, None)]), op_values=OpValues(ignore=["t", "truncate"]))
+    assert one(accepted).op.tolist() == [INSERT, IGNORED]
+
+
+def test_op_values_that_leave_nothing_to_ignore(tmp_path):
+    values = OpValues(ignore=[], delete=["d", "-U"])
+    rows = one(source_of(tmp_path, flat([("-U", ONE), ("m", ONE)]), op_values=values))
+    assert rows.op[0] == DELETE
+    assert "unknown operation 'm'. Known are insert: insert, i," in str(rows.bad[1])
+    with pytest.raises(ValidationError, match="op_values gives 'd' two meanings"):
+        OpValues(ignore=["D"])
+
+
+LOG = flat(
+    [
+        ("-U", {"id": 9, "a": None, "s": "unseen", "y": "unseen"}),
+        ("+I", ONE),
+        ("m", None),
+        ("-U", ONE),
+        ("+U", ONE | {"a": 2.5, "s": "r"}),
+        ("?", ONE),
+        ("-U", None),
+        ("-D", {"id": 1}),
+        ("+I", TWO),
+        ("m", None),
+    ]
+)
+UPDATES = [
+    (INSERT, 1, 1, [0.5, 0], 0),
+    (UPDATE, 1, 4, [2.5, 1], 0),
+    (DELETE, 1, 7, None, None),
+    (INSERT, 2, 8, [1.5, 2], 1),
+]
+
+
+def test_ignored_rows_are_no_updates_and_neither_bad_nor_skipped(tmp_path):
+    source = source_of(tmp_path, LOG)
+    assert list(one(source).bad) == [5]
+    assert source.classes == ["no", "yes"]  # no trace of the label that was only ignored
+    assert source.state()["categories"] == {"s": ["p", "r", "q"]}
+    stream = stream_of(source_of(tmp_path, LOG), on_error="skip")
+    assert stream.length() >= len(UPDATES)
+    assert updates(stream) == UPDATES
+    assert [skipped.row for skipped in stream.take_skipped()] == [5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_a_stream_with_ignored_rows_goes_on_where_it_was(tmp_path, size):
+    source_of(tmp_path, LOG)
+    for done in range(len(UPDATES) + 1):
+        first = stream_of(source_of(tmp_path, None), on_error="skip")
+        batches = first.batches(1)
+        for _ in range(done):
+            next(batches)
+        second = stream_of(source_of(tmp_path, None), on_error="skip")
+        second.restore(first.state())
+        assert [u for b in second.batches(size) for u in of(b)] == UPDATES[done:]
+        assert [s.row for s in first.take_skipped() + second.take_skipped()] == [5]
+
+
+def test_ignored_rows_do_not_count_in_the_warm_up(tmp_path):
+    table = flat([("m", None), ("+I", ONE), ("-U", ONE), ("+I", TWO), ("+U", TWO)])
+    assert len(updates(stream_of(source_of(tmp_path, table), warmup=2))) == 3
+    with pytest.raises(InputError, match=r"row 4: update 2 is a update, but the first 3 must be inserts"):
+        updates(stream_of(source_of(tmp_path, table), warmup=3))
+
+
+def test_a_log_of_ignored_rows_only(tmp_path):
+    assert updates(stream_of(source_of(tmp_path, flat([("m", None)] * 5)))) == []
+
+
+ENVELOPE = [
+    ("r", None, ONE),
+    ("c", None, TWO),
+    ("u", None, ONE | {"a": 2.5, "s": "r"}),  # REPLICA IDENTITY DEFAULT: no row before
+    ("m", None, None),
+    ("u", ONE, ONE | {"a": 3.5}),
+    ("d", {"id": 2}, None),
+    (None, None, None),  # tombstone
+    ("c", None, TWO | {"a": -0.0}),
+]
+OPENED = [
+    (INSERT, 1, 0, [0.5, 0], 0),
+    (INSERT, 2, 1, [1.5, 1], 1),
+    (UPDATE, 1, 2, [2.5, 2], 0),
+    (UPDATE, 1, 4, [3.5, 0], 0),
+    (DELETE, 2, 5, None, None),
+    (INSERT, 2, 7, [0.0, 1], 1),
+]
+
+
+@pytest.mark.parametrize("kind", [ParquetFiles, ArrowFiles])
+@pytest.mark.parametrize("size", [1, 100])
+def test_an_envelope(tmp_path, kind, size):
+    source = source_of(tmp_path, enveloped(ENVELOPE), kind, envelope="debezium", ts="ts_ms", op=None)
+    assert (source.features.names, source.features.categorical) == (("a", "s"), (False, True))
+    stream = stream_of(source)
+    assert updates(stream, size) == OPENED
+    assert stream.take_skipped() == []
+    for done in range(len(OPENED) + 1):
+        first = stream_of(source_of(tmp_path, None, kind, envelope="debezium"))
+        batches = first.batches(1)
+        for _ in range(done):
+            next(batches)
+        resumed = stream_of(source_of(tmp_path, None, kind, envelope="debezium"))
+        resumed.restore(first.state())
+        assert [u for b in resumed.batches(size) for u in of(b)] == OPENED[done:]
+
+
+def test_parts_of_an_envelope_are_fields(tmp_path):
+    table = enveloped(ENVELOPE)
+    chosen = source_of(tmp_path, table, envelope="debezium", features=["s"], positive="yes")
+    assert chosen.features.names == ("s",)
+    assert [u[4] for u in updates(stream_of(chosen))] == [0, 1, 0, 0, None, 1]
+    timed = source_of(tmp_path, table, envelope="debezium", ts="a")
+    assert timed.features.names == ("s",)
+    with pytest.raises(InputError, match=r"column 'aa'.*source.features names it. Did you mean 'a'"):
+        source_of(tmp_path, table, envelope="debezium", features=["aa"])
+    with pytest.raises(InputError, match=r"column 'y'.*set source.envelope: debezium"):
+        source_of(tmp_path, table)
+
+
+@pytest.mark.parametrize("kind", [ParquetFiles, ArrowFiles])
+def test_times_of_an_envelope_are_a_field_or_a_column_beside_the_structs(tmp_path, kind):
+    fields = pa.struct([*ROW, pa.field("at", pa.timestamp("us"))])
+    table = enveloped([("c", None, ONE | {"at": 5}), ("d", ONE, None), ("c", None, TWO)], after=fields)
+    for name, times in (("ts_ms", [0, 2]), ("at", [5, 0])):
+        source = source_of(tmp_path, table, kind, envelope="debezium", ts=name, features=["a"])
+        source.require_ts()
+        rows = one(source)
+        assert rows.ts[[0, 2]].tolist() == times
+        assert [str(error).split("t, ")[1] for error in rows.bad.values()] == (
+            ["row 2, column 'after.at': no event time. Correct the file, or set stream.on_error: skip"] * (name == "at")
+        )
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("c", None, None), "column 'after': it is null, but an insert"),
+        (("u", ONE, None), "column 'after': it is null, but an insert"),
+        (("d", None, None), "column 'before': it is null, but a delete.*REPLICA IDENTITY"),
+        (("d", None, ONE), "column 'before': it is null, but a delete"),
+        (("d", {"a": 1.0}, None), "column 'before.id': no id.*REPLICA IDENTITY"),
+        (("c", None, {"a": 1.0, "s": "p", "y": "no"}), "column 'after.id': no id"),
+        (("c", None, ONE | {"a": None}), r"column 'after.a': no value \(null or NaN\). Fill it in"),
+        (("u", ONE, ONE | {"s": None}), "column 'after.s': no value. Fill it in"),
+        (("c", None, ONE | {"y": None}), "column 'after.y': no label"),
+        (
+            ("u", None, ONE | {"s": "__debezium_unavailable_value"}),
+            "'after.s': no value, only Debezium's.*IDENTITY FULL",
+        ),
+        (("u", None, ONE | {"y": "__debezium_unavailable_value"}), "'after.y': no value, only Debezium's"),
+        (
+            ("u", ONE, TWO),
+            "column 'after.id': the update changes the id from 1 to 2.*delete of the old id and an insert",
+        ),
+        (("t", None, None), "column 'op': 't' empties the table"),
+        ((None, None, ONE), "column 'op': no operation"),
+        ((None, ONE, None), "column 'op': no operation"),
+    ],
+    ids=str,
+)
+def test_bad_rows_of_an_envelope(tmp_path, row, message):
+    source = source_of(tmp_path, enveloped([("c", None, TWO), row]), envelope="debezium")
+    rows = one(source)
+    with pytest.raises(InputError, match=rf"t, row 1, {message}" if message.startswith("column") else message):
+        raise rows.bad[1]
+    assert list(rows.bad) == [1]
+    assert source.state()["categories"] == {"s": ["q"]}  # the bad row left no trace
+    assert source.classes == ["yes"]
+
+
+def test_the_first_row_of_a_file_may_lack_the_types_of_one_side(tmp_path):
+    empty = pa.null()
+    inserts = enveloped([("c", None, ONE), ("c", None, TWO)], before=empty)
+    deletes = enveloped([("d", ONE, None)], after=empty)
+    for name, table in (("1", deletes), ("2", inserts), ("3", deletes), ("4", enveloped([("r", None, TWO)]))):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    some = pa.struct([("id", pa.int64()), ("a", pa.float64()), ("s", pa.null()), ("y", pa.string())])
+    pq.write_table(enveloped([("u", ONE, {"id": 1, "a": 1.0, "y": "no"})], after=some), tmp_path / "5.parquet")
+    source = open_source(ParquetFiles(path="5.parquet", id="id", envelope="debezium"), tmp_path)
+    assert source.features.categorical == (False, True)
+    assert [error.column for error in one(source).bad.values()] == ["after.s"]
+    (tmp_path / "5.parquet").unlink()
+    source = open_source(ParquetFiles(path="*.parquet", id="id", envelope="debezium"), tmp_path)
+    assert [(u[0], u[1]) for u in updates(stream_of(source))] == [
+        (DELETE, 1),
+        (INSERT, 1),
+        (INSERT, 2),
+        (DELETE, 1),
+        (INSERT, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            flat([("c", ONE)]),
+            "column 'after': source.envelope: debezium needs this column. The columns are op, id.*drop source.envelope",
+        ),
+        (pa.table({"payload": [{"before": 1, "after": 2, "op": "c"}]}), "column 'after'.*Unwrap the column 'payload'"),
+        (
+            pa.table({"before": ["{}"], "after": ["{}"], "op": ["c"]}),
+            "column 'after': it holds text, but.*a struct.*from_json",
+        ),
+        (enveloped(ENVELOPE).drop_columns("op"), "column 'op': there is no such column, but source.op names it"),
+        (
+            enveloped(
+                [("c", None, {"id": 1})], after=pa.struct([("id", pa.int64()), ("op", pa.int64()), ("y", pa.int64())])
+            ),
+            "column 'op': two columns have this name",
+        ),
+    ],
+    ids=["flat", "wrapped", "json", "no op", "op twice"],
+)
+def test_what_is_no_envelope(tmp_path, table, message):
+    with pytest.raises(InputError, match=message):
+        source_of(tmp_path, table, envelope="debezium")
+
+
+def test_options_of_an_envelope():
+    options = OPTIONS.validate_python({"kind": "parquet", "path": "x", "id": "id", "envelope": "debezium"})
+    assert options.op == "op"
+    assert OPTIONS.validate_json(options.model_dump_json()) == options
+    for wrong, message in (
+        ({"kind": "csv", "id": "id"}, "source.envelope needs structs, which csv files cannot hold"),
+        ({"kind": "parquet"}, r"a changelog \(source.envelope\) needs source.id"),
+        ({"kind": "parquet", "id": "id", "envelope": "canal"}, "debezium"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            OPTIONS.validate_python({"path": "x", "envelope": "debezium"} | wrong)
+
+
+def test_the_placeholder_of_debezium_is_no_category(tmp_path):
+    rows = [
+        ("c", ONE),
+        ("u", ONE | {"s": "__debezium_unavailable_value"}),
+        ("-D", {"id": 1, "s": "__debezium_unavailable_value", "y": "no"}),
+    ]
+    for encode in (False, True):
+        table = flat(rows)
+        if encode:
+            table = table.set_column(3, "s", table["s"].dictionary_encode())
+        assert list(one(source_of(tmp_path, table)).bad) == [1]
+    only_rows = open_source(ParquetFiles(path="t", features=["s"]), tmp_path)  # no change log: a text like any other
+    assert not one(only_rows).bad
+
+
+IDS = st.integers(0, 4)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("iud"), IDS, st.floats(-2, 2), st.sampled_from("pqr"), st.sampled_from(["no", "yes"])),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(changes=CHANGES, size=st.integers(1, 7))
+def test_every_spelling_gives_the_same_batches(changes, size, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("log")
+    found = {}
+    for spelling, options in SPELLINGS.items():
+        stream = stream_of(source_of(tmp_path, spelled(changes, spelling), **options))
+        found[spelling] = [
+            (b.start, b.op.tolist(), b.id.tolist(), b.X.tolist(), b.y.tolist(), b.n_classes)
+            for b in stream.batches(size)
+        ]
+        assert sum(len(batch[1]) for batch in found[spelling]) == len(changes)
+    for spelling, batches in found.items():
+        assert batches == found["plain"], spelling
