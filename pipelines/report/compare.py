@@ -12,12 +12,10 @@ from pipelines.report.charts import POINTS, WINDOWS, has_curve, last_of
 from pipelines.report.folder import Columns, RunFolder
 from pipelines.report.formatting import ABSENT, Form, count, counted, figure, names, share
 from pipelines.report.identity import compared_figures
-from pipelines.report.plot import Chart, Panel, Values, curve, linear, updates_axis
+from pipelines.report.plot import Chart, Panel, Values, curve, linear, look, updates_axis
 from pipelines.report.series import merged, per_unit
 from pipelines.report.tables import Row, Table
 
-RUN_TONES = 8
-DASHES = ("", "7 4", "2 3", "9 3 2 3")
 _RATED = ("Updates/s", "Accuracy", "F1", "Macro F1")
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "output")
 
@@ -42,7 +40,7 @@ def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
     differing, same = _differing([run.config for run in runs])
     return Comparison(
         list(labels),
-        [f"class-{k % RUN_TONES}" for k in range(len(runs))],
+        [look(k)[0] for k in range(len(runs))],
         _best_marked(table),
         differing,
         same,
@@ -180,9 +178,8 @@ def _overlaid(
     )
     marks = []
     for (index, label, _), table, values in zip(runs, tables, series, strict=True):
-        line = curve(
-            (x, y), table["seq"], values, label, f"class-{index % RUN_TONES}", form, dash=DASHES[index // RUN_TONES % 4]
-        )
+        tone, dash = look(index)
+        line = curve((x, y), table["seq"], values, label, tone, form, dash=dash)
         marks.append(line.read_at(table["seq"], at * last))
     return Chart(
         f"compared-{key}",

@@ -23,6 +23,10 @@ Floats = npt.NDArray[np.float64]
 
 UNIT = 1000.0
 
+#: Series that are told apart by colour; beyond them, by dashes.
+_TONES = 8
+_DASHES = ("", "7 4", "2 3", "9 3 2 3")
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -115,7 +119,7 @@ class Mark:
     """One series: its path in units, and what the legend says of it.
 
     ``values`` are its numbers in words, one per position of the chart's ``at``; the legend shows ``now`` until a
-    reader points at a position.
+    reader points at a position. ``points`` are the dots on a line.
     """
 
     name: str
@@ -125,6 +129,7 @@ class Mark:
     now: str = ""
     values: tuple[str, ...] = ()
     dash: str = ""
+    points: str = ""
 
     def read_at(self, x: Values, places: Values) -> Mark:
         """The same mark with its values at other, ascending places: each the first at or after it, if any."""
@@ -193,6 +198,11 @@ class Chart:
         return json.dumps({"at": at, "names": list(self.names), "values": values}, separators=(",", ":"))
 
 
+def look(index: int) -> tuple[str, str]:
+    """Tone and dashes of a series by its number."""
+    return f"class-{index % _TONES}", _DASHES[index // _TONES % len(_DASHES)]
+
+
 def curve(
     axes: tuple[Axis, Axis],
     x: Values,
@@ -203,22 +213,25 @@ def curve(
     *,
     dash: str = "",
     step: bool = False,
+    dotted: bool = False,
 ) -> Mark:
-    """A line through the points (x, y), with gaps where y is NaN; stairs if ``step``."""
+    """A line through the points (x, y), with gaps where y is NaN; stairs if ``step``, a dot on each if ``dotted``.
+
+    A point without neighbours is always a dot.
+    """
     px, py = axes[0].at(x), 1.0 - axes[1].at(y)
     known = np.isfinite(py)
     parts: list[str] = []
+    points: list[str] = []
     for i in np.flatnonzero(known).tolist():
-        if i == 0 or not known[i - 1]:
-            alone = i + 1 == len(known) or not known[i + 1]
-            parts.append(f"M{_place(px[i])} {_place(py[i])}" + ("h0" if alone else ""))
-        elif step:
-            parts.append(f"H{_place(px[i])}V{_place(py[i])}")
-        else:
-            parts.append(f"L{_place(px[i])} {_place(py[i])}")
+        across, down = _place(px[i]), _place(py[i])
+        begins = i == 0 or not known[i - 1]
+        if dotted or (begins and not known[i + 1 : i + 2].any()):
+            points.append(f"M{across} {down}h0")
+        parts.append(f"M{across} {down}" if begins else f"H{across}V{down}" if step else f"L{across} {down}")
     written = tuple(form(value) for value in np.asarray(y).tolist())
     last = next((text for text in reversed(written) if text != ABSENT), ABSENT)
-    return Mark(name, tone, "line", "".join(parts), last, written, dash)
+    return Mark(name, tone, "line", "".join(parts), last, written, dash, "".join(points))
 
 
 def band(axes: tuple[Axis, Axis], x: Values, low: Values, high: Values, name: str, tone: str, form: Form) -> Mark:

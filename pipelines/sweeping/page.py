@@ -1,34 +1,39 @@
-"""The page of a sweep: one HTML file with its style and its drawing inside, without scripts and without requests."""
+"""The page of a sweep, made of the pieces of a run's report."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.display import share
-from pipelines.report.formatting import ABSENT, count, counted, duration, figure, moment
-from pipelines.report.formatting import share as percent
-from pipelines.sweeping.chart import LEFT, RIGHT, WIDTH, plot_of
+from pipelines.report.document import document
+from pipelines.report.formatting import ABSENT, Form, count, counted, duration, figure, moment, share
+from pipelines.report.tables import Row as TableRow
+from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
-from pipelines.sweeping.table import CRITERIA, Row, best
+from pipelines.sweeping.table import Row, best
 
-_HERE = Path(__file__).parent
+#: Criteria whose best value stands at the top: what it is called, and how it is written.
+_FIGURES: dict[str, tuple[str, Form]] = {
+    "accuracy": ("best accuracy", share),
+    "f1": ("best F1", share),
+    "us_per_update": ("fastest, µs per update", figure),
+}
+
+_BEST = Markup("<strong>{}</strong>")
 
 #: Columns of the table: title, name in the row, how it is written.
-_COLUMNS = (
+_COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("accuracy", "accuracy", share),
     ("F1", "f1", share),
     ("macro F1", "macro_f1", share),
-    ("kappa", "kappa", share),
+    ("kappa", "kappa", figure),
     ("no-change", "no_change", share),
     ("majority", "majority", share),
     ("µs/update", "us_per_update", figure),
-    ("processor time", "cpu_seconds", duration),
-    ("updates", "updates", count),
     ("rebuilds", "rebuilds", count),
     ("rows rebuilt", "rebuilt_rows", count),
     ("nodes", "nodes", count),
@@ -52,39 +57,39 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
     """
     rows = sorted(rows, key=lambda row: row["setting"])
     winners = best(rows)
-    marked = {(row["setting"], name) for name, row in winners.items()}
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html").render(
-        name=summary["name"],
+    top = {(row["setting"], name) for name, row in winners.items()}
+    keys = [axis.key for axis in axes]
+    return document(
+        Path(__file__).with_name("sweep.html"),
+        title=summary["name"],
+        kind="sweep",
         what=_what(axes, summary),
         summary=summary,
-        figures=[
-            _winner(axes, name, row) for name, row in winners.items() if name in ("accuracy", "f1", "us_per_update")
-        ],
-        plot=plot_of(axes, rows),
-        left=LEFT,
-        right=WIDTH - RIGHT,
-        width=WIDTH,
-        keys=[axis.key for axis in axes],
+        figures=[_figure(axes, name, winners[name]) for name in _FIGURES if name in winners],
+        facts=_facts(summary),
+        chart=chart_of(axes, rows),
+        keys=keys,
         columns=[title for title, _, _ in _COLUMNS],
-        rows=[
-            (
-                [written(row[axis.key]) for axis in axes],
-                [(form(row.get(name)), (row["setting"], name) in marked) for _, name, form in _COLUMNS],
-                row.get("error"),
+        scored=[
+            TableRow(
+                (
+                    *(written(row[key]) for key in keys),
+                    *(
+                        _BEST.format(form(row[name])) if (row["setting"], name) in top else form(row[name])
+                        for _, name, form in _COLUMNS
+                    ),
+                )
             )
             for row in rows
+            if not row.get("error")
         ],
-        facts=_facts(summary),
+        failed=[
+            TableRow((*(written(row[key]) for key in keys), count(row.get("updates")), row["error"]))
+            for row in rows
+            if row.get("error")
+        ],
         command=_command(axes, winners.get("accuracy"), location),
         config_text=config_text,
-        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
     )
 
 
@@ -93,11 +98,10 @@ def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:
     return f"{summary['learner']}, {over}, over the same {count(summary['rows'])} rows"
 
 
-def _winner(axes: Sequence[Axis], name: str, row: Row) -> tuple[str, str, str]:
-    """A criterion, its best value, and the setting that has it."""
-    title = {"accuracy": "best accuracy", "f1": "best F1", "us_per_update": "fastest, µs per update"}[name]
-    value = percent(row[name]) if CRITERIA[name] else figure(row[name])
-    return title, value, ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes)
+def _figure(axes: Sequence[Axis], name: str, row: Row) -> tuple[str, str, str]:
+    """The best value of a criterion, what it is, and the setting that has it."""
+    title, form = _FIGURES[name]
+    return form(row[name]), title, ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes)
 
 
 def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -125,5 +129,5 @@ def _command(axes: Sequence[Axis], row: Row | None, location: str) -> str:
     """How to replay the setting of the best accuracy."""
     if row is None:
         return ""
-    sets = " ".join(f"--set {axis.key}={written(row[axis.key])}" for axis in axes)
-    return f"raydt replay {location}/config.yaml {sets}"
+    sets = (word for axis in axes for word in ("--set", f"{axis.key}={written(row[axis.key])}"))
+    return shlex.join(["raydt", "replay", f"{location}/config.yaml", *sets])

@@ -1,4 +1,4 @@
-"""The report in a real browser: schemes, widths, paper, pointer and keyboard, and not one request."""
+"""The pages of runs and sweeps in a real browser: schemes, widths, paper, pointer and keyboard, and not one request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from chromium import Chromium, Tab, executable
 from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
+from fabricated_sweep import fabricated_page, rows_of
+from fabricated_sweep import failed as failed_row
 
 from pipelines.report import write_report
 
@@ -54,7 +56,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A usual run, ten runs compared, one of extremes, and one that failed early."""
+    """A usual run, ten runs compared, one of extremes, one that failed early, a sweep, and one of extremes."""
     root = tmp_path_factory.mktemp("runs")
     one = fabricated_run(root / "one", rows=120, rebuilds=2000)
     others = [
@@ -69,7 +71,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     write_model(extreme, fabricated_tree(classes=23, depth=20, rows=100_000))
     failed = fabricated_run(root / "failed", rows=1, rebuilds=1, status="failed", error="row 17 " * 40, audit=None)
+    sweep = rows_of(["learner.epsilon=0.1:2:0.1", "learner.max_depth=5,10"], [0.8 - 0.01 * (k % 7) for k in range(40)])
+    axes, rows = rows_of(
+        [f"stream.x={','.join(f'{k}{HOSTILE!r:.60}' for k in range(12))}", f"stream.{'y' * 60}=1:20:1"],
+        [k / 300 for k in range(240)],
+    )
+    rows[3:5] = [failed_row(k, {axis.key: rows[k][axis.key] for axis in axes}, HOSTILE * 3) for k in (3, 4)]
+    for name, text in (
+        ("sweep", fabricated_page(*sweep, verdict="Every setting beats both baselines.")),
+        ("wild-sweep", fabricated_page(axes, rows, HOSTILE, "No setting beats the better baseline.")),
+    ):
+        (root / f"{name}.html").write_text(text, encoding="utf-8")
     return {
+        **{name: root / f"{name}.html" for name in ("sweep", "wild-sweep")},
         "one": write_report([one], root / "one.html"),
         "compared": write_report([one, *(others * 3)], root / "compared.html"),
         "extreme": write_report([extreme], root / "extreme.html"),
@@ -77,7 +91,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("name", ["one", "compared", "extreme", "failed"])
+@pytest.mark.parametrize("name", ["one", "compared", "extreme", "failed", "sweep", "wild-sweep"])
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_screen(browser: Chromium, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
@@ -95,7 +109,7 @@ def test_on_screen(browser: Chromium, pages: dict[str, Path], name: str, width: 
     tab.close()
 
 
-@pytest.mark.parametrize("name", ["one", "compared", "extreme", "failed"])
+@pytest.mark.parametrize("name", ["one", "compared", "extreme", "failed", "sweep", "wild-sweep"])
 def test_on_paper(browser: Chromium, pages: dict[str, Path], name: str) -> None:
     tab = Tab(browser, pages[name], width=PAPER, scheme="dark", media="print")
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -170,6 +184,15 @@ def test_numbers_at_the_pointer(browser: Chromium, pages: dict[str, Path]) -> No
     tab.press("ArrowRight")
     tab.press("ArrowRight")
     assert where("quality-window") == "update 200"
+    tab.close()
+
+
+def test_numbers_of_a_sweep_at_the_pointer(browser: Chromium, pages: dict[str, Path]) -> None:
+    tab = Tab(browser, pages["sweep"])
+    tab.evaluate("document.querySelector('.drawing').focus()")
+    tab.press("ArrowRight")
+    assert tab.evaluate("document.querySelector('.where').textContent") == "learner.epsilon 0.1"
+    assert tab.evaluate("document.querySelector('.key b').textContent") == "80.00%"
     tab.close()
 
 

@@ -16,7 +16,7 @@ from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_mode
 
 import pipelines.report
 from pipelines.report import write_report
-from pipelines.report.page import embedded_json
+from pipelines.report.document import embedded_json
 from raydt.errors import InputError
 
 SECTIONS = ["quality", "tree", "guarantee", "margins", "audit", "rebuilds", "stream", "shards", "config", "environment"]

@@ -57,9 +57,11 @@ def test_a_line_has_gaps_and_a_lone_point_is_a_dot() -> None:
     axes = (updates_axis(4), linear([[0.0, 1.0]], form="share"))
     y = np.array([0.0, 1.0, np.nan, 0.5, np.nan])
     line = curve(axes, np.arange(5), y, "a", "learner", share)
-    assert line.path == "M0 1000L250 0M750 500h0"
+    assert (line.path, line.points) == ("M0 1000L250 0M750 500", "M750 500h0")
     assert (line.now, line.values) == ("50.00%", ("0.00%", "100.00%", ABSENT, "50.00%", ABSENT))
     assert curve(axes, np.arange(2), y[:2], "a", "learner", share, step=True).path == "M0 1000H250V0"
+    dotted = curve(axes, np.arange(5), y, "a", "learner", share, dotted=True)
+    assert dotted.points == "M0 1000h0M250 0h0M750 500h0"
 
 
 def test_a_line_read_at_other_places_has_the_next_value() -> None:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from fabricated_sweep import fabricated_page, failed, rows_of
 
-from pipelines.sweeping.chart import HEIGHT, LEFT, LINES, RIGHT, TOP, WIDTH, plot_of
-from pipelines.sweeping.grid import read_grid, settings_of
-from pipelines.sweeping.page import render
+from pipelines.report.formatting import ABSENT
+from pipelines.sweeping.chart import LINES, chart_of
 from pipelines.sweeping.table import against_baselines, best, table_lines, table_of
-
-
-def row(setting, keys, accuracy, us=2.0, **more):
-    scores = dict.fromkeys(("f1", "macro_f1", "kappa"), accuracy)
-    work = dict.fromkeys(("updates", "rebuilds", "nodes", "depth"), 5)
-    levels = {"no_change": 0.7, "majority": 0.5}
-    return {"setting": setting, **keys, "accuracy": accuracy, "us_per_update": us, **scores, **work, **levels, **more}
-
-
-def failed(setting, keys, error="a <b>bad</b> update\nmore"):
-    return {"setting": setting, **keys, "updates": 3, "error": error, "exit_code": 2}
-
-
-def rows_of(grid, accuracies):
-    axes = read_grid(grid)
-    return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of(axes), accuracies, strict=True))]
 
 
 def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
@@ -84,66 +70,90 @@ def test_lines_for_a_terminal():
     assert len({line.index(text) for line, text in zip(lines[1:3], ["2.00", "2.00"], strict=True)}) == 1
 
 
-def heights(plot, panel, line):
-    return [dot.y for dot in plot.panels[panel].lines[line].dots]
+def places(mark):
+    """Where the dots of a line are."""
+    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", mark.points)]
 
 
 def test_dots_lie_where_their_values_say():
-    axes, rows = rows_of(["learner.epsilon=0:4:1"], [0.5, 0.6, 0.7, 0.8, 0.9])
-    plot = plot_of(axes, rows)
-    assert plot is not None
-    *baselines, learner = plot.panels[0].lines
-    steps = {round(b.x - a.x, 6) for a, b in zip(learner.dots, learner.dots[1:], strict=False)}
-    assert len(steps) == 1
-    assert all(LEFT <= dot.x <= WIDTH - RIGHT and TOP <= dot.y <= TOP + HEIGHT for dot in learner.dots)
-    assert [tick.label for tick in plot.panels[0].ticks] == ["50%", "60%", "70%", "80%", "90%"]
-    assert [round(tick.at, 6) for tick in plot.panels[0].ticks] == [round(dot.y, 6) for dot in learner.dots]
-    assert [line.name for line in baselines] == ["no-change", "majority"]
-    level = re.search(r"M[\d.]+ ([\d.]+)L", baselines[0].path)
-    assert level is not None
-    assert float(level[1]) == pytest.approx(learner.dots[2].y, abs=0.06)
+    axes, rows = rows_of(["learner.epsilon=4,3,2,1,0"], [0.9, 0.8, 0.7, 0.6, 0.5])
+    chart = chart_of(axes, rows)
+    rates, times = chart.panels
+    learner, no_change, majority = rates.marks
+    x, y = zip(*places(learner), strict=True)
+    assert len({round(b - a) for a, b in pairwise(x)}) == 1
+    assert y == (1000, 750, 500, 250, 0)
+    assert [tick.label for tick in rates.axis.ticks] == ["50%", "60%", "70%", "80%", "90%"]
+    assert [tick.label for tick in chart.ticks] == ["0", "1", "2", "3", "4"]
+    assert [(mark.name, mark.now) for mark in (no_change, majority)] == [
+        ("no-change", "70.00%"),
+        ("majority", "50.00%"),
+    ]
+    assert set(re.findall(r" ([\d.]+)", no_change.path)) == {"500"}
+    assert (learner.now, times.marks[0].now) == ("90.00%", "2")
+    readout = json.loads(chart.readout)
+    assert readout["names"] == [f"learner.epsilon {value}" for value in range(5)]
+    assert readout["values"][0] == ["50.00%", "60.00%", "70.00%", "80.00%", "90.00%"]
+    assert {len(values) for values in readout["values"]} == {5}
+    assert readout["at"] == [round(tick.at, 4) for tick in chart.ticks] == sorted(readout["at"])
 
 
 def test_a_failed_setting_is_a_gap():
     axes, rows = rows_of(["learner.epsilon=1,2,3"], [0.5, 0.6, 0.7])
     rows[1] = failed(1, {"learner.epsilon": 2})
-    plot = plot_of(axes, rows)
-    assert plot is not None
-    assert plot.panels[0].lines[-1].path.count("M") == 2
-    assert len(plot.panels[0].lines[-1].dots) == 2
-    assert plot_of(axes, rows[1:2]) is None
+    chart = chart_of(axes, rows)
+    assert chart.panels[0].marks[0].path.count("M") == 2
+    assert len(places(chart.panels[0].marks[0])) == 2
+    assert chart.panels[0].marks[0].values == ("50.00%", ABSENT, "70.00%")
+    assert chart_of(axes, rows[1:2]) is None
 
 
-def test_texts_stand_at_equal_distances_and_wide_ranges_are_logarithms():
-    for grid in ("learner.epsilon=auto,0.1,7", "learner.epsilon=0.01,1,100"):
-        axes, rows = rows_of([grid], [0.5, 0.6, 0.7])
-        plot = plot_of(axes, rows)
-        assert plot is not None
-        a, b, c = (dot.x for dot in plot.panels[0].lines[-1].dots)
-        assert b - a == pytest.approx(c - b)
+@pytest.mark.parametrize("grid", ["learner.epsilon=auto,0.1,7", "learner.epsilon=0.01,1,100"])
+def test_texts_stand_at_equal_distances_and_wide_ranges_are_logarithms(grid):
+    (a, _), (b, _), (c, _) = places(chart_of(*rows_of([grid], [0.5, 0.6, 0.7])).panels[0].marks[0])
+    assert b - a == pytest.approx(c - b, abs=0.2)
+
+
+def test_labels_have_room():
+    for n in (1, 2, 21, 500):
+        axes, rows = rows_of([f"learner.epsilon={','.join(map(str, range(n)))}"], [0.5] * n)
+        ticks = chart_of(axes, rows).ticks
+        assert 1 <= len(ticks) <= 17
+        assert all(0 <= tick.at <= 1 for tick in ticks)
+    axes, rows = rows_of([f"stream.x={','.join(f'{k}{k:<<40}' for k in range(9))}"], [0.5] * 9)
+    assert 2 < len(chart_of(axes, rows).ticks) < 6
 
 
 def test_only_the_best_lines_are_drawn():
     values = ",".join(map(str, range(20)))
     axes, rows = rows_of(["learner.epsilon=1,2", f"stream.window={values}"], [i / 50 for i in range(40)])
-    plot = plot_of(axes, rows)
-    assert plot is not None
-    drawn = [line.name for line in plot.panels[1].lines]
-    assert drawn == [f"stream.window {i}" for i in range(20 - LINES, 20)]
-    assert plot.remark.startswith("4 more lines")
+    chart = chart_of(axes, rows)
+    drawn = chart.panels[1].marks
+    assert [mark.name for mark in drawn] == [f"stream.window {i}" for i in range(20 - LINES, 20)]
+    assert len({(mark.tone, mark.dash) for mark in drawn}) == LINES
+    assert "4 more lines" in chart.caption
+
+
+def test_settings_with_the_same_predictions_share_their_baselines():
+    axes, rows = rows_of(["learner.epsilon=1,2", "stream.window=5,6"], [0.6] * 4)
+    assert [mark.name for mark in chart_of(axes, rows).panels[0].marks[2:]] == ["no-change", "majority"]
+    one_failed = [*rows[:3], failed(3, {"learner.epsilon": 2, "stream.window": 6})]
+    assert len(chart_of(axes, one_failed).panels[0].marks) == 4
+    rows[1]["no_change"] = 0.71
+    assert len(chart_of(axes, rows).panels[0].marks) == 5
 
 
 def test_what_data_say_is_text_on_the_page():
     axes, rows = rows_of(["stream.x='<i>&','b'"], [0.5, 0.6])
-    rows[1] = failed(1, {"stream.x": "b"})
-    summary = {
-        "name": "<u>", "learner": "fudyadt", "rows": 9, "status": "interrupted", "exit_reason": "SIGINT", "done": 2,
-        "settings": 3, "failed": 1, "verdict": "", "backend": "ray", "parallel": 2, "positive": ["<p>"], "label": "<l>",
-        "seconds": 1.0, "read_seconds": 1.0, "startup_seconds": 1.0, "started": "2024-01-01", "raydt_version": "1",
-        "versions": {},
-    }  # fmt: skip
-    page = render(axes, rows, summary, "a: <v>", "/x")
-    assert not [text for text in ("<i>&", "<u>", "<l>", "<v>", "<b>bad") if text in page]
+    page = fabricated_page(axes, [rows[0], failed(1, {"stream.x": "b"})], "<u>")
+    assert not [text for text in ("<i>&", "<u>", "<b>bad") if text in page]
     assert "&lt;i&gt;&amp;" in page
     assert "a &lt;b&gt;bad" in page
     assert "Interrupted (SIGINT) after 2 of 3 settings" in page
+    assert "raydt replay /x/config.yaml --set &#39;stream.x=&lt;i&gt;&amp;&#39;" in page
+
+
+def test_the_best_of_a_column_is_bold():
+    page = fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.6]))
+    assert page.count("<strong>60.00%</strong>") == 3
+    assert "<strong>50.00%</strong>" not in page

@@ -1,0 +1,89 @@
+"""What every page is made in: one HTML file with its style, its script and its drawings inside.
+
+The Content-Security-Policy forbids every network request and every script but the one whose hash it names, so that
+nothing a file of data or a config says can act in the page, even if it escaped the escaping.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import raydt
+
+_HERE = Path(__file__).parent
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<path d="M8 3v3M4 12V9l4-3 4 3v3" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
+    '<path d="M8 3h0M4 13h0M12 13h0" stroke="#e69f00" stroke-width="5" stroke-linecap="round"/>'
+    "</svg>"
+)
+
+
+def document(template: Path, *, title: str, kind: str, **content: Any) -> str:
+    """The text of a page.
+
+    Parameters
+    ----------
+    template : Path
+        A file that fills the blocks of ``page.html``; it may import ``macros.html``.
+    title, kind : str
+        What the page is about, and what it is: a report, a sweep.
+    **content
+        What else the template names.
+    """
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    return (
+        _environment(template.parent)
+        .get_template(template.name)
+        .render(
+            title=title,
+            kind=kind,
+            icon=f"data:image/svg+xml,{quote(_ICON)}",
+            version=raydt.__version__,
+            style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            policy=_policy(script),
+            **content,
+        )
+    )
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    """The templates of a folder and those they are built of, compiled once in a process."""
+    environment = Environment(
+        loader=FileSystemLoader([folder, _HERE]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["json_data"] = embedded_json
+    return environment
+
+
+def _policy(script: str) -> str:
+    """Nothing from the network; the script by its hash; inline style, and the icon."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{digest}'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return "; ".join(rules)
+
+
+def embedded_json(text: str) -> Markup:
+    """JSON that can stand inside a script element: no character in it can end the element."""
+    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
