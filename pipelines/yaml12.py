@@ -72,6 +72,11 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 class _Dumper(yaml.SafeDumper):
     """SafeDumper that quotes text which YAML 1.1 or 1.2 would take for something else."""
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Text; with U+0085, which PyYAML writes as it is but reads as a line break, in double quotes, escaped."""
+        style = '"' if "\x85" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
 
 for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -85,6 +90,7 @@ for _tag, _pattern, _first in (
 ):
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+_Dumper.add_representer(str, _Dumper.represent_str)
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

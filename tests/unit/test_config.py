@@ -77,6 +77,12 @@ class TestYaml:
     def test_text_that_looks_like_something_else_stays_text(self, text):
         assert load_yaml(dump_yaml({"a": text})) == {"a": text}
 
+    @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029", "\x0c", "\ufeff"])
+    def test_ends_of_lines_within_text_read_back(self, end):
+        for text in (end, f"a{end}b", f" {end}{end} a", f"a{end}"):
+            value = {text: [text, {"a": text}]}
+            assert load_yaml(dump_yaml(value)) == value
+
 
 class TestMessages:
     @pytest.mark.parametrize(
