@@ -45,13 +45,16 @@ class PermutedFiles(FileSource):
         self._seed = options.permutation
         self._order: npt.NDArray[np.int64] | None = None
         self._table = pa.table({})
+        self._flaws: dict[int, InputError] = {}  # by number in the files
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of encoded rows from row ``start`` of the drawn order on."""
         order = self._load()
         for begin in range(start, len(order), self._chunk_rows):
             part = self._table.slice(begin, self._chunk_rows).combine_chunks().to_batches()[0]
-            rows = self._encoder.encode(part, begin, "", 0)
+            numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
+            flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
+            rows = self._encoder.encode(part, begin, "", 0, flaws)
             ids = order[begin : begin + len(rows)].copy() if self.id_kind == "row" else rows.id
             yield replace(rows, id=ids, bad={place: self._placed(e, begin + place) for place, e in rows.bad.items()})
 
@@ -73,10 +76,11 @@ class PermutedFiles(FileSource):
         """The drawn order; reads the files the first time."""
         columns = self._encoder.columns
         if self._order is None or self._table.column_names != columns:
-            tables = [
-                pa.table({name: _held(batch.column(name)) for name in columns})
-                for batch, *_ in self._batches(columns, 0)
-            ]
+            tables, self._flaws = [], {}
+            for batch, row, file, file_row in self._batches(columns, 0):
+                tables.append(pa.table({name: _held(batch.column(name)) for name in columns}))
+                found = file.take_flaws(file_row, batch.num_rows)
+                self._flaws |= {row + place: error for place, error in found.items()}
             try:
                 table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
             except pa.ArrowException as error:

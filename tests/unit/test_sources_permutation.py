@@ -129,7 +129,7 @@ def test_a_file_that_breaks_off_is_met_before_the_first_row(tmp_path):
     (tmp_path / "t.arrows").write_bytes(content[: len(content) - 200])
     options = ArrowFiles(path="t.arrows", features=["a"], permutation=2)
     stream = make_stream(Incremental(), open_source(options, tmp_path))
-    with pytest.raises(InputError, match=r"t\.arrows: it cannot be read as arrow"):
+    with pytest.raises(InputError, match=r"t\.arrows, row 250: from here on it cannot be read as arrow"):
         next(stream.batches(4))
     assert stream.state()["seq"] == 0
 
@@ -174,9 +174,27 @@ def test_files_of_different_types_are_put_together(tmp_path):
 
 
 def test_no_rows(tmp_path):
-    (tmp_path / "t.csv").write_text("a,y\n")
-    source = open_source(CsvFiles(path="t.csv", permutation=5), tmp_path)
+    pq.write_table(table().slice(0, 0), tmp_path / "t.parquet")
+    source = open_source(ParquetFiles(path="t.parquet", features=["a"], permutation=5), tmp_path)
     assert list(source.rows()) == []
+    (tmp_path / "t.csv").write_text("a,y\n")  # a header tells no types
+    with pytest.raises(InputError, match=r"t\.csv: the file has no rows"):
+        open_source(CsvFiles(path="t.csv", permutation=5), tmp_path)
+
+
+@pytest.mark.parametrize("permutation", range(4))
+def test_flawed_rows_say_what_is_wrong_wherever_they_are_drawn(tmp_path, permutation):
+    for part, flaw in ((0, b"3"), (1, b"3,\xf6,k")):  # too short, not UTF-8
+        lines = [flaw if r == 3 else b"%d,s,k" % r for r in range(9)]
+        (tmp_path / f"{part}.csv").write_bytes(b"a,s,y\n" + b"\n".join(lines) + b"\n")
+    plain = open_source(CsvFiles(path=str(tmp_path)))
+    drawn = open_source(CsvFiles(path=str(tmp_path), permutation=permutation))
+    wanted, found = (sorted(str(e) for rows in s.rows() for e in rows.bad.values()) for s in (plain, drawn))
+    assert found == wanted
+    assert [error.split(":")[0].removeprefix(f"{tmp_path}/") for error in found] == [
+        "0.csv, row 3",
+        "1.csv, row 3, column 's'",
+    ]
 
 
 @pytest.mark.parametrize("options", [Sea(n=1000), Hyperplane(n=1000, n_features=4)], ids=["sea", "hyperplane"])
