@@ -101,7 +101,7 @@ def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str]
             + ("; list the common ones under source.features" if a_feature else ""),
         )
     for name, part in parts.items():
-        if name in file.untyped:
+        if name in file.untyped or agreed.origin[name] == file.file:
             continue
         ours, theirs = agreed.schema.field(name), file.schema.field(name)
         if _kind(ours, part, agreed.origin[name]) != _kind(theirs, part, file.file):
