@@ -188,9 +188,7 @@ def read_insertions(
     chunks = []
     for chunk in source.rows():
         if chunk.bad:
-            bad = chunk.bad[min(chunk.bad)]
-            remedy = (bad.remedy or "").replace(", or set stream.on_error: skip", "")
-            raise InputError(bad.problem, file=bad.file, row=bad.row, column=bad.column, remedy=remedy)
+            raise chunk.bad[min(chunk.bad)].without_skipping()
         chunks.append(chunk)
     empty = no_insertions(saved, names)
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])

@@ -5,6 +5,9 @@ An input error names the file, the row, the column and the remedy; nothing is ha
 
 from __future__ import annotations
 
+#: What the remedy of a bad row ends with.
+OR_SKIP = ", or set stream.on_error: skip"
+
 
 class RaydtError(Exception):
     """Base of all errors raised on purpose; ``exit_code`` is what the command line returns."""
@@ -55,6 +58,11 @@ class InputError(RaydtError, ValueError):
             if part
         )
         super().__init__((f"{place}: " if place else "") + problem + (f". {remedy}" if remedy else ""))
+
+    def without_skipping(self) -> InputError:
+        """The same error, whose remedy does not offer to skip bad rows: they are skipped, or cannot be here."""
+        remedy = (self.remedy or "").removesuffix(OR_SKIP) or None
+        return InputError(self.problem, file=self.file, column=self.column, row=self.row, remedy=remedy)
 
 
 class UpdateError(InputError):

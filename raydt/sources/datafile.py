@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from raydt.errors import InputError
+from raydt.errors import OR_SKIP, InputError
 from raydt.sources.damage import END_BYTES, diagnosis, without_flaws
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -228,7 +228,7 @@ class DataFile(ABC):
 
     def note_flaw(self, row: int, problem: str, column: str | None = None) -> None:
         """Remember that a row cannot be used."""
-        remedy = "Correct the file, or set stream.on_error: skip"
+        remedy = f"Correct the file{OR_SKIP}"
         self.flaws[row] = InputError(problem, file=self.name, row=row, column=column, remedy=remedy)
 
     def take_flaws(self, start: int, length: int) -> dict[int, InputError]:

@@ -31,7 +31,7 @@ from raydt.encoding import (
     parse,
     plain,
 )
-from raydt.errors import ConfigError, InputError
+from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.features import Features
 from raydt.sources.bad_rows import BadRows, Mask
 from raydt.sources.base import Rows
@@ -49,13 +49,13 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 #: How many names are looked through for one like the missing one.
 _COMPARED = 10_000
 
-_FILL = "Fill it in, leave the column out of source.features, or set stream.on_error: skip"
+_FILL = f"Fill it in or leave the column out of source.features{OR_SKIP}"
 _PLACEHOLDER = "__debezium_unavailable_value"
 _UNSENT = "no value, only Debezium's placeholder for a value that was not sent"
 _IDENTITY = "Set REPLICA IDENTITY FULL for the table, or leave the column out of source.features"
 _INEXACT = "an integer beyond 2**53 has no exact float64"
 _SCALE = "Scale the column, or list it under source.categorical"
-_SKIP = "Correct the file, or set stream.on_error: skip"
+_SKIP = f"Correct the file{OR_SKIP}"
 
 
 def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
@@ -226,7 +226,7 @@ class RowEncoder:
         for name in self._categories:
             bad.add_mask(missing(columns[name]), with_features, name, "no value", _FILL)
         if self._label is not None:
-            remedy = "Give the row a label, or set stream.on_error: skip"
+            remedy = f"Give the row a label{OR_SKIP}"
             bad.add_mask(missing(columns[self._label]), with_label, self._label, "no label", remedy)
 
         y = np.full(n, -1, dtype=np.int32)

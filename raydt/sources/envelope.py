@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.encoding import id_values, in_words
-from raydt.errors import InputError
+from raydt.errors import OR_SKIP, InputError
 from raydt.sources.bad_rows import BadRows
 from raydt.updates import DELETE, INSERT, QUERY, UPDATE
 
 BEFORE, AFTER = "before", "after"
 
 _IDENTITY = "Give the table a primary key or REPLICA IDENTITY FULL, so that deletions carry their id"
-_EMPTY = "Correct the file, or set stream.on_error: skip"
+_EMPTY = f"Correct the file{OR_SKIP}"
 
 
 class Envelope:

@@ -124,7 +124,7 @@ class RowReader:
                 good[place] = False
                 row = chunk.start + place
                 if row >= self._recorded:
-                    self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place])))
+                    self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place].without_skipping())))
             rows = rows[good]
         if rows.op is not None and (rows.op == IGNORED).any():
             rows = rows[rows.op != IGNORED]

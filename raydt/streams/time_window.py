@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 from sortedcontainers import SortedList
 
-from raydt.errors import ConfigError, InputError
+from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.sources.base import Rows, Source
 from raydt.sources.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled
@@ -97,7 +97,7 @@ class _TimedReader(RowReader):
             file=file,
             row=line,
             column=self._column.name,
-            remedy="Sort the rows by time, raise stream.lateness, or set stream.on_error: skip",
+            remedy=f"Sort the rows by time or raise stream.lateness{OR_SKIP}",
         )
 
 

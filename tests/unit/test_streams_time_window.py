@@ -65,7 +65,7 @@ def test_late_rows_are_named(tmp_path):
         next(batches)
     assert str(caught.value) == (
         f"{tmp_path}/t.parquet, row 2, column 'when': it is late: its time is 10m before the latest so far, "
-        "stream.lateness allows 5m. Sort the rows by time, raise stream.lateness, or set stream.on_error: skip"
+        "stream.lateness allows 5m. Sort the rows by time or raise stream.lateness, or set stream.on_error: skip"
     )
 
 
@@ -76,6 +76,8 @@ def test_late_rows_and_rows_without_a_time_are_skipped(tmp_path):
     assert [entry.row for entry in skipped] == [1, 2, 4]
     assert "no event time" in skipped[0].reason
     assert "its time is 30s before the latest so far, stream.lateness allows 0s" in skipped[2].reason
+    assert skipped[2].reason.endswith(". Sort the rows by time or raise stream.lateness")  # rows are skipped already
+    assert skipped[0].reason.endswith(". Correct the file")
 
 
 def test_integer_times_are_named_in_their_own_unit():
