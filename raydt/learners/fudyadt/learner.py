@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,26 +64,32 @@ class FuDyADT:
         return FullyDynamicTreeClassifier
 
     def warmup(self) -> None:
-        """Compile every kernel once: a short stream with and without shards' help."""
-        from raydt.session import InProcessSession
+        """Compile every kernel; later calls in the same process do nothing."""
+        _warm_up()
 
-        n = 60
-        X = np.random.default_rng(0).random((n, 3))
-        op = np.array([INSERT] * n + [DELETE] * (n // 2) + [DELETE_VALUE], dtype=np.int8)
-        key = np.concatenate([np.arange(n), np.arange(n // 2), [0]])
-        rows = np.concatenate([X, X[-1:]])
-        for classes in (2, 3):
-            y = (np.append(np.arange(n), n - 1) % classes).astype(np.int32)
-            batch = UpdateBatch(0, op, key, rows, y, classes, np.full(len(op), -1))
-            for plan in (WorkPlan(), WorkPlan(local_work_limit=0)):
-                features = Features(("a", "b", "c"), (False, False, True))
-                session = InProcessSession(self, FuDyADTOptions(), features, 2, plan)
-                session.apply(batch)
-                session.digest()
-                state, groups = session.state()
-                session.restore(state, groups)
-                session.coordinator.predict(X)
-                session.coordinator.store.find(key)  # type: ignore[attr-defined]
+
+@functools.cache
+def _warm_up() -> None:
+    """A short stream with and without shards' help; once in a process is enough for all its jobs."""
+    from raydt.session import InProcessSession
+
+    n = 60
+    X = np.random.default_rng(0).random((n, 3))
+    op = np.array([INSERT] * n + [DELETE] * (n // 2) + [DELETE_VALUE], dtype=np.int8)
+    key = np.concatenate([np.arange(n), np.arange(n // 2), [0]])
+    rows = np.concatenate([X, X[-1:]])
+    for classes in (2, 3):
+        y = (np.append(np.arange(n), n - 1) % classes).astype(np.int32)
+        batch = UpdateBatch(0, op, key, rows, y, classes, np.full(len(op), -1))
+        for plan in (WorkPlan(), WorkPlan(local_work_limit=0)):
+            features = Features(("a", "b", "c"), (False, False, True))
+            session = InProcessSession(LEARNER, FuDyADTOptions(), features, 2, plan)
+            session.apply(batch)
+            session.digest()
+            state, groups = session.state()
+            session.restore(state, groups)
+            session.coordinator.predict(X)
+            session.coordinator.store.find(key)  # type: ignore[attr-defined]
 
 
 LEARNER = FuDyADT()
