@@ -111,6 +111,7 @@ def test_what_is_passed_over(case, tmp_path, digest_of):
     assert f"row {first['source_row']}" in case.message
     reason = first["reason"].replace(str(FILES), "{files}")
     assert reason.split(". ")[0] in case.message
+    assert not any("on_error" in row["reason"] for row in rows), "it is skipped already"
     if case.case in AUDITED:
         assert audit_run(tmp_path / "run").conformance == "holds"
 
