@@ -44,6 +44,21 @@ class WorkPlan:
     shared_store: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a method guarantees with given options, known before anything runs.
+
+    Attributes
+    ----------
+    promised : bool
+    reason : str
+        Why, or why not, with the numbers.
+    """
+
+    promised: bool
+    reason: str
+
+
 class LearnerCoordinator(Protocol):
     """The coordinating half of a learner: plain object, no I/O."""
 
@@ -110,6 +125,9 @@ class Learner(Protocol):
 
     def predictor(self, options: Any, features: Features, model: dict[str, npt.NDArray[Any]]) -> Any:
         """An object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from :meth:`LearnerCoordinator.model`."""
+
+    def promise(self, options: Any) -> Promise:
+        """Whether the guarantee of the method holds with these options; an audit proves that it does."""
 
     def audit(
         self, options: Any, features: Features, state: dict[str, npt.NDArray[Any]], history: History

@@ -9,6 +9,7 @@ import pytest
 
 from raydt.errors import ConfigError
 from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound
+from raydt.learners.fudyadt.options import FuDyADTOptions
 
 
 def test_auto_epsilon_is_the_last_float_below_the_bound() -> None:
@@ -23,3 +24,13 @@ def test_auto_epsilon_needs_alpha_and_beta(alpha: float, beta: float, name: str)
     with pytest.raises(ConfigError, match=f"auto needs {name} > 0"):
         auto_epsilon(alpha, beta, 2)
     assert epsilon_bound(alpha, beta, 2) == 0
+
+
+def test_a_promise_is_kept_to_the_last_bit() -> None:
+    """The bound itself is excluded; the float below it, which auto takes, is not."""
+    bound = float(epsilon_bound(0.2, 0.4, 21))
+    assert FuDyADTOptions(alpha=0.2, beta=0.4, min_samples_split=21).promise().promised
+    for epsilon, promised in ((nextafter(bound, 0), True), (nextafter(bound, 1), False), (1.9, False)):
+        options = FuDyADTOptions(epsilon=epsilon, alpha=0.2, beta=0.4, min_samples_split=21)
+        assert options.promise().promised is promised
+    assert FuDyADTOptions(epsilon=0.01, alpha=0.0).promise().reason.startswith("alpha is 0")

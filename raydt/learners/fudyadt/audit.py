@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from raydt.audit import AuditReport, History
 from raydt.features import Features
-from raydt.learners.fudyadt.guarantee import epsilon_bound
+from raydt.learners.fudyadt.guarantee import not_promised
 from raydt.learners.fudyadt.recompute import (
     FOREVER,
     Bools,
@@ -87,7 +87,11 @@ def audit(
         broken += _counters(truth, epsilon, history.warmup, warming) + _built(truth)
     worst, infeasible = _feasibility(truth, options.beta)
 
-    excuse = _not_promised(options, epsilon, warming)
+    excuse = (
+        "the warm-up has not built a tree yet"
+        if warming
+        else not_promised(options.resolved_epsilon(), options.alpha, options.beta, options.min_samples_split)
+    )
     feasibility: Literal["proven", "violated", "not_promised"]
     if excuse:
         feasibility, infeasible = "not_promised", []
@@ -115,18 +119,6 @@ def audit(
         worst=worst,
         failures=broken + infeasible,
     )
-
-
-def _not_promised(options: FuDyADTOptions, epsilon: Fraction, warming: bool) -> str:
-    """Why nothing is promised; empty if something is."""
-    bound = epsilon_bound(options.alpha, options.beta, options.min_samples_split)
-    if warming:
-        return "the warm-up has not built a tree yet"
-    if bound == 0:
-        return f"{'alpha' if options.alpha == 0 else 'beta'} is 0, for which no epsilon carries a guarantee"
-    if epsilon >= bound:
-        return f"epsilon {float(epsilon):.6g} is not below {float(bound):.6g}, up to which the guarantee is proven"
-    return ""
 
 
 def _found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]) -> list[str]:

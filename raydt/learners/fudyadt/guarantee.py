@@ -34,6 +34,16 @@ def epsilon_bound(alpha: float, beta: float, min_samples_split: int) -> Fraction
     return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
 
 
+def not_promised(epsilon: float, alpha: float, beta: float, min_samples_split: int) -> str:
+    """Why nothing is promised for these options; empty if something is."""
+    bound = epsilon_bound(alpha, beta, min_samples_split)
+    if bound == 0:
+        return f"{'alpha' if alpha == 0 else 'beta'} is 0, for which no epsilon carries a guarantee"
+    if Fraction(epsilon) >= bound:
+        return f"epsilon {epsilon:.6g} is not below {float(bound):.6g}, up to which the guarantee is proven"
+    return ""
+
+
 def auto_epsilon(alpha: float, beta: float, min_samples_split: int) -> float:
     """The largest float64 below :func:`epsilon_bound`.
 

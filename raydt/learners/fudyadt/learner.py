@@ -12,7 +12,7 @@ import numpy.typing as npt
 from raydt.audit import AuditReport, History
 from raydt.example_store import ExampleStore
 from raydt.features import Features
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import Promise, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.model import Arrays, TreePredictor, check_rows, check_tree
@@ -52,6 +52,10 @@ class FuDyADT:
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
         return TreePredictor(features, model)
+
+    def promise(self, options: FuDyADTOptions) -> Promise:
+        """Whether the theorem holds for these options."""
+        return options.promise()
 
     def audit(self, options: FuDyADTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
         """Prove or refute what the method promises of a state."""

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from raydt.learners.base import LearnerOptions
-from raydt.learners.fudyadt.guarantee import auto_epsilon
+from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound, not_promised
 from raydt.learners.fudyadt.live_tree import Rules
 
 #: Beyond it a node is never rebuilt on any machine, and epsilon * s leaves the integers.
@@ -46,6 +46,19 @@ class FuDyADTOptions(LearnerOptions):
         if isinstance(self.epsilon, str):
             return auto_epsilon(self.alpha, self.beta, self.min_samples_split)
         return self.epsilon
+
+    def promise(self) -> Promise:
+        """Whether the theorem holds for these options."""
+        epsilon, rest = self.resolved_epsilon(), (self.alpha, self.beta, self.min_samples_split)
+        excuse = not_promised(epsilon, *rest)
+        if excuse:
+            return Promise(False, excuse)
+        place = "the largest below" if isinstance(self.epsilon, str) else "below"
+        return Promise(
+            True,
+            f"epsilon {epsilon:.6g} is {place} the bound {float(epsilon_bound(*rest)):.6g} for alpha {self.alpha:g}, "
+            f"beta {self.beta:g} and min_samples_split {self.min_samples_split}",
+        )
 
     def rules(self) -> Rules:
         """The options as the kernels take them."""
