@@ -270,6 +270,7 @@ class _Sweep:
                     "setting": row["setting"],
                     "values": dict(self.values[row["setting"]]),
                     **{baseline: row[baseline] for baseline in ("no_change", "majority")},
+                    "promised": row["promised"],
                     "digest": row["digest"],
                 }
                 for name, row in best(self.rows).items()

@@ -14,7 +14,7 @@ from pipelines.report.formatting import ABSENT, Form, count, counted, duration, 
 from pipelines.report.tables import Row as TableRow
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
-from pipelines.sweeping.table import Row, best
+from pipelines.sweeping.table import Row, best, promised
 
 #: Criteria whose best value stands at the top: what it is called, and how it is written.
 _FIGURES: dict[str, tuple[str, Form]] = {
@@ -38,6 +38,7 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("rows rebuilt", "rebuilt_rows", count),
     ("nodes", "nodes", count),
     ("depth", "depth", count),
+    ("promised", "promised", promised),
 )
 
 
@@ -101,7 +102,8 @@ def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:
 def _figure(axes: Sequence[Axis], name: str, row: Row) -> tuple[str, str, str]:
     """The best value of a criterion, what it is, and the setting that has it."""
     title, form = _FIGURES[name]
-    return form(row[name]), title, ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes)
+    setting = ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes)
+    return form(row[name]), title, setting if row["promised"] else f"{setting}; no guarantee is promised"
 
 
 def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:

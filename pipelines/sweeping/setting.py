@@ -84,6 +84,7 @@ def run_setting(
             # Settings share the cores, so that wall time would tell how busy the machine was.
             "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
             **{name: statistics.get(name, 0) for name in _WORK},
+            "promised": learners()[config.learner.kind].promise(config.learner).promised,
             "digest": session.digest(),
         }
     except RaydtError as error:

@@ -23,7 +23,7 @@ _RESULTS = (
     [(name, pa.int64()) for name in _COUNTS]
     + [(name, pa.float64()) for name in _SCORES]
     + [(name, pa.int64()) for name in _WORK]
-    + [("digest", pa.string()), ("error", pa.string())]
+    + [("promised", pa.bool_()), ("digest", pa.string()), ("error", pa.string())]
 )
 
 Row = dict[str, Any]
@@ -100,14 +100,19 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     for row in ordered[:SHOWN]:
         first = [written(row[key]) for key in keys]
         if row.get("error"):
-            cells.append([*first, "-", "-", "-", "-", "-", "-", "-", f"failed: {_first_line(row['error'])}"])
+            cells.append([*first, *["-"] * 8, f"failed: {_first_line(row['error'])}"])
             continue
         scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
         speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
         work = [f"{row[name]:,}" for name in ("rebuilds", "nodes", "depth")]
-        cells.append([*first, *scores, speed, *work, "best accuracy" if row is top else ""])
-    names = [*keys, "accuracy", "f1", "kappa", "us/update", "rebuilds", "nodes", "depth", ""]
+        cells.append([*first, *scores, speed, *work, promised(row["promised"]), "best accuracy" if row is top else ""])
+    names = [*keys, "accuracy", "f1", "kappa", "us/update", "rebuilds", "nodes", "depth", "promised", ""]
     return columns(names, cells)
+
+
+def promised(value: bool | None) -> str:
+    """Whether the guarantee of the method holds for a setting, in a word."""
+    return "-" if value is None else "yes" if value else "no"
 
 
 def _first_line(text: str, most: int = 100) -> str:

@@ -65,7 +65,8 @@ def test_the_baselines_have_their_say(accuracies, sentence):
 def test_lines_for_a_terminal():
     _, rows = rows_of(["learner.epsilon=0.1,0.2"], [0.5, 0.6])
     lines = table_lines(["learner.epsilon"], [*rows, failed(2, {"learner.epsilon": 0.3})])
-    assert lines[2].split() == ["0.2", *["0.600"] * 3, "2.00", "5", "5", "5", "best", "accuracy"]
+    assert lines[1].split()[-1] == "yes"
+    assert lines[2].split() == ["0.2", *["0.600"] * 3, "2.00", "5", "5", "5", "no", "best", "accuracy"]
     assert lines[3].endswith("failed: a <b>bad</b> update")
     assert len({line.index(text) for line, text in zip(lines[1:3], ["2.00", "2.00"], strict=True)}) == 1
 
@@ -157,3 +158,11 @@ def test_the_best_of_a_column_is_bold():
     page = fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.6]))
     assert page.count("<strong>60.00%</strong>") == 3
     assert "<strong>50.00%</strong>" not in page
+
+
+def test_a_best_setting_without_a_guarantee_says_so():
+    page = fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.6]))
+    assert "learner.epsilon 2; no guarantee is promised" in page
+    assert "<td>yes</td>" in page
+    assert "<td>no</td>" in page
+    assert "no guarantee" not in fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.4]))
