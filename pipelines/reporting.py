@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipelines.report import write_report
+from pipelines.report import is_page, write_report
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
 
@@ -25,7 +25,8 @@ def report_of(runs: list[str], out: str | None) -> str:
     ----------
     runs : list of path or URI
     out : path, optional
-        A local file. By default ``report.html`` in the run's folder, or in the working directory for several runs.
+        A local file whose name ends in .html; only a page of raydt is replaced. By default ``report.html`` in the
+        run's folder, or in the working directory for several runs.
 
     Returns
     -------
@@ -35,24 +36,49 @@ def report_of(runs: list[str], out: str | None) -> str:
     Raises
     ------
     InputError
-        A folder that is no run, or a report that cannot be written.
+        A folder that is no run or given twice, a name that is not for a page, or a report that cannot be written.
     """
     folders = [RunFolder(run) for run in runs]
-    target = (
-        f"{folders[0].location}/report.html"
-        if out is None and len(runs) == 1
-        else str(Path(out or "report.html").resolve())
-    )
+    locations = [folder.location for folder in folders]
+    for folder in folders:
+        _require_run(folder)
+    if len(set(locations)) < len(locations):
+        twice = next(location for location in locations if locations.count(location) > 1)
+        raise InputError("the run is given twice", file=twice, remedy="Compare it with another run")
+    in_run = out is None and len(folders) == 1
+    target = f"{locations[0]}/report.html"
     try:
-        if out is None and len(folders) == 1:
+        if in_run:
             publish_report(folders[0])
         else:
+            target = str(_target(out or "report.html"))
             with ExitStack() as stack:
                 local = [stack.enter_context(folder.local()) for folder in folders]
-                write_report(local, Path(target), locations=[folder.location for folder in folders])
+                write_report(local, Path(target), locations=locations)
     except OSError as error:
         remedy = "Give a place that can be written with --out"
         raise InputError(
             f"the report cannot be written: {error.strerror or error}", file=target, remedy=remedy
         ) from error
+    return target
+
+
+def _require_run(folder: RunFolder) -> None:
+    """Refuse the folder of a sweep: it looks like a run that died."""
+    if folder.has("sweep.json") and not folder.has("summary.json"):
+        raise InputError(
+            "this is a sweep, not a run",
+            file=folder.location,
+            remedy="Its page is sweep.html in there; the end of it says how to replay a setting",
+        )
+
+
+def _target(out: str) -> Path:
+    """Where a page goes; a file that is not a page is never replaced."""
+    target = Path(out).expanduser().resolve()
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError("--out is an HTML file", file=str(target), remedy="Let its name end in .html")
+    if target.exists() and not is_page(target):
+        remedy = "Choose another name with --out"
+        raise InputError("it exists, and is not a page that raydt wrote", file=str(target), remedy=remedy)
     return target

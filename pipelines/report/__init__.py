@@ -5,6 +5,7 @@ The file makes no network request (its Content-Security-Policy forbids every one
 gives the same bytes.
 """
 
+from pipelines.report.document import is_page
 from pipelines.report.page import write_report
 
-__all__ = ["write_report"]
+__all__ = ["is_page", "write_report"]

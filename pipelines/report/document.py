@@ -56,6 +56,14 @@ def document(template: Path, *, title: str, kind: str, **content: Any) -> str:
     )
 
 
+def is_page(file: Path) -> bool:
+    """Whether a file is a page that :func:`document` made, by the generator that its head names."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return b'<meta name="generator" content="raydt">' in stream.read(4096)
+
+
 @cache
 def _environment(folder: Path) -> Environment:
     """The templates of a folder and those they are built of, compiled once in a process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def test_every_node_has_a_card_with_its_counters(run: Path) -> None:
 
 
 def test_two_runs_are_compared_in_one_file(run: Path, tmp_path: Path) -> None:
-    out = report_of([str(run), str(run)], str(tmp_path / "both.html"))
+    shutil.copytree(run, tmp_path / "again")
+    out = report_of([str(run), str(tmp_path / "again")], str(tmp_path / "both.html"))
     page = Path(out).read_text(encoding="utf-8")
     assert "All 2 runs ended with the same model, bit for bit" in page
     assert "The runs have the same config." in page
