@@ -178,11 +178,18 @@ def predict(
     Example:  raydt predict runs/first new.parquet --id customer_id --out predictions.parquet
     """
     from pipelines.prediction import predict_file
+    from pipelines.report.formatting import counted
 
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
-        click.echo(f"warning: {result['skipped']:,} rows cannot be used; {result['first_skipped']}", err=True)
-    _print(result, f"{result['rows'] - result['skipped']:,} predictions in {result['out']}", as_json)
+        click.echo(f"warning: {counted(result['skipped'], 'row')} cannot be used; {result['first_skipped']}", err=True)
+    if result["unseen"]:
+        click.echo(
+            f"warning: {counted(result['unseen'], 'row')} with categories that the model has not seen, in "
+            f"{', '.join(result['unseen_columns'])}",
+            err=True,
+        )
+    _print(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
     return 0
 
 
@@ -266,10 +273,16 @@ def audit(run: str, as_json: bool) -> int:
 
 @cli.command(short_help="Write the HTML report of one run, or a comparison.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
-@click.option("--out", metavar="FILE", help="Default: report.html in RUN, or here if there are several.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="HTML file. Default: report.html in RUN, or in the working directory if there are several.",
+)
 @JSON
 def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
-    """Write the HTML report of one run, or a comparison of several.
+    """Write the HTML report of one run, or a comparison of several, and print where it is.
+
+    A file that exists is replaced only if it is a page of raydt.
 
     \b
     Example:  raydt report runs/first runs/second --out comparison.html
@@ -301,10 +314,9 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
         return 0
     if config is None:
         raise click.UsageError("give a CONFIG, or --schema")
-    job = load_config(config, overrides)
-    result = look_at(job)
+    result = look_at(load_config(config, overrides))
     _print(result, validation_lines(result, config), as_json)
-    return 2 if result["bad_rows"] and job.stream.on_error == "error" else 0
+    return 0 if result["ok"] else 2
 
 
 @cli.command(short_help="Compile all kernels into Numba's cache.")
@@ -355,6 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = ended.code
     except RaydtError as error:
         click.echo(f"error: {error}", err=True)
+        if error.kept:
+            click.echo(f"kept: {error.kept}", err=True)
         code = error.exit_code
     sys.exit(code)
 

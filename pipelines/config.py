@@ -30,6 +30,9 @@ from raydt.streams.options import StreamOptions
 #: Bytes of the longest config that is read.
 LARGEST_CONFIG = 4 << 20
 
+#: What Parquet and Arrow files begin with.
+_DATA_FILES = (b"PAR1", b"ARROW1")
+
 #: Keys that hold file paths; relative ones are relative to the config file.
 PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
 
@@ -238,6 +241,8 @@ def _text_of(path: Path) -> str:
     """The text of a config file."""
     with path.open("rb") as file:
         data = file.read(LARGEST_CONFIG + 1)
+    if data.startswith(_DATA_FILES):
+        raise ConfigError("this looks like data, not a config. Give the YAML file that names it under source.path")
     if len(data) > LARGEST_CONFIG:
         raise ConfigError(f"it is larger than {LARGEST_CONFIG >> 20} MiB. Is it a config?")
     try:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from pipelines.report.formatting import counted
 
 if TYPE_CHECKING:
     from raydt.receipt import Receipt
@@ -33,19 +36,20 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
         ("updates", _updates(summary)),
-        ("live", f"{summary['active']:,} examples"),
+        ("live", counted(summary["active"], "example")),
         (
             "accuracy",
             f"{share(metrics['accuracy'])}  (no change {share(baselines['no_change'])}, "
             f"majority {share(baselines['majority'])})  {quality}",
         ),
-        ("tree", f"{summary['nodes']:,} nodes, {summary['leaves']:,} leaves, depth {summary['depth']}"),
-        ("rebuilds", f"{summary['rebuilds']:,} of {summary['rebuilt_rows']:,} rows in all"),
+        ("tree", f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"),
+        ("rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
         ("where", f"{summary['backend']}, {summary['shards']} shards, {summary['rounds']:,} rounds with them"),
     ]
     if summary["refused"] or summary["skipped"]:
-        passed_over = f"{summary['skipped']:,} bad rows, {summary['refused']:,} refused updates; see quarantine/"
+        skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")
+        passed_over = f"{skipped}, {refused}; see quarantine/"
         rows.append(("passed over", passed_over))
     rows.append(("digest", summary["model_digest"] or "none"))
     if summary["report_seconds"] is not None:
@@ -76,16 +80,17 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
         (
             "updates",
-            f"{deletes:,} deleted, {inserts:,} inserted; class counts changed at {receipt.counts_changed:,} nodes on "
-            "their paths",
+            f"{deletes:,} deleted, {inserts:,} inserted; class counts changed at "
+            f"{counted(receipt.counts_changed, 'node')} on their paths",
         ),
-        ("live", f"{receipt.active:,} examples, {receipt.active_before:,} before"),
+        ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
         (
             "rebuilds",
-            f"{receipt.rebuilds:,} of {receipt.rebuilt_rows:,} rows and {receipt.rebuilt_nodes:,} nodes in all",
+            f"{receipt.rebuilds:,} of {counted(receipt.rebuilt_rows, 'row')} and "
+            f"{counted(receipt.rebuilt_nodes, 'node')} in all",
         ),
-        ("digest", f"{receipt.digest_after}"),
-        ("before", f"{receipt.digest_before}"),
+        ("digest before", f"{receipt.digest_before}"),
+        ("digest after", f"{receipt.digest_after}"),
     ]
     text = table(rows)
     if deletes:
@@ -94,14 +99,17 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         text = "\n".join(
             [text, "", *_deletion_lines(receipt), *more, "", "Copies of the deleted examples may remain in:", *copies]
         )
-    return text
+    return text if out is None else f"{text}\n\nnext: raydt audit {shlex.quote(out)}"
 
 
 def _deletion_lines(receipt: Receipt) -> list[str]:
     """A header and the first deletions, in aligned columns."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
     rebuilds = zip(*(first.pop(f"rebuilt_{name}") for name in ("depth", "rows", "nodes")), strict=True)
-    caused = ["nothing" if depth < 0 else f"{rows:,} rows at depth {depth}, {n:,} nodes" for depth, rows, n in rebuilds]
+    caused = [
+        "nothing" if depth < 0 else f"{counted(rows, 'row')} at depth {depth}, {counted(n, 'node')}"
+        for depth, rows, n in rebuilds
+    ]
     titles = {"id": "deleted id", "label": "class", "path": "nodes changed"}
     columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
     columns.append(["rebuilt because of it", *caused])
@@ -122,7 +130,10 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
         ("conformance", audit["conformance"]),
         ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),
     ]
-    rows += [(name.replace("_", " "), f"{value:,} checked") for name, value in audit["checked"].items()]
+    rows += [
+        (name.replace("_", " "), f"{value:,} checked" if value else "not checked")
+        for name, value in audit["checked"].items()
+    ]
     rows += [(f"worst {name.replace('_', ' ')}", f"{value:.6g}") for name, value in audit["worst"].items()]
     rows += [("failure", failure) for failure in audit["failures"]]
     return table(rows)
@@ -134,18 +145,24 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     upper_bound = result["stream"] == "changelog" and result["updates"] is not None  # some rows may be no update
     rows = [
-        ("config", f"{config}: valid"),
         ("learner", result["learner"]),
+        ("guarantee", f"{'promised' if result['promised'] else 'not promised'}: {result['guarantee']}"),
         ("stream", result["stream"]),
         ("features", f"{len(names)}: {shown}"),
         ("rows", _count(result["rows"])),
         ("updates", ("at most " if upper_bound else "") + _count(result["updates"])),
-        ("classes", ", ".join(result["classes"][:20]) + f" (in the first {result['rows_read']:,} rows)"),
+        ("classes", ", ".join(result["classes"][:20]) + f" (in the first {counted(result['rows_read'], 'row')})"),
         ("hash", result["config_hash"]),
     ]
+    if result["deletions"] is not None:
+        rows.append(("deletion log", f"{counted(result['deletions'], 'row')}, ids not checked"))
     rows += [("bad row", message) for message in result["bad_rows"][:10]]
-    if len(result["bad_rows"]) > 10:
-        rows.append(("", f"and {len(result['bad_rows']) - 10:,} more"))
+    bad = len(result["bad_rows"])
+    if bad > 10:
+        rows.append(("", f"and {bad - 10:,} more"))
+    found = f"{counted(bad, 'bad row')} in the first {counted(result['rows_read'], 'row')}"
+    verdict = f"not usable: {found}" if not result["ok"] else f"valid; {found} to be passed over" if bad else "valid"
+    rows.append(("config", f"{config}: {verdict}"))
     return table(rows)
 
 
@@ -191,7 +208,8 @@ def sweep_lines(summary: dict[str, Any], table_lines: Sequence[str], path: str) 
     if best is not None:
         keys = ", ".join(f"{key}={json.dumps(value)}" for key, value in best["values"].items())
         baselines = ", ".join(f"{name.replace('_', ' ')} {share(best[name])}" for name in ("no_change", "majority"))
-        rows.append(("best", f"accuracy {share(best['value'])} with {keys}  ({baselines})"))
+        no = "" if best["promised"] else ", no guarantee promised"
+        rows.append(("best", f"accuracy {share(best['value'])} with {keys}{no}  ({baselines})"))
         rows.append(("baselines", summary["verdict"]))
     if summary["status"] == "interrupted":
         rows.append(("status", f"interrupted ({summary['exit_reason']})"))

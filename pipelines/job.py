@@ -26,6 +26,7 @@ from pipelines.interruption import Interruption
 from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
 from pipelines.recorder import Recorder
+from pipelines.report.formatting import counted
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saving import open_stream, save_run, stream_at
@@ -264,6 +265,9 @@ class _Run:
         summary, error = self._finish(error, lost)
         if error is not None:
             log.error("run failed", exc_info=error)
+            if isinstance(error, RaydtError):
+                what = "model and state" if summary["model_digest"] is not None else "tables, but no model"
+                error.kept = f"{counted(summary['updates'], 'update')} in {self.folder.location} ({what})"
             raise error
         log.info("run ended", extra={"status": summary["status"], "digest": summary["model_digest"]})
         return RunResult(self.folder.location, summary)

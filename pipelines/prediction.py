@@ -55,7 +55,8 @@ def predict_file(
     -------
     dict
         ``rows``, ``skipped`` (those without a prediction), ``first_skipped`` (why the first of them has none, or
-        None), ``out`` and ``classes``.
+        None), ``unseen`` (rows with a category that the model does not know, which goes the way of all other
+        categories at every split) and ``unseen_columns``, ``out`` and ``classes``.
 
     Raises
     ------
@@ -72,6 +73,10 @@ def predict_file(
     schema = _schema(saved, id_column, ids)
     unfinished = target.with_name(f".{target.name}.unfinished")
     rows, skipped, first = 0, 0, None
+    unseen, unseen_columns = 0, np.zeros(len(saved.features), dtype=bool)
+    sizes = np.array(
+        [len(saved.categories[name]) if name in saved.categories else np.inf for name in saved.features.names]
+    )
     predictor = saved.predictor()
     try:
         with _writing(target):
@@ -84,6 +89,11 @@ def predict_file(
                 if chunk.bad and first is None:
                     first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
                 columns = _predicted(saved, predictor, chunk)
+                new = np.greater_equal(
+                    chunk.X, sizes
+                )  # codes are given in the order of appearance, after those of the model
+                new[list(chunk.bad)] = False
+                unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
                 if ids is not None:
                     columns = [ids.slice(chunk.start, len(chunk)), *columns]
                 with _writing(target):
@@ -98,6 +108,8 @@ def predict_file(
         "rows": rows,
         "skipped": skipped,
         "first_skipped": None if first is None else str(first),
+        "unseen": unseen,
+        "unseen_columns": [saved.features.names[j] for j in np.flatnonzero(unseen_columns)],
         "out": str(target),
         "classes": [str(label) for label in saved.classes],
     }

@@ -49,7 +49,9 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
             key, what = f"{key}.{name} = {tag!r}", _one_of(tag, choices)
         elif kind == "literal_error":
             names = str(context["expected"]).replace(" or ", ", ").split(", ")
-            key, what = f"{key} = {short(value)}", _one_of(str(value), [name.strip("'") for name in names])
+            key, choices = f"{key} = {short(value)}", [name.strip("'") for name in names]
+            # After another branch of a union these are what else is possible.
+            what = ", ".join(choices) if key in found else _one_of(str(value), choices)
         else:
             what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
             if kind in _WORDS:

@@ -8,6 +8,8 @@ from pipelines.config import Config
 from pipelines.job import features_of, require_useful_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
+from raydt.learners import learners
+from raydt.streams.deletion_log import DeletionLogStream
 
 
 def look_at(config: Config) -> dict[str, Any]:
@@ -19,7 +21,9 @@ def look_at(config: Config) -> dict[str, Any]:
     -------
     dict
         ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
-        ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far, ``config_hash``.
+        ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far, ``config_hash``; whether a guarantee
+        is ``promised`` and why (``guarantee``), ``deletions`` in the log (null without one; their ids are not looked
+        up), and ``ok``: false if a replay would stop at a bad row.
     """
     source, stream = open_stream(config)
     require_useful_shards(config.cluster, features_of(source, config))
@@ -29,12 +33,17 @@ def look_at(config: Config) -> dict[str, Any]:
     bad = [error for _, error in sorted(rows.bad.items())]
     if config.stream.on_error == "skip":  # then that is no remedy, and none is needed
         bad = [InputError(error.problem, file=error.file, row=error.row, column=error.column) for error in bad]
+    promise = learners()[config.learner.kind].promise(config.learner)
     return {
+        "ok": not bad or config.stream.on_error == "skip",
         "learner": config.learner.kind,
+        "promised": promise.promised,
+        "guarantee": promise.reason,
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,
         "updates": stream.length(),
+        "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
         "bad_rows": [str(error) for error in bad],
         "classes": [str(label) for label in source.classes],

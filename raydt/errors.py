@@ -10,9 +10,13 @@ OR_SKIP = ", or set stream.on_error: skip"
 
 
 class RaydtError(Exception):
-    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns."""
+    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns.
+
+    ``kept`` says what was kept of the work before the error, and where; empty if nothing was.
+    """
 
     exit_code = 1
+    kept = ""
 
 
 class ConfigError(RaydtError, ValueError):

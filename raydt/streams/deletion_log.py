@@ -205,6 +205,11 @@ class DeletionLogStream(RowStream):
         """The id in the log for its deletions, whether or not the source has it; else that of the source."""
         return self._log.ids[-2 - row] if row < -1 else super().id_of(code, row)
 
+    @property
+    def deletions(self) -> int:
+        """Entries of the log."""
+        return len(self._log.ids)
+
     def length(self) -> int | None:
         """Rows and deletions."""
         n = self.source.n_rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import signal
@@ -11,11 +10,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_job import JOB
 
-from pipelines.cli import cli, main
+from pipelines.cli import cli
 from pipelines.config import Cluster, load_config
 from pipelines.display import _updates
 from pipelines.job import open_session, require_useful_shards
@@ -24,35 +23,6 @@ from raydt.errors import ConfigError
 from raydt.features import Features
 
 ROOT = Path(__file__).parents[2]
-JOB = {
-    "source": {"kind": "synthetic", "generator": "sea", "n": 500},
-    "stream": {"model": "incremental"},
-    "learner": {"kind": "fudyadt", "max_depth": 3},
-    "cluster": {"backend": "in_process"},
-    "output": {"report": False},
-}
-
-
-@pytest.fixture
-def raydt(capfd):
-    """Run a command; gives exit code, stdout and stderr."""
-
-    def run(*arguments):
-        before = list(logging.getLogger().handlers)
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        logging.getLogger().handlers[:] = before
-        out, err = capfd.readouterr()
-        return ended.value.code or 0, out, err
-
-    return run
-
-
-@pytest.fixture
-def job(tmp_path):
-    file = tmp_path / "job.yaml"
-    file.write_text(dump_yaml(JOB))
-    return file
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
@@ -138,7 +108,7 @@ def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path):
     (tmp_path / "job.yaml").write_text(dump_yaml(config))
     code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
     assert (code, out) == (2, "")
-    assert err.splitlines()[1:] == [err.splitlines()[-1]]
+    assert [line.split()[0] for line in err.splitlines()[1:]] == ["error:", "kept:"]
     assert "row 1, column 'a'" in err
     assert "Traceback" in (tmp_path / "run" / "log.jsonl").read_text()
     code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
@@ -149,7 +119,7 @@ def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path):
     fixed = ("--set", "stream.on_error=skip", "--overwrite")
     code, out, _ = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run", *fixed)
     assert code == 0
-    assert "passed over  1 bad rows, 0 refused updates; see quarantine/" in out
+    assert "passed over  1 bad row, 0 refused updates; see quarantine/" in out
 
 
 def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch):
@@ -243,7 +213,7 @@ class TestPredictedFiles:
         code, out, err = raydt(*command, "--on-error", "skip")
         assert code == 0
         assert out.startswith("2 predictions in ")
-        assert err.startswith("warning: 1 rows cannot be used; ")
+        assert err.startswith("warning: 1 row cannot be used; ")
         rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
         assert list(rows[0]) == ["key", "prediction", "p_0", "p_1"]
         assert [row["key"] for row in rows] == ["a", "b", None]
@@ -291,52 +261,58 @@ def test_a_report_that_cannot_be_written_is_one_line(raydt, job, tmp_path):
 def test_report_of_several_runs(raydt, job, tmp_path):
     for name in ("a", "b"):
         raydt("replay", job, "--out", tmp_path / name)
+    assert raydt("report", tmp_path / "a", tmp_path / "a")[:2] == (2, "")
     assert raydt("report", tmp_path / "a")[1].strip() == str(tmp_path / "a" / "report.html")
     code, out, _ = raydt("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both.html")
     assert (code, out.strip()) == (0, str(tmp_path / "both.html"))
     assert (tmp_path / "both.html").stat().st_size > 1000
+    assert raydt("report", tmp_path / "a", "--out", tmp_path / "both.html")[0] == 0  # a page replaces a page
 
 
-class TestValidate:
-    def test_says_what_would_be_read(self, raydt, job):
-        code, out, _ = raydt("validate", job, "--json")
-        result = json.loads(out)
-        assert code == 0
-        assert (result["rows"], result["updates"], len(result["features"])) == (500, 500, 3)
+def test_a_report_replaces_nothing_but_a_page(raydt, job, tmp_path):
+    raydt("replay", job, "--out", tmp_path / "run")
+    for name, said in (("precious.csv", "Let its name end in .html"), ("precious.html", "not a page that raydt wrote")):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+        code, out, err = raydt("report", tmp_path / "run", "--out", tmp_path / name)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert said in err
+        assert (tmp_path / name).read_text() == "a,b\n1,2\n"
 
-    def test_finds_bad_rows_in_the_first_ones(self, raydt, tmp_path):
-        (tmp_path / "data.csv").write_text("a,y\n1,u\n,v\n")
-        config = {"source": {"kind": "csv", "path": "data.csv"}, "learner": {"kind": "fudyadt"}}
-        (tmp_path / "job.yaml").write_text(dump_yaml(config))
-        code, out, _ = raydt("validate", tmp_path / "job.yaml")
-        assert code == 2
-        assert "row 1, column 'a'" in out
-        assert "stream.on_error" in out
-        skip = ("--set", "stream.model=incremental", "--set", "stream.on_error=skip")
-        code, out, _ = raydt("validate", tmp_path / "job.yaml", *skip)
-        assert code == 0
-        assert "stream.on_error" not in out
 
-    @pytest.mark.parametrize("command", ["validate", "replay"])
-    @pytest.mark.parametrize("kind", ["csv", "parquet"])
-    def test_a_file_without_rows_is_said(self, raydt, tmp_path, command, kind):
-        empty = pa.table({"a": pa.array([], pa.float64()), "y": pa.array([], pa.string())})
-        (tmp_path / "data.csv").write_text("a,y\n")
-        pq.write_table(empty, tmp_path / "data.parquet")
-        config = {**JOB, "source": {"kind": kind, "path": f"data.{kind}"}}
-        (tmp_path / "job.yaml").write_text(dump_yaml(config))
-        code, out, err = raydt(command, tmp_path / "job.yaml", *(["--out", tmp_path / "run"] * (command == "replay")))
-        assert (code, out) == (2, "")
-        assert f"data.{kind}: the file has no rows" in err
+def test_a_sweep_is_no_run_to_report(raydt, job, tmp_path):
+    raydt("sweep", job, "--grid", "learner.epsilon=0.5", "--out", tmp_path / "a")
+    before = {file: file.read_bytes() for file in (tmp_path / "a").iterdir()}
+    code, out, err = raydt("report", tmp_path / "a")
+    assert (code, out) == (2, "")
+    assert "this is a sweep" in err
+    assert "sweep.html" in err
+    assert {file: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
 
-    def test_prints_the_schema(self, raydt):
-        code, out, _ = raydt("validate", "--schema")
-        assert code == 0
-        assert {"source", "stream", "learner"} <= json.loads(out)["properties"].keys()
 
-    @pytest.mark.parametrize("name", ["fudyadt", "laptop", "cluster"])
-    def test_configs_of_the_repository_can_be_run(self, raydt, name):
-        assert raydt("validate", ROOT / "configs" / f"{name}.yaml")[0] == 0
+def test_a_failed_replay_says_what_it_kept_and_where(raydt, tmp_path):
+    (tmp_path / "data.csv").write_text("a,y\n" + "1,u\n2,v\n" * 5 + ",v\n")
+    config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
+    (tmp_path / "job.yaml").write_text(dump_yaml(config))
+    code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    error, kept = err.splitlines()[-2:]
+    assert error.startswith("error: ")
+    assert "row 10, column 'a'" in error
+    assert kept == f"kept: 10 updates in {tmp_path / 'run'} (model and state)"
+    assert "kept" not in raydt("replay", tmp_path / "none.yaml")[2]
+
+
+def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):
+    (tmp_path / "data.csv").write_text("a,s,t,y\n" + "1,p,m,u\n2,q,m,v\n" * 5)
+    config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
+    (tmp_path / "job.yaml").write_text(dump_yaml(config))
+    raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
+    (tmp_path / "new.csv").write_text("a,s,t\n1,r,m\n9,p,m\n,r,m\n3,z,m\n")
+    command = ("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
+    _, _, err = raydt(*command, "--on-error", "skip")
+    assert "warning: 2 rows with categories that the model has not seen, in s\n" in err
+    (tmp_path / "new.csv").write_text("a,s,t\n1,p,m\n9,q,m\n")
+    assert raydt(*command, "--overwrite")[2] == ""
 
 
 def test_doctor_prints_facts(raydt):

@@ -1,0 +1,33 @@
+"""Fixtures of the tests that run commands."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from small_job import JOB
+
+from pipelines.cli import main
+from pipelines.yaml12 import dump_yaml
+
+
+@pytest.fixture
+def raydt(capfd):
+    """Run a command; gives exit code, stdout and stderr."""
+
+    def run(*arguments):
+        before = list(logging.getLogger().handlers)
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        logging.getLogger().handlers[:] = before
+        out, err = capfd.readouterr()
+        return ended.value.code or 0, out, err
+
+    return run
+
+
+@pytest.fixture
+def job(tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text(dump_yaml(JOB))
+    return file

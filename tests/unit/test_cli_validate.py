@@ -1,0 +1,96 @@
+"""What ``validate`` says of a config, its data and its promises."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_job import JOB
+
+from pipelines.yaml12 import dump_yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+class TestValidate:
+    def test_says_what_would_be_read(self, raydt, job):
+        code, out, _ = raydt("validate", job, "--json")
+        result = json.loads(out)
+        assert code == 0
+        assert (result["rows"], result["updates"], len(result["features"])) == (500, 500, 3)
+
+    def test_finds_bad_rows_in_the_first_ones(self, raydt, tmp_path):
+        (tmp_path / "data.csv").write_text("a,y\n1,u\n,v\n")
+        config = {"source": {"kind": "csv", "path": "data.csv"}, "learner": {"kind": "fudyadt"}}
+        (tmp_path / "job.yaml").write_text(dump_yaml(config))
+        code, out, _ = raydt("validate", tmp_path / "job.yaml")
+        assert code == 2
+        assert "row 1, column 'a'" in out
+        assert "stream.on_error" in out
+        assert out.splitlines()[-1].endswith("job.yaml: not usable: 1 bad row in the first 2 rows")
+        skip = ("--set", "stream.model=incremental", "--set", "stream.on_error=skip")
+        code, out, _ = raydt("validate", tmp_path / "job.yaml", *skip)
+        assert code == 0
+        assert "stream.on_error" not in out
+        assert out.splitlines()[-1].endswith("job.yaml: valid; 1 bad row in the first 2 rows to be passed over")
+
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ("epsilon=auto", r"promised: epsilon 0.0243902 is the largest below the bound 0.0243902 for alpha 0.1,"),
+            ("epsilon=0.01", r"promised: epsilon 0.01 is below the bound"),
+            ("epsilon=1.9", r"not promised: epsilon 1.9 is not below 0.0243902"),
+        ],
+    )
+    def test_says_whether_a_guarantee_is_promised(self, raydt, job, option, words):
+        out = raydt("validate", job, "--set", f"learner.{option}")[1]
+        assert re.search(rf"^guarantee +{words}", out, re.MULTILINE)
+
+    def test_a_deletion_log_is_counted_and_a_time_column_has_its_place(self, raydt, tmp_path):
+        when = pa.array([0, 1], pa.timestamp("us"))
+        pq.write_table(pa.table({"k": [1, 2], "a": [0.0, 1.0], "t": when, "y": [0, 1]}), tmp_path / "data.parquet")
+        (tmp_path / "log.csv").write_text("id\n1\n")
+        source = {"kind": "parquet", "path": "data.parquet", "id": "k"}
+        stream = {"model": "deletion_log", "deletion_log": "log.csv"}
+        (tmp_path / "job.yaml").write_text(dump_yaml({**JOB, "source": source, "stream": stream}))
+        code, _, err = raydt("validate", tmp_path / "job.yaml")
+        assert code == 2
+        assert "source.ts: t," in err
+        code, out, _ = raydt("validate", tmp_path / "job.yaml", "--set", "source.ts=t")
+        assert code == 0
+        assert re.search(r"^deletion log +1 row, ids not checked$", out, re.MULTILINE)
+        assert out.splitlines()[-1].endswith("job.yaml: valid")
+
+    def test_a_data_file_is_not_taken_for_a_config(self, raydt, tmp_path):
+        pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")
+        assert "this looks like data, not a config" in raydt("validate", tmp_path / "data.parquet")[2]
+
+    def test_what_a_number_or_a_word_may_be(self, raydt, job):
+        err = raydt("validate", job, "--set", "learner.epsilon=0-1")[2]
+        assert "must be a number" in err
+        assert err.endswith("; or: auto\n")
+
+    @pytest.mark.parametrize("command", ["validate", "replay"])
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_a_file_without_rows_is_said(self, raydt, tmp_path, command, kind):
+        empty = pa.table({"a": pa.array([], pa.float64()), "y": pa.array([], pa.string())})
+        (tmp_path / "data.csv").write_text("a,y\n")
+        pq.write_table(empty, tmp_path / "data.parquet")
+        config = {**JOB, "source": {"kind": kind, "path": f"data.{kind}"}}
+        (tmp_path / "job.yaml").write_text(dump_yaml(config))
+        code, out, err = raydt(command, tmp_path / "job.yaml", *(["--out", tmp_path / "run"] * (command == "replay")))
+        assert (code, out) == (2, "")
+        assert f"data.{kind}: the file has no rows" in err
+
+    def test_prints_the_schema(self, raydt):
+        code, out, _ = raydt("validate", "--schema")
+        assert code == 0
+        assert {"source", "stream", "learner"} <= json.loads(out)["properties"].keys()
+
+    @pytest.mark.parametrize("name", ["fudyadt", "laptop", "cluster"])
+    def test_configs_of_the_repository_can_be_run(self, raydt, name):
+        assert raydt("validate", ROOT / "configs" / f"{name}.yaml")[0] == 0
