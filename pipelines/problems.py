@@ -28,6 +28,7 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
         JSON Schema of the model that refused it.
     """
     found: dict[str, list[str]] = {}
+    meanings: dict[str, str] = {}
     # Unknown sections first: a misspelt one is also missed under its right name.
     problems = sorted(
         error.errors(include_url=False), key=lambda p: not (p["type"] == "extra_forbidden" and len(p["loc"]) == 1)
@@ -56,11 +57,12 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
             what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
             if kind in _WORDS:
                 what = _WORDS[kind].format(**context)
-                meaning = place.node.get("description") or place.described
-                what += f" ({meaning})" if meaning and not isinstance(value, Mapping) else ""
             key = key if isinstance(value, Mapping) else f"{key} = {short(value)}"
+            meaning = place.node.get("description") or place.described
+            if kind in _WORDS and meaning and not isinstance(value, Mapping):
+                meanings[key] = f" ({meaning})"
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
-    return [f"{key}: {'; or: '.join(dict.fromkeys(whats))}" for key, whats in found.items()]
+    return [f"{key}: {', or '.join(dict.fromkeys(whats))}{meanings.get(key, '')}" for key, whats in found.items()]
 
 
 #: What pydantic's types of problems ask for.
