@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
@@ -18,9 +19,12 @@ from pipelines.config import load_config
 from pipelines.saving import load_model
 from pipelines.yaml12 import load_yaml
 from raydt.persistence import MANIFEST
+from raydt.saved_model import SavedModel
+from raydt.session import InProcessSession
 from raydt.sources import SourceOptions, open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
+from raydt.updates import DELETE, INSERT, UpdateBatch
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
 from tests.fuzz.mutations import mutated
@@ -102,11 +106,26 @@ def read_config(file: Path) -> None:
 
 
 def read_model(folder: Path) -> None:
-    """A model or a state, and its predictions."""
+    """A model or a state, and its predictions; a state also takes updates."""
     saved = load_model(folder)
     X = np.random.default_rng(0).normal(size=(64, len(saved.features)))
     codes = saved.predictor().predict(X)
     assert ((codes >= 0) & (codes < max(2, len(saved.classes)))).all(), "a prediction is no class"
+    if saved.is_state:
+        _update(saved, X, codes)
+
+
+def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[np.int32]) -> None:
+    """Insert rows into a state, and delete half of what it had."""
+    session = InProcessSession(saved.learner, saved.options, saved.features)
+    session.restore(saved.arrays, saved.groups)
+    gone, live = saved.arrays["id"][::2], saved.arrays["id"]
+    fresh = np.setdiff1d(np.arange(len(X) + len(live)), live)[: len(X)]
+    op = np.repeat(np.array([INSERT, DELETE], dtype=np.int8), [len(X), len(gone)])
+    ids, row = np.concatenate([fresh, gone]), np.full(len(op), -1)
+    result = session.apply(UpdateBatch(int(saved.arrays["seq"][0]), op, ids, X, y, len(saved.classes), row))
+    assert result.applied == len(op), "an update was refused"
+    assert session.statistics()["active"] == len(live) + len(X) - len(gone), "examples are lost"
 
 
 def _drain(stream: Stream) -> None:

@@ -100,7 +100,8 @@ def audit(
         feasibility, reason = "violated", infeasible[0]
     else:
         feasibility = "proven"
-        reason = f"epsilon is below the bound, and all {len(tree)} nodes are feasible on the live examples"
+        nodes = "the only node is" if len(tree) == 1 else f"all {len(tree)} nodes are"
+        reason = f"epsilon is below the bound, and {nodes} feasible on the live examples"
     if not history.complete:
         reason += "; counters and build-time splits were not checked, as only the live examples are known"
     inner = tree.feature >= 0
@@ -127,7 +128,11 @@ def _found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]
         return []
     v = int(np.flatnonzero(wrong)[0])
     place = {name: array[v] for name, array in values.items()}
-    return [f"{what} at {int(wrong.sum())} nodes, first at node {v}" + (": " + detail.format(**place)) * bool(detail)]
+    count = int(wrong.sum())
+    return [
+        f"{what} at {count} node{'s' * (count != 1)}, first at node {v}"
+        + (": " + detail.format(**place)) * bool(detail)
+    ]
 
 
 def _rows(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: History) -> list[str]:

@@ -47,7 +47,7 @@ class FuDyADT:
         """Require of saved arrays what the kernels rely on."""
         check_tree(model, len(features), classes)
         if groups is not None:
-            check_rows(model, groups)
+            check_rows(model, groups, features)
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""

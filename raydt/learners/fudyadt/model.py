@@ -28,7 +28,7 @@ from raydt.learners.fudyadt.live_tree import (
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Types of the arrays of a tree, by node; ``counts`` has a column for each class.
-ARRAY_TYPES = {
+ARRAY_TYPES: dict[str, np.dtype[Any]] = {
     "feature": np.dtype(np.int32),
     "threshold": np.dtype(np.float64),
     "left": np.dtype(np.int32),
@@ -39,12 +39,14 @@ ARRAY_TYPES = {
     "counts": np.dtype(np.int64),
 }
 #: Types of the arrays of a state, by live example.
-ROW_TYPES = {
+ROW_TYPES: dict[str, np.dtype[Any]] = {
     "id": np.dtype(np.int64),
     "y": np.dtype(np.int32),
     "born": np.dtype(np.int64),
     "leaf": np.dtype(np.int32),
 }
+#: Counters begin at 0 and stay below: examples have int32 slots, and ``floor_product`` is exact up to 2**53.
+LIMITS = {"s": 2**31, "c": 2**53}
 
 
 @kernel
@@ -102,6 +104,13 @@ def preorder(tree: Tree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], 
     return order, place, deepest
 
 
+def _require_types(arrays: Arrays, types: Mapping[str, np.dtype[Any]], length: int, what: str) -> None:
+    for name, dtype in types.items():
+        array = arrays[name]
+        if array.dtype != dtype or array.ndim != 1 + (name == "counts") or len(array) != length:
+            raise ValueError(f"array {name!r} does not have a {dtype} for each {what}")
+
+
 def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     """Require what the kernels rely on: one tree in preorder over ``d`` features. O(n log n).
 
@@ -110,11 +119,8 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     ValueError
         Naming the array that cannot be.
     """
-    n = len(arrays["feature"])
-    for name, dtype in ARRAY_TYPES.items():
-        wanted = 2 if name == "counts" else 1
-        if arrays[name].dtype != dtype or arrays[name].ndim != wanted or len(arrays[name]) != n or not n:
-            raise ValueError(f"array {name!r} does not have a {dtype} for each node")
+    n = arrays["feature"].size
+    _require_types(arrays, ARRAY_TYPES, max(1, n), "node")
     feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
     if ((feature < -1) | (feature >= d)).any():
         raise ValueError("array 'feature' names a column that is not there")
@@ -122,34 +128,54 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     children = np.concatenate([left[inner], right[inner]])
     if not np.array_equal(np.sort(children), np.arange(1, n)) or (children <= np.tile(inner, 2)).any():
         raise ValueError("arrays 'left' and 'right' are not those of one tree in preorder")
+    if not np.isfinite(arrays["threshold"][inner]).all():
+        raise ValueError("array 'threshold' has a split at no finite number")
+    for name, limit in LIMITS.items():
+        if ((arrays[name] < 0) | (arrays[name] >= limit)).any():
+            raise ValueError(f"array {name!r} has a number that is not from 0 to {limit - 1}")
     if not 1 <= counts.shape[1] <= max(2, classes) or (counts < 0).any():
         raise ValueError("array 'counts' does not count the classes")
+    if (counts[inner] != counts[left[inner]] + counts[right[inner]]).any():
+        raise ValueError("array 'counts' has a node whose children have more or fewer examples than it")
 
 
-def check_rows(arrays: Arrays, groups: Mapping[int, Arrays]) -> None:
-    """Require of a state that each live example has a leaf, a class and its features. O(live examples).
+def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features) -> None:
+    """Require of a state whose tree is checked that its live examples are those it counts, each with its features.
+
+    O(n log n) for n live examples. That an example lies in the leaf its features lead to is left to the audit.
 
     Raises
     ------
     ValueError
         Naming the array that cannot be.
     """
-    rows = len(arrays["id"])
-    for name, dtype in ROW_TYPES.items():
-        if arrays[name].dtype != dtype or arrays[name].shape != (rows,):
-            raise ValueError(f"array {name!r} does not have a {dtype} for each live example")
+    rows = arrays["id"].size
+    _require_types(arrays, ROW_TYPES, rows, "live example")
     for name in ("seq", "warmup_left", "rebuilds", "rebuilt_rows"):
-        if arrays[name].dtype != np.int64 or arrays[name].shape != (1,) or arrays[name][0] < 0:
-            raise ValueError(f"array {name!r} is not one number")
-    leaf, y = arrays["leaf"], arrays["y"]
-    if ((leaf < 0) | (leaf >= len(arrays["feature"]))).any() or (arrays["feature"][leaf] >= 0).any():
+        if arrays[name].dtype != np.int64 or arrays[name].shape != (1,) or not 0 <= arrays[name][0] < 2**53:
+            raise ValueError(f"array {name!r} is not one number from 0 to 2**53 - 1")
+    for name in ("id", "born"):
+        in_order = np.sort(arrays[name])
+        if (in_order[1:] == in_order[:-1]).any():
+            raise ValueError(f"array {name!r} has the same number for two live examples")
+    leaf, y, counts, born = (arrays[name] for name in ("leaf", "y", "counts", "born"))
+    if ((born < 0) | (born >= arrays["seq"][0])).any():
+        raise ValueError("array 'born' names an update that is not among the first 'seq' ones")
+    nodes, classes = counts.shape
+    if ((leaf < 0) | (leaf >= nodes)).any() or (arrays["feature"][leaf] >= 0).any():
         raise ValueError("array 'leaf' names a node that is no leaf")
-    if ((y < 0) | (y >= arrays["counts"].shape[1])).any():
+    if ((y < 0) | (y >= classes)).any():
         raise ValueError("array 'y' names a class that is not there")
+    found = np.bincount(leaf * np.int64(classes) + y, minlength=nodes * classes).reshape(nodes, classes)
+    if (found != counts)[arrays["feature"] < 0].any():
+        raise ValueError("array 'counts' has a leaf with more or fewer examples of a class than 'leaf' and 'y' give it")
+    if set(groups) != set(range(features.groups)):
+        raise ValueError(f"the feature groups are {sorted(groups)}, not 0 to {features.groups - 1}")
     for number, group in groups.items():
-        X = group["X"]
-        if X.dtype != np.float64 or X.ndim != 2 or len(X) != rows or not np.isfinite(X).all():
-            raise ValueError(f"array 'X' of feature group {number} does not have finite numbers for each live example")
+        X, width = group["X"], len(features.group_columns(number))
+        if X.dtype != np.float64 or X.shape != (rows, width) or not np.isfinite(X).all():
+            problem = f"does not have {width} finite float64 for each live example"
+            raise ValueError(f"array 'X' of feature group {number} {problem}")
 
 
 def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
