@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -34,16 +35,20 @@ def table(rng: np.random.Generator, n: int, classes: int, kinds: list[str]) -> t
     return X, y.astype(np.int32)
 
 
-def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, *, counting: bool) -> tuple[dict[str, Any], int]:
-    """The nodes of a tree in preorder with the leaf of each row, and how many columns were counted."""
+def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int) -> tuple[dict[str, Any], int]:
+    """The nodes of a tree in preorder with the leaf of each row, and how many columns of up to ``most`` values were
+    counted; the counters that were reserved sufficed."""
     n, d = X.shape
     tree = new_tree(2 * n, classes)
     tree.counts[0] = np.bincount(y, minlength=classes)
     members = np.zeros(n, dtype=MEMBER)
-    histograms = new_histograms(n, d, 256, 1) if counting else new_histograms(n, d, 0)
+    histograms = new_histograms(n, d, classes, most, 1)
+    reserved = len(histograms.cells)
+    histograms = histograms._replace(cells=np.full(reserved + 2 * n * d, -1, dtype=np.int32))
     scratch = new_scratch(n, d, classes)._replace(histograms=histograms)
     rows = np.arange(n, dtype=np.int32)
     build(tree, members, 0, X, rows, rows, y, n, categorical, Rules(0.1, 0.0, 2, depth), 7, scratch)
+    assert (histograms.cells[reserved:] == -1).all()
     order, stack = [], [0]
     while stack:
         node = stack.pop()
@@ -75,8 +80,8 @@ def test_counting_columns_changes_nothing(
     X, y = table(np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))), n, classes, kinds)
     drawn = data.draw(st.lists(st.booleans(), min_size=len(kinds), max_size=len(kinds)))
     categorical = np.array(drawn) & np.array([kind not in ("many", "mass") for kind in kinds])
-    sorted_, none = built(X, y, classes, categorical, depth, counting=False)
-    counted, some = built(X, y, classes, categorical, depth, counting=True)
+    sorted_, none = built(X, y, classes, categorical, depth, 0)
+    counted, some = built(X, y, classes, categorical, depth, 256)
     event(f"counted columns: {'none' if not some else 'all' if some == len(kinds) else 'some'}")
     assert none == 0
     assert counted == sorted_
@@ -85,4 +90,25 @@ def test_counting_columns_changes_nothing(
 def test_columns_of_few_values_are_counted() -> None:
     X, y = table(np.random.default_rng(1), 2000, 2, ["binary", "few", "category", "many", "most"])
     categorical = np.array([False, False, True, False, False])
-    assert built(X, y, 2, categorical, 10, counting=True)[1] == 4
+    assert built(X, y, 2, categorical, 10, 256)[1] == 4
+
+
+@pytest.mark.parametrize("columns", ["bits", "ladder", "mixed"])
+def test_counters_for_the_logarithm_of_the_rows_suffice(columns: str) -> None:
+    """Halves all the way down, one row after another cut off, and both: columns of few values, hence few counters."""
+    n, values = 4096, 4
+    i = np.arange(n)
+    bits = (i[:, None] >> np.arange(12)) & 1
+    ladder = (i[:, None] < np.arange(1, 60)).astype(int)
+    X = {"bits": bits, "ladder": ladder, "mixed": np.hstack([bits, ladder])}[columns].astype(float)
+    X[:2] = [[2.0], [3.0]]  # a histogram has counters of these values too, which no half of the rows needs
+    y = ((bits.sum(axis=1) + i // 7) % 2).astype(np.int32)
+    assert len(new_histograms(n, X.shape[1], 2, values, 1).cells) < n * X.shape[1] / 10
+    numeric = np.zeros(X.shape[1], dtype=bool)
+    counted, columns_counted = built(X, y, 2, numeric, 1000, values)
+    assert columns_counted == X.shape[1]
+    assert counted == built(X, y, 2, numeric, 1000, 0)[0]
+
+
+def test_the_reserve_of_a_large_build_is_small() -> None:
+    assert new_histograms(1_000_000, 50, 2).cells.nbytes < 3e6

@@ -56,7 +56,7 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
         empty(DIGITS, dtype=np.int64),
         empty(classes, dtype=np.int64),
         empty((1, classes), dtype=np.int64),
-        new_histograms(rows, columns),
+        new_histograms(rows, columns, classes),
     )
 
 

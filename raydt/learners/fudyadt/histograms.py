@@ -6,9 +6,11 @@ that of the smaller. A row is therefore counted once per halving of its node: O(
 bounded cardinality, however deep (the paper's Theorem 3.3). A node with fewer rows than a histogram has cells per
 column is cheaper to scan than to count: its columns become sorted elements, and its subtree is built from those.
 
-Invariants: histograms of the nodes on the stack lie one behind the other, the top of the stack has the last. A
-node with a histogram has at least as many cells of rows and columns as the histogram has counters, so that all
-histograms, and one more, fit in ``2 x rows x columns`` counters. Scores are those of ``split_search``.
+Invariants: histograms of the nodes on the stack lie one behind the other, the top of the stack has the last. At a
+split only the smaller child takes a new slot, that behind its parent's: a node in slot s has at most n / 2^s of the
+BUILD's n rows, so that slots end at floor(log2 n), or at one more while a node is divided. A node with a histogram has
+at least as many cells of rows and columns as the histogram has counters, so that all histograms, and one more, also
+fit in ``2 x rows x columns`` counters. Scores are those of ``split_search``.
 
 Not here: columns of many values (``presort``, ``split_search``).
 """
@@ -59,16 +61,18 @@ class Histograms(NamedTuple):
 
 
 def new_histograms(
-    rows: int, columns: int, most_values: int = MOST_VALUES, rows_per_value: int = ROWS_PER_VALUE
+    rows: int, columns: int, classes: int, most_values: int = MOST_VALUES, rows_per_value: int = ROWS_PER_VALUE
 ) -> Histograms:
     """Room for BUILDs of ``rows`` rows; ``most_values`` of 0 counts no column."""
+    most = min(most_values, rows // rows_per_value)
+    slots = rows.bit_length() + 1
     return Histograms(
         empty((rows, columns), dtype=np.uint8),
-        empty((columns, min(most_values, rows // rows_per_value)), dtype=np.int64),
+        empty((columns, most), dtype=np.int64),
         np.zeros(columns, dtype=np.int64),
         np.zeros(columns, dtype=np.uint64),
         np.zeros(columns, dtype=np.uint64),
-        empty(2 * rows * columns, dtype=np.int32),
+        empty(min(2 * rows, slots * most * classes) * columns, dtype=np.int32),
         np.empty(4 * MOST_VALUES, dtype=np.uint16),
         np.empty(MOST_VALUES, dtype=np.int64),
         np.empty(MOST_VALUES, dtype=np.int64),
