@@ -6,6 +6,7 @@ The features are in ``raydt.estimators.frames``.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,13 @@ def ids_of(ids: Any) -> npt.NDArray[np.int64]:
             remedy = "Number the examples and keep a mapping; string ids are for runs from a configuration"
             raise InputError(f"ids must be integers of 64 bits, not {value!r}", row=row, remedy=remedy)
     return given.astype(np.int64)
+
+
+def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
+    """What ``categorical_features`` names; a string alone would name its letters."""
+    if isinstance(categorical, str):
+        raise ConfigError(f"categorical_features={categorical!r} is a string: give a list, [{categorical!r}]")
+    return () if categorical is None else categorical
 
 
 def parameter_error(error: ValidationError, given: dict[str, Any]) -> ConfigError:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import Dictionary, column_kind, in_words, missing, numbers, plain
+from raydt.encoding import LARGEST_INTEGER, Dictionary, column_kind, in_words, inexact, missing, numbers, plain
 from raydt.errors import InputError
+from raydt.estimators.arguments import names_of
 from raydt.features import Features
 
 
@@ -57,7 +58,7 @@ class FrameEncoder:
         else:
             names = tuple(str(name) for name in table.column_names)
             text = [column_kind(field) == "text" for field in table.schema]
-        wanted = {names[c] if isinstance(c, int | np.integer) else c for c in self._wanted or ()}
+        wanted = {names[c] if isinstance(c, int | np.integer) else c for c in names_of(self._wanted)}
         unknown = sorted(str(name) for name in wanted - set(names))
         if unknown:
             raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")
@@ -89,7 +90,7 @@ class FrameEncoder:
         Raises
         ------
         InputError
-            Other columns than those learnt, NaN or infinite values, values that are not numbers.
+            Other columns than those learnt, NaN or infinite values, values that are not numbers, integers beyond 2**53.
         """
         assert self.features is not None
         table = as_table(X)
@@ -120,6 +121,7 @@ class FrameEncoder:
                             column=name,
                             remedy="Convert the column to numbers",
                         )
+                    _require_exact(inexact(column), name)
                     out[:, j] = numbers(column)
         for j, name in enumerate(names):
             if name in self.dictionaries:
@@ -149,6 +151,14 @@ class FrameEncoder:
         return dictionary.encode(column, 0) if grow else dictionary.find(column)
 
 
+def _require_exact(beyond: npt.NDArray[np.bool_] | None, name: str) -> None:
+    """Refuse the integers that float64 would round."""
+    if beyond is not None and beyond.any():
+        problem = "it holds an integer beyond 2**53, which has no exact float64"
+        remedy = "Scale the column, or pass a data frame and list it under categorical_features"
+        raise InputError(problem, row=int(np.flatnonzero(beyond)[0]), column=name, remedy=remedy)
+
+
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return plain(combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks))
@@ -167,6 +177,12 @@ def matrix_of(X: Any) -> npt.NDArray[np.float64]:
         raise ValueError(f"Found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
     if array.shape[1] == 0:
         raise ValueError(f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        beyond = array > LARGEST_INTEGER
+        if array.dtype.kind == "i":
+            beyond |= array < -LARGEST_INTEGER
+        for j in np.flatnonzero(beyond.any(axis=0))[:1].tolist():
+            _require_exact(beyond[:, j], f"x{j}")
     try:
         return np.array(array, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:

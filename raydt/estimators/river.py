@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,8 +17,9 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from raydt.audit import AuditReport, History
+from raydt.encoding import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import parameter_error
+from raydt.estimators.arguments import names_of, parameter_error
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
@@ -54,8 +56,7 @@ class RiverTreeClassifier(_Classifier):
     Notes
     -----
     The tree is that of the other estimator on the same stream. Updates by the thousand cost a few microseconds there;
-    here one by one ``learn_one`` takes 130 us, ``predict_one`` 35 and ``forget_one`` 200, most of it Python
-    (``benchmarks/river_adapter.py``: 10 numbers, one busy core, river's EFDT 670 and 20, its Hoeffding tree 37 and 15).
+    here one by one, most of it Python, a few times river's own trees; ``benchmarks/river_adapter.py`` prints it.
     Ties of the majority go to the label seen first.
 
     Examples
@@ -182,7 +183,7 @@ class RiverTreeClassifier(_Classifier):
         """Take the features from the first example, and open the session if all of it is as it should be."""
         if not x:
             raise InputError("the first example has no features", remedy="Learn an example with at least one")
-        chosen = set(self.categorical_features or ())
+        chosen = set(names_of(self.categorical_features))
         absent = sorted(map(repr, chosen - set(x)))
         if absent:
             raise InputError(f"categorical_features names {absent[0]}, which the first example does not have")
@@ -263,6 +264,9 @@ def _number(key: Hashable, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
+    if isinstance(value, Integral) and abs(int(value)) > LARGEST_INTEGER and math.isfinite(number):
+        problem = f"it holds {value!r}, an integer beyond 2**53, which has no exact float64"
+        raise InputError(problem, column=str(key), remedy="Scale it, or list it under categorical_features")
     if not math.isfinite(number):
         remedy = "Fill it in, or leave such examples out"
         raise InputError(f"it holds {value!r}, which is no finite number", column=str(key), remedy=remedy)

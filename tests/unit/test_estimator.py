@@ -69,6 +69,9 @@ def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
         (lambda t: t.partial_fit(X[:2], Y[:2], ids=[777, 5]), UpdateError, "id 5: an example with this id is live"),
         (lambda t: t.partial_fit(X[:2], [0, 9]), InputError, "label 9 is not among the classes"),
         (lambda t: t.partial_fit(np.where(X[:3] > 9, X[:3], np.nan), Y[:3]), InputError, "NaN"),
+        (lambda t: t.partial_fit([[0, 0, 0, 2**53 + 1]], [0]), InputError, "row 0, column 'x3': .* beyond 2..53"),
+        (lambda t: t.partial_fit(np.full((2, 4), 2**64 - 1, "u8"), Y[:2]), InputError, "column 'x0': .* beyond 2..53"),
+        (lambda t: t.predict(np.full((2, 4), -(2**53) - 1)), InputError, "column 'x0': .* beyond 2..53"),
         (lambda t: t.partial_fit(X[:3], Y[:2]), InputError, "X has 3 rows and y has 2"),
         (lambda t: t.partial_fit(X[:3, :2], Y[:3]), InputError, "X has 2 features"),
         (lambda t: t.partial_fit(X[:2], Y[:2], ids=["a", "b"]), InputError, "ids must be integers.*'a'"),
@@ -119,6 +122,19 @@ def test_frames_of_all_kinds_agree_and_text_is_categorical() -> None:
         trees[0].predict(frame.assign(b="1.0"))
     with pytest.raises(InputError, match=r"column 'colour': it holds integers, but held text when .* to text"):
         trees[0].predict(frame.assign(colour=1))
+
+
+def test_integers_that_float64_would_round_are_refused() -> None:
+    frame = pd.DataFrame({"a": [1, 2**53, 2**53 + 1], "b": [1.5, 2, 3]})
+    with pytest.raises(
+        InputError, match=r"row 2, column 'a': it holds an integer beyond 2\*\*53.*categorical_features"
+    ):
+        FullyDynamicTreeClassifier().partial_fit(frame, [0, 1, 0])
+    FullyDynamicTreeClassifier().partial_fit(frame[:2], [0, 1])
+    categories = FullyDynamicTreeClassifier(categorical_features=["a"]).partial_fit(frame, [0, 1, 0])
+    assert len(categories._encoder.dictionaries["a"].values) == 3
+    with pytest.raises(ConfigError, match=r"categorical_features='a' is a string: give a list, \['a'\]"):
+        FullyDynamicTreeClassifier(categorical_features="a").partial_fit(frame[:2], [0, 1])
 
 
 def test_audit_proves_the_live_model() -> None:

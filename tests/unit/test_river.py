@@ -113,6 +113,8 @@ def test_numbers_may_be_categories_and_keys_need_not_be_text() -> None:
         ({"a": math.inf, "b": "w"}, 0, "column 'a': it holds inf"),
         ({"a": None, "b": "w"}, 0, "column 'a': it holds None, which is no finite number"),
         ({"a": 10**400, "b": "w"}, 0, "column 'a': it holds 1000"),
+        ({"a": 2**53 + 1, "b": "w"}, 0, "column 'a': it holds 9007199254740993, an integer beyond 2**53"),
+        ({"a": np.int64(-(2**53) - 1), "b": "w"}, 0, "an integer beyond 2**53, which has no exact float64. Scale it"),
         ({"a": "1", "b": "w"}, 0, "column 'a': it holds '1', but held a number at first"),
         ({"a": 1.0, "b": 3}, 0, "column 'b': it holds 3, but held text before. Convert it to text"),
         ({"a": 1.0, "b": None}, 0, "column 'b': it holds None, which is no category"),
@@ -145,6 +147,11 @@ def test_a_bad_first_example_decides_nothing() -> None:
         assert tree.predict_one({"a": 1}) is None
     tree.learn_one({"c": 1}, 1)
     assert tree.predict_one({"c": 2}) == 1
+
+
+def test_a_string_is_no_list_of_features() -> None:
+    with pytest.raises(ConfigError, match=r"categorical_features='ab' is a string: give a list, \['ab'\]"):
+        RiverTreeClassifier(categorical_features="ab").learn_one({"a": 1, "b": 2}, 0)
 
 
 def test_what_was_never_learned_cannot_be_forgotten() -> None:
