@@ -167,8 +167,8 @@ def test_an_algorithm_that_does_not_rebuild_loses_bits(index: Index) -> None:
     assert bits_read(index, {**INDEX_OPTIONS, "epsilon": 1.0}) != index.A
 
 
-def test_the_state_is_as_large_as_it_has_to_be_and_not_larger() -> None:
-    """Omega(n d / (k log n)) bits are needed, O(n d) words are used: 8 n d bytes, and a constant for each example."""
+def test_the_state_is_not_larger_than_the_examples() -> None:
+    """Any algorithm needs Omega(n d / (k log n)) bits; ours uses 8 n d bytes, and a constant for each example."""
     for N in (4, 16, 64):
         index = Index(np.random.default_rng(N).integers(0, 2, (N, N)).tolist(), k=2)
         session = session_of(index.alice(), INDEX_OPTIONS)
@@ -178,7 +178,6 @@ def test_the_state_is_as_large_as_it_has_to_be_and_not_larger() -> None:
         features = sum(group["X"].nbytes for group in groups.values())
         rest = sum(array.nbytes for array in coordinator.values())
         assert features == 8 * index.n * index.d
-        assert 8 * (features + rest) >= N * N
         assert rest <= 100 * index.n
 
 
