@@ -22,17 +22,23 @@ from numba import config, njit
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _cache_folder() -> str:
-    """``NUMBA_CACHE_DIR``, or the user's cache, and in it a folder for these sources."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "raydt" / "numba"
+def _hash_of_sources() -> str:
     package = Path(__file__).parent
     sources = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         sources.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
-    return str(Path(base) / sources.hexdigest()[:16])
+    return sources.hexdigest()[:16]
 
 
+def _cache_folder() -> str:
+    """``NUMBA_CACHE_DIR``, or the user's cache, and in it a folder for these sources."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "raydt" / "numba"
+    return str(Path(base) / SOURCES)
+
+
+#: What this package is: the hash of all its sources.
+SOURCES = _hash_of_sources()
 _CACHE_FOLDER = _cache_folder()
 #: The wrapper for calls from C is never used, and takes as long to compile as a small kernel.
 _RULES: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}

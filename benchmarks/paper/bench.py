@@ -7,6 +7,7 @@ import dataclasses
 import os
 import statistics
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy.typing as npt
 from measure import machine
 from paper.contestants import EFDT, GRACE_PERIODS, HAT, INCREMENTAL, OURS, Codes, Outcome, ours, peer, trivial
 from paper.datasets import DataSet, Folder
+
+from raydt.kernel import SOURCES
 
 #: Rows that are not scored: none, and the windows whose first examples build the tree unscored.
 WINDOWS = (0, 50, 100, 200, 500, 1000)
@@ -39,7 +42,8 @@ class Setting:
 class Measurement:
     """What came out; everything as fractions, ``f1_rest`` with the other class as positive.
 
-    ``load`` is the machine's load average over the last minute of the measurement.
+    ``load`` is the machine's load average over the last minute of the measurement; ``sources`` the hash of raydt's
+    (None: not noted).
     """
 
     scored: int
@@ -51,11 +55,16 @@ class Measurement:
     cpu_seconds: float
     load: float
     machine: str
+    sources: str | None
 
     @property
     def us(self) -> float:
         """Microseconds of CPU time per update."""
         return self.cpu_seconds / self.updates * 1e6
+
+
+#: Columns of the file.
+FIELDS = [f.name for kind in (Setting, Measurement) for f in dataclasses.fields(kind)]
 
 
 class MissingError(Exception):
@@ -76,17 +85,28 @@ class Bench:
     def __init__(self, out: Path, folder: Folder | None = None) -> None:
         self.path, self._folder = out / "measurements.csv", folder
         self._known: dict[Setting, Measurement] = {}
+        fields: list[str] = []
         if self.path.exists():
             with self.path.open(newline="") as file:
-                for row in csv.DictReader(file):
+                reader = csv.DictReader(file)
+                fields = list(reader.fieldnames or ())
+                for row in reader:
                     self._known[_parse(Setting, row)] = _parse(Measurement, row)
         if folder is not None:
             out.mkdir(parents=True, exist_ok=True)
+            if fields != FIELDS:  # none yet, or those of an earlier version
+                self._begin_file()
             self._machine = machine(*(["river"] if find_spec("river") else []))
 
     def conditions(self) -> list[str]:
-        """The machines and versions behind the measurements, and how busy they were."""
+        """The machines and versions behind the measurements, raydt's sources, and how busy they were."""
         machines = list(dict.fromkeys(m.machine for m in self._known.values()))
+        noted = Counter(m.sources or "not noted" for s, m in self._known.items() if s.learner == OURS)
+        if len(noted) == 1:
+            machines.append(f"raydt's sources: {next(iter(noted))}.")
+        elif noted:
+            parts = ", ".join(f"{sources} ({count} measurements)" for sources, count in noted.items())
+            machines.append(f"Measured with several versions of raydt's sources: {parts}.")
         load = statistics.median(m.load for m in self._known.values())
         return [*machines, f"Median load average: {load:.1f}. Above the number of cores, times come out too long."]
 
@@ -146,15 +166,24 @@ class Bench:
             cpu_seconds=outcome.seconds,
             load=round(os.getloadavg()[0], 1),
             machine=self._machine,
+            sources=SOURCES,
         )
         self._known[setting] = result
-        row = {**dataclasses.asdict(setting), **dataclasses.asdict(result)}
-        new = not self.path.exists()
         with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row)
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+            csv.DictWriter(file, FIELDS).writerow(_row(setting, result))
+
+    def _begin_file(self) -> None:
+        """Write the header and what is known."""
+        whole = self.path.with_suffix(".new")
+        with whole.open("w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            writer.writerows(_row(*known) for known in self._known.items())
+        whole.replace(self.path)
+
+
+def _row(setting: Setting, result: Measurement) -> dict[str, object]:
+    return {**dataclasses.asdict(setting), **dataclasses.asdict(result)}
 
 
 def _f1(truth: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_]) -> float:
@@ -168,10 +197,10 @@ def _line(setting: Setting, result: Measurement) -> str:
 
 
 def _parse(kind: type, row: dict[str, str]):  # type: ignore[no-untyped-def]
-    """A record from its row; empty text is None."""
+    """A record from its row; empty text, or a column that an earlier version did not write, is None."""
     convert = {"str": str, "int": int, "float": float}
     values = {
-        f.name: None if row[f.name] == "" else convert[str(f.type).split(" ")[0]](row[f.name])
+        f.name: convert[str(f.type).split(" ")[0]](row[f.name]) if row.get(f.name) else None
         for f in dataclasses.fields(kind)
     }
     return kind(**values)
