@@ -298,7 +298,7 @@ class _Run:
                 if isinstance(error, UpdateError):
                     # The stream has gone on beyond the refused update.
                     _, self.stream = stream_at(self.config, recorder.updates)
-                save_run(self.config, self.folder, self.session, self.stream, recorder.updates, self.fingerprint)
+                save_run(self.config, self.folder, self.session, self.stream, recorder, self.fingerprint)
         except Exception as raised:  # the summary has to say what happened, whatever it was
             error = error or raised
         code = error.exit_code if isinstance(error, RaydtError) else 1 if error is not None else 0

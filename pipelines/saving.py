@@ -13,6 +13,7 @@ from pyarrow import fs as pafs
 
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
+from pipelines.tally import Tally
 from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
 from raydt.persistence import MANIFEST, load_folder, save_folder
@@ -75,28 +76,30 @@ def states_of(config: Config, folder: RunFolder) -> RunFolder:
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
 
 
-def save_run(config: Config, folder: RunFolder, session: Session, stream: Stream, seq: int, fingerprint: str) -> None:
-    """Write ``model/`` and the state of update ``seq``.
+def save_run(
+    config: Config, folder: RunFolder, session: Session, stream: Stream, tally: Tally, fingerprint: str
+) -> None:
+    """Write ``model/`` and the state after the updates of ``tally``.
 
     Parameters
     ----------
     config, folder, session
     stream : Stream
         At the position of the model.
-    seq : int
-        Updates done.
+    tally : Tally
+        Of all updates done.
     fingerprint : str
         Of the source.
     """
     at = stream.state()  # dictionaries as they are here, whatever was read ahead
     categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
     meta = model_meta(config.learner, stream.source.features, classes, categories)
-    meta |= {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": seq}
+    meta |= {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": tally.updates}
     components: dict[str, Any] = {**state_components(*session.state()), "stream": at}
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
-    state_meta = {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}}
+    state_meta = {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": tally.next_id}
     states = states_of(config, folder)
-    save_folder(states.path(str(seq)), "state", state_meta, components, filesystem=states.filesystem)
+    save_folder(states.path(str(tally.updates)), "state", state_meta, components, filesystem=states.filesystem)
     save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
 
 

@@ -51,13 +51,15 @@ class Tally:
         Updates of examples, and rows that were only predicted.
     n_classes : int
         Classes that the updates so far have shown; what was only read ahead does not count.
+    next_id : int
+        Largest id (or code of an id that is text) ever inserted + 1, whatever was deleted since; at least 0.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream, self._source = stream, stream.source
         self.prequential = Prequential(self._source.positive is not None)
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
-        self.replaced = self.queries = 0
+        self.replaced = self.queries = self.next_id = 0
         self.n_classes = self._source.known_classes
         self.statistics: dict[str, int] = {}
         self.seconds = 0.0
@@ -86,6 +88,7 @@ class Tally:
             positions = [refusal.position for refusal in result.refused if refusal.position < n]
             inserted[positions] = deleted[positions] = queried[positions] = False
             self.refused += len(positions)
+        self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
         self.prequential.update(truth[inserted], prediction[inserted])
         self.updates = batch.start + n
         self.inserts += int(np.count_nonzero(inserted))

@@ -62,6 +62,8 @@ class _Meta(BaseModel):
     features: list[_Feature] = Field(min_length=1)
     classes: list[str | bool | int | float]
     categories: dict[str, list[str | bool | int | float]] = {}
+    columns: dict[str, str | None] = {}
+    next_id: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class SavedModel:
     def is_state(self) -> bool:
         """Whether the training rows are there."""
         return bool(self.meta["kind"] == "state")
+
+    @property
+    def next_id(self) -> int:
+        """Of a state: the next running number for rows without an id, above every id ever handed out."""
+        return int(self.meta["next_id"])
 
     @property
     def arrays(self) -> Arrays:
@@ -156,6 +163,8 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
         features = Features(names, categorical, options.feature_groups)
         saved = SavedModel(learner, options, features, said.classes, said.categories, meta, components)
         learner.check(features, len(said.classes), saved.arrays, saved.groups if saved.is_state else None)
+        if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
+            raise ValueError(f"an example has the next running number, {saved.next_id}, or a larger one")
     except (KeyError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the folder from a copy, or write it again"

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.errors import InputError
+
 #: Operation codes of :attr:`UpdateBatch.op`.
 INSERT, DELETE, QUERY, DELETE_VALUE, UPDATE = 0, 1, 2, 3, 4
 
@@ -28,6 +30,19 @@ REFUSALS = {
     DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
     UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
 }
+
+
+def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np.int64]:
+    """Ids ``next_id``, ``next_id + 1``, ... for ``n`` rows without ids of their own; ``file`` is for the message.
+
+    Raises
+    ------
+    InputError
+        They do not fit into 64 bits.
+    """
+    if next_id + n > np.iinfo(np.int64).max:
+        raise InputError("no running number is left for new rows", file=file, remedy="Give the rows ids of their own")
+    return np.arange(next_id, next_id + n, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

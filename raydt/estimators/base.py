@@ -28,7 +28,7 @@ from raydt.persistence import save_folder
 from raydt.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
 from raydt.saved_model import SavedModel, model_meta, state_components
 from raydt.session import InProcessSession
-from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, UpdateBatch
+from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, UpdateBatch, running_ids
 
 Self = TypeVar("Self", bound="Estimator")
 
@@ -40,6 +40,8 @@ class Estimator:
     #: Parameters of ``__init__`` that are not options of the learner.
     _own: ClassVar[tuple[str, ...]] = ("categorical_features",)
     categorical_features: Sequence[str | int] | None
+    #: Of the state that was loaded, if one was: the columns that its labels and ids came from.
+    _columns: dict[str, Any]
     #: Arrays of a model that was loaded without examples.
     _loaded: dict[str, npt.NDArray[Any]]
 
@@ -190,7 +192,13 @@ class Estimator:
         return learners()[self.kind].audit(self._fitted_options, self._features(), state, history)
 
     def save(self, path: Any, with_examples: bool = False) -> None:
-        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on."""
+        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on.
+
+        Raises
+        ------
+        InputError
+            The examples are to be saved, but came from a state whose ids are text.
+        """
         self._require_fitted()
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         meta = model_meta(self._fitted_options, self._features(), self.classes_.tolist(), categories)
@@ -199,6 +207,12 @@ class Estimator:
             save_folder(path, "model", meta, {"arrays": self._model()})
             return
         self._require_examples()
+        if self._columns.get("id_kind") == "text":
+            raise InputError(
+                "the ids of the examples are text, of which an estimator knows the codes only",
+                remedy="Change the state that it was loaded from with raydt update, or save without the examples",
+            )
+        meta |= {"columns": self._columns} if self._columns else {}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
         save_folder(path, "state", meta, state_components(*self.session_.state()))
 
@@ -222,8 +236,9 @@ class Estimator:
         self._open_session()
         self.session_.restore(saved.arrays, saved.groups)
         self.row_ids_ = saved.arrays["id"][np.argsort(saved.arrays["born"], kind="stable")]
+        self._columns = saved.meta.get("columns", {})
         self._seq = int(saved.meta["offset"])
-        self._next_id = int(saved.meta.get("next_id", saved.arrays["id"].max(initial=-1) + 1))
+        self._next_id = saved.next_id
         return self
 
     # ------------------------------------------------------------ inside
@@ -243,7 +258,7 @@ class Estimator:
         labels = np.unique(labels_of(y) if classes is None else labels_of(classes))
         self.__dict__.pop("_loaded", None)
         self._fitted_options, self._encoder, self._declared = options, encoder, classes is not None
-        self._seq, self._next_id = 0, 0
+        self._seq, self._next_id, self._columns = 0, 0, {}
         self._set_fitted(labels)
         self._open_session()
 
@@ -267,7 +282,7 @@ class Estimator:
             if len(rows) != len(labels):
                 raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
             if ids is None:
-                key = np.arange(self._next_id, self._next_id + len(rows))
+                key = running_ids(self._next_id, len(rows))
             else:
                 key = ids_of(ids)
                 if key.shape != (len(rows),):
