@@ -135,7 +135,7 @@ class Config(BaseModel):
         """
         plain = self.resolved()
         model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
-        _map_paths(model, lambda path: path.rstrip("/").rsplit("/", 1)[-1])
+        _map_paths(model, lambda _, path: path.rstrip("/").rsplit("/", 1)[-1])
         text = json.dumps(model, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -183,15 +183,15 @@ def load_variants(
     for override in overrides:
         key, value = _parsed(override)
         _set(data, key, value, f"--set {override}")
-    _map_paths(data, lambda path: _absolute(path, base))
+    _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
     loaded = []
     for variant in variants:
         changed = copy.deepcopy(data)
         setting = ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.items())
         for key, value in variant.items():
             _set(changed, key, value, setting)
-        _map_paths(changed, lambda path: _absolute(path, base))
         at = f"{place} with {setting}" if setting else place
+        _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
         loaded.append(_validated(changed, name, at))
     return loaded
 
@@ -273,7 +273,7 @@ def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
         section = section[part]
         if not isinstance(section, dict):
             raise ConfigError(f"{place}: {part!r} is a value, not a section. Set it as a whole")
-    section[last] = value
+    section[last] = copy.deepcopy(value)
 
 
 def _values(data: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -285,19 +285,22 @@ def _values(data: Any, key: str) -> Iterator[tuple[str, Any]]:
         yield key, data
 
 
-def _map_paths(data: dict[str, Any], change: Callable[[str], str]) -> None:
-    """Replace every path of ``data``, in place; what is not text is left to validation."""
+def _map_paths(data: dict[str, Any], change: Callable[[str, str], str]) -> None:
+    """Replace every path of ``data`` by ``change`` of its key and itself; what is not text is left to validation."""
     for section, key in PATH_KEYS:
         holder = data.get(section)
         if not isinstance(holder, dict):
             continue
         value = holder.get(key)
         if isinstance(value, str):
-            holder[key] = change(value)
+            holder[key] = change(f"{section}.{key}", value)
         elif isinstance(value, list):
-            holder[key] = [change(part) if isinstance(part, str) else part for part in value]
+            holder[key] = [change(f"{section}.{key}", part) if isinstance(part, str) else part for part in value]
 
 
-def _absolute(path: str, base: Path) -> str:
+def _absolute(path: str, base: Path, place: str) -> str:
     """``path`` seen from ``base``; an empty one stays, to be refused."""
-    return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
+    try:
+        return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
+    except RuntimeError as error:
+        raise ConfigError(f"{place} = {short(path)}: this user has no home directory. Write out the path") from error

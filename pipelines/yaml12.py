@@ -97,7 +97,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def load_yaml(text: str) -> Any:
-    """The value of one YAML document.
+    """The value of one YAML document; what an alias stands for is copied to its place.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def load_yaml(text: str) -> Any:
         if node is None:
             return None
         _require_modest(node, {}, 0)
-        return loader.construct_document(node)
+        return _unshared(loader.construct_document(node))
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ConfigError(f"{line}not valid YAML: {_in_words(error)}") from error
@@ -145,6 +145,13 @@ def _require_modest(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
             raise ConfigError(f"line {line}: these are more than {MOST_VALUES:,} values. Use fewer aliases")
         sizes[id(node)] = size
     return size
+
+
+def _unshared(value: Any) -> Any:
+    """The value with a copy at each place of an alias, so that a change of one leaves the others."""
+    if isinstance(value, dict):
+        return {key: _unshared(part) for key, part in value.items()}
+    return [_unshared(part) for part in value] if isinstance(value, list) else value
 
 
 def _in_words(error: yaml.MarkedYAMLError) -> str:

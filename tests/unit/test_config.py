@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config import Config, json_schema, load_config
+from pipelines.config import Config, json_schema, load_config, load_variants
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 
@@ -83,6 +83,21 @@ class TestYaml:
             value = {text: [text, {"a": text}]}
             assert load_yaml(dump_yaml(value)) == value
 
+    def test_an_alias_is_a_copy(self, tmp_path):
+        file = tmp_path / "job.yaml"
+        shared = "{resources: {coordinator: &r {num_cpus: 1}, shard: *r}}"
+        file.write_text(f"source: {{kind: synthetic, generator: sea}}\nlearner: {{kind: fudyadt}}\ncluster: {shared}")
+        one = load_config(file, ["cluster.resources.shard.num_cpus=2"])
+        grid = [{"cluster.resources.shard.num_cpus": n} for n in (2, 3)]
+        for config, n in zip([one, *load_variants(file, [], grid)], (2, 2, 3), strict=True):
+            assert (config.cluster.resources.coordinator.num_cpus, config.cluster.resources.shard.num_cpus) == (1, n)
+
+    def test_a_value_that_is_set_is_a_copy(self):
+        value = {"num_cpus": 1}
+        keys = [f"cluster.resources.{actor}" for actor in ("coordinator", "shard")]
+        (config,) = load_variants(SEA, [], [{keys[0]: value, keys[1]: value, f"{keys[1]}.num_cpus": 2}])
+        assert (config.cluster.resources.coordinator.num_cpus, value) == (1, {"num_cpus": 1})
+
 
 class TestMessages:
     @pytest.mark.parametrize(
@@ -107,6 +122,10 @@ class TestMessages:
             (changed(source={"kind": "parqet"}), "source.kind = 'parqet': not one of"),
             (changed(source={"kind": "parqet"}), "Did you mean 'parquet'?"),
             (changed(source={"kind": "synthetic"}), "source.generator: missing. Choose one of hyperplane, sea"),
+            (
+                changed(source={"kind": "csv", "path": "~nobody1/x"}),
+                "source.path = '~nobody1/x': this user has no home",
+            ),
             (changed(source={"kind": "csv"}), "source.path: missing. Add source.path: file, folder"),
             (changed(learner={"kind": "fuydadt"}), "learner.kind = 'fuydadt': not one of fudyadt. Did you mean"),
             (changed(learner={}), "learner.kind: missing"),
