@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.model_data import find_rows, open_rows
+from pipelines.model_data import find_rows, open_rows, without_a_config
 from raydt.errors import InputError, UpdateError
 from raydt.example_store import ExampleStore
 from raydt.saved_model import SavedModel
 from raydt.sources.files import FileSource
 from raydt.streams.deletion_log import LoggedDeletions
-from raydt.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID
+from raydt.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
 
 _NOTHING = "Nothing has been changed"
-_LARGEST_ID = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +54,15 @@ class StateNames:
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
         """What a state says of itself; ``label`` and ``id_column`` take precedence over its column names."""
         columns = saved.meta.get("columns", {})
-        stream = saved.components.get("stream", {})
-        source = stream.get("source", {})
+        source = saved.components.get("stream", {}).get("source", {})
         labels = source.get("labels", {})
-        seen = max(int(saved.arrays["id"].max(initial=-1)) + 1, int(stream.get("row", 0)))
         return cls(
             label=label or columns.get("label") or "y",
             id=id_column or columns.get("id"),
             text_ids=columns.get("id_kind") == "text",
             ids=source.get("ids", []),
             labels=labels if "positive" in labels else {"classes": saved.classes},
-            next_id=int(saved.meta.get("next_id", seen)),
+            next_id=saved.next_id,
         )
 
 
@@ -136,15 +133,19 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
     Raises
     ------
     InputError
-        The file cannot be read or has a column ``after``; an id is missing or of another type.
+        The file cannot be read, has a column ``after`` or no row; an id is missing or of another type.
     UpdateError
         An id is not live, or given twice.
     """
-    log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer")
+    with without_a_config():
+        log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if "after" in log.file.names:
         problem = "an update deletes at once, so that it has no place in the order of a stream"
         remedy = "Remove the column, or replay it as a deletion_log"
         raise InputError(problem, file=log.file.name, column="after", remedy=remedy)
+    if not log.ids:
+        remedy = f"Check that it is the file meant, or leave out --delete. {_NOTHING}"
+        raise InputError("it holds no id to delete", file=log.file.name, remedy=remedy)
     codes = _codes(log.ids, names)
     ids = np.array([0 if code is None else code for code in codes], dtype=np.int64)
     unknown = np.array([code is None for code in codes], dtype=np.bool_) | (store.find(ids) < 0)
@@ -169,7 +170,7 @@ def read_insertions(
     path : path or URI
         File, folder or pattern.
     kind : {"parquet", "arrow", "csv"}, optional
-        By default from the end of the name.
+        By default from the ends of the names.
     saved : SavedModel
     names : StateNames
     store : ExampleStore
@@ -186,19 +187,18 @@ def read_insertions(
     """
     source = _open(path, kind, saved, names)
     chunks = []
-    for chunk in source.rows():
-        if chunk.bad:
-            raise chunk.bad[min(chunk.bad)].without_skipping()
-        chunks.append(chunk)
+    with without_a_config():
+        for chunk in source.rows():
+            if chunk.bad:
+                raise chunk.bad[min(chunk.bad)]
+            chunks.append(chunk)
     empty = no_insertions(saved, names)
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
     _check_labels(source, y, saved, names)
     state = source.state()
     if names.id is None:
-        if names.next_id + len(y) > _LARGEST_ID:
-            raise InputError("no running number is left for new rows", file=path, remedy="Name an id column with --id")
-        ids = np.arange(names.next_id, names.next_id + len(y), dtype=np.int64)
+        ids = running_ids(names.next_id, len(y), path)
     else:
         ids = np.concatenate([empty.ids, *(chunk.id for chunk in chunks)])
     given = _named(ids, state["ids"]) if names.text_ids else ids

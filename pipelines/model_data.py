@@ -6,8 +6,8 @@ Invariant: what is opened here has every column that was asked for, with the mod
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -15,19 +15,24 @@ from pydantic import TypeAdapter
 from raydt.errors import InputError
 from raydt.saved_model import SavedModel
 from raydt.sources.csv import CsvDataFile
-from raydt.sources.datafile import DataFile, find_files
+from raydt.sources.datafile import DataFile
 from raydt.sources.files import FileSource
+from raydt.sources.formats import find_kind, open_file
 from raydt.sources.options import FileOptions, SourceOptions
 
-#: Kinds of file by the end of the name.
-KINDS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".csv": "csv",
-}
+
+@contextmanager
+def without_a_config() -> Iterator[None]:
+    """Errors in the block do not advise to set keys of a config, since there is none."""
+    try:
+        yield
+    except InputError as error:
+        error = error.without_skipping()
+        if error.remedy is None or "source." not in error.remedy:
+            raise error from None
+        raise InputError(
+            error.problem, file=error.file, column=error.column, row=error.row, remedy="Correct the file"
+        ) from None
 
 
 def find_rows(
@@ -46,8 +51,9 @@ def find_rows(
     ----------
     saved : SavedModel
     data : path or URI
+        File, folder or pattern.
     kind : {"parquet", "arrow", "csv"}, optional
-        By default from the end of the name.
+        By default from the ends of the names.
     wanted : mapping of str to str
         Columns needed beside the features, and who asks for each, for the message where one is missing.
     label, id_column : str, optional
@@ -60,17 +66,18 @@ def find_rows(
     InputError
         The kind is unclear, nothing is there, it cannot be read, or a column is missing.
     """
-    kind = kind or KINDS.get(Path(data).suffix.lower())
-    if kind is None:
-        raise InputError("the kind of file is unclear", file=data, remedy="Add --kind parquet, arrow or csv")
     features = saved.features
+    for name in wanted:
+        if name in features.names:
+            remedy = "Name another column"
+            raise InputError(f"{wanted[name]}, but it is a feature of the model", file=data, column=name, remedy=remedy)
     categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
     columns = {"label": label, "id": id_column, "features": list(features.names), "categorical": categorical}
-    options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python({"kind": kind, "path": data, **columns})
-    files = [
-        CsvDataFile(place, as_text=(*categorical, *as_text)) if kind == "csv" else options.data_file(place)
-        for place in find_files(data, ".", options.file_type.suffixes)
-    ]
+    with without_a_config():
+        form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow or csv")
+        files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
+    values = {"kind": form.kind, "path": data, **columns}
+    options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:
         for name in [*features.names, *wanted]:
             if name not in file.names:
@@ -99,7 +106,9 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
     InputError
         A column that is text, where the model knows numbers.
     """
-    features, source = saved.features, FileSource(options, files)
+    features = saved.features
+    with without_a_config():
+        source = FileSource(options, files)
     if source.features.categorical != features.categorical:
         odd = next(
             name

@@ -35,7 +35,8 @@ class CsvDataFile(DataFile):
     Parameters
     ----------
     place : Place
-    delimiter : str
+    delimiter : str, optional
+        By default a tab where the name says so (.tsv), else a comma.
     as_text : tuple of str
         Columns that are not converted.
     mixed : tuple of str
@@ -48,8 +49,11 @@ class CsvDataFile(DataFile):
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4")
 
     def __init__(
-        self, place: Place, delimiter: str = ",", as_text: tuple[str, ...] = (), mixed: tuple[str, ...] = ()
+        self, place: Place, delimiter: str | None = None, as_text: tuple[str, ...] = (), mixed: tuple[str, ...] = ()
     ) -> None:
+        self._chosen = delimiter is not None
+        if delimiter is None:
+            delimiter = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
         self._parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         self._as_text, self._mixed = as_text, (*as_text, *mixed)
         super().__init__(place)
@@ -122,11 +126,12 @@ class CsvDataFile(DataFile):
         """Refuse a header that is one column with what looks like another delimiter in it."""
         other = next((sign for sign in _DELIMITERS if len(names) == 1 and sign in names[0]), None)
         if other is not None:
-            raise InputError(
-                f"the header is one column, {names[0][:60]!r}",
-                file=self.name,
-                remedy=f"Set source.delimiter: {json.dumps(other)} (a deletion log needs commas)",
-            )
+            remedy = "Separate the columns by commas, or by tabs in a file called .tsv"
+            if self._parse.delimiter == "\t":
+                remedy = "Separate the columns by tabs, as the name says, or rename the file"
+            if self._chosen:
+                remedy = f"Set source.delimiter: {json.dumps(other)}"
+            raise InputError(f"the header is one column, {names[0][:60]!r}", file=self.name, remedy=remedy)
 
 
 def _share(texts: pa.Array, pattern: str) -> float:

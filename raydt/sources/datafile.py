@@ -47,8 +47,8 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     ----------
     path : str or list of str
         A file, a folder (searched through, for files that end in one of ``suffixes``), a pattern with ``*``, ``?``,
-        ``[...]`` or ``**``, a URI of any ``pyarrow.fs`` file system, or a list of these. Names that begin with a dot
-        or an underscore are passed over in folders and patterns.
+        ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system, or a list of these.
+        Names that begin with a dot or an underscore are passed over in folders and patterns.
     base_dir : path
         What relative paths are relative to.
     suffixes : tuple of str
@@ -64,7 +64,10 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     if "\0" in path:
         raise InputError("the path holds a NUL character", file=path.replace("\0", "\\0"), remedy="Correct the path")
     uri = _URI.match(path)
-    where = path if uri else str(Path(base_dir, Path(path).expanduser()).absolute())
+    try:
+        where = path if uri else str(Path(base_dir, Path(path).expanduser()).absolute())
+    except RuntimeError:
+        raise InputError("this user has no home directory", file=path, remedy="Write out the path") from None
     prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
     with reading(where):
         infos, filesystem = _look_up(where, bool(uri), suffixes)
@@ -84,6 +87,8 @@ def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any
     filesystem, start = pafs.FileSystem.from_uri(root) if uri else (pafs.LocalFileSystem(), root)
     if magic is not None:
         found = {info.path: info for info in _matching(filesystem, start, parts[magic:])}
+        if parts[-1] == "**":  # names no kind of file, like a folder
+            found = {path: info for path, info in found.items() if path.lower().endswith(suffixes)}
         return [found[path] for path in sorted(found)], filesystem
     info = filesystem.get_file_info(start)
     if info.type == pafs.FileType.File:

@@ -48,11 +48,14 @@ class Agreement:
     schema : pa.Schema
     origin : mapping of str to str
         File that gave each column its type.
+    untyped : frozenset of str
+        Columns in which no file shows a value.
     """
 
     file: str
     schema: pa.Schema
     origin: Mapping[str, str]
+    untyped: frozenset[str]
 
 
 def agreement(files: Sequence[Columns]) -> Agreement:
@@ -66,7 +69,8 @@ def agreement(files: Sequence[Columns]) -> Agreement:
         place = giver.schema.get_field_index(field.name)
         fields.append(field if place < 0 else giver.schema.field(place))
         origin[field.name] = giver.file
-    return Agreement(first.file, pa.schema(fields), origin)
+    untyped = frozenset.intersection(*(file.untyped for file in full))
+    return Agreement(first.file, pa.schema(fields), origin, untyped)
 
 
 def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str], strict: bool) -> None:

@@ -89,6 +89,8 @@ class RowEncoder:
         The file that has them, for messages.
     envelope : Envelope, optional
         What the rows are wrapped in.
+    untyped : frozenset of str
+        Columns whose type is a guess, as no value was seen; ids are then integers.
 
     Attributes
     ----------
@@ -105,7 +107,14 @@ class RowEncoder:
         A named column is missing, plays two parts, or has a type that cannot be used.
     """
 
-    def __init__(self, options: FileOptions, schema: pa.Schema, file: str, envelope: Envelope | None = None) -> None:
+    def __init__(
+        self,
+        options: FileOptions,
+        schema: pa.Schema,
+        file: str,
+        envelope: Envelope | None = None,
+        untyped: frozenset[str] = frozenset(),
+    ) -> None:
         self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
         columns = Counter(schema.names)
@@ -157,6 +166,8 @@ class RowEncoder:
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
             kind = id_kind(self._types[self._id])
+            if self._id in untyped and pa.types.is_floating(self._types[self._id]):
+                kind = "integer"
             if kind is None:
                 raise InputError(
                     f"it holds {in_words(self._types[self._id])}, but ids are integers or text",

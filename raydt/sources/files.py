@@ -67,7 +67,7 @@ class FileSource:
         if self.n_rows == 0 and self._tables[0].schema.names and not seen:  # a header tells no types
             raise self._no_rows()
         self._agreed = agreement(self._tables)
-        self._encoder = RowEncoder(options, self._agreed.schema, self._agreed.file, envelope)
+        self._encoder = RowEncoder(options, self._agreed.schema, self._agreed.file, envelope, self._agreed.untyped)
         for table in self._tables:
             require_agreement(table, self._agreed, self._encoder.parts, strict=options.features is None)
         self.features = self._encoder.features

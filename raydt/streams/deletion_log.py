@@ -32,16 +32,11 @@ from pydantic import Field
 
 from raydt.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError
-from raydt.sources.arrow import ArrowDataFile
 from raydt.sources.base import Source
-from raydt.sources.csv import CsvDataFile
-from raydt.sources.datafile import DataFile, find_files
-from raydt.sources.parquet import ParquetDataFile
+from raydt.sources.formats import find_kind, open_file
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
-_FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile)
-_REMEDY = "Correct the deletion log"
 _AT_END = int(np.iinfo(np.int64).max)
 
 
@@ -59,6 +54,15 @@ class DeletionLog(RowStreamOptions):
 class LoggedDeletions:
     """A log in memory, in the order in which it takes effect.
 
+    Parameters
+    ----------
+    path, base_dir
+        As of :func:`raydt.sources.datafile.find_files`.
+    kind : {"row", "integer", "text"}
+        Of the ids.
+    what, owner : str
+        What messages call the file, and whose ids it holds.
+
     Attributes
     ----------
     ids : list of int or str
@@ -69,24 +73,19 @@ class LoggedDeletions:
         Row of the file of each entry of ``after``.
     """
 
-    def __init__(self, path: str, base_dir: str | Path, kind: str) -> None:
-        suffixes = tuple(suffix for form in _FORMATS for suffix in form.suffixes)
-        places = find_files(path, base_dir, suffixes)
+    def __init__(
+        self, path: str, base_dir: str | Path, kind: str, what: str = "deletion log", owner: str = "source"
+    ) -> None:
+        self._owner, self._remedy = owner, f"Correct the {what}"
+        form, places = find_kind(path, base_dir)
         if len(places) > 1:
-            problem = f"{len(places)} files are here, but a deletion log is one file"
+            problem = f"{len(places)} files are here, but a {what} is one file"
             raise InputError(problem, file=path, remedy="Name one, or put them together in the order wanted")
-        (place,) = places
-        form = next((form for form in _FORMATS if place.name.lower().endswith(form.suffixes)), None)
-        if form is None:
-            remedy = f"Its name must end in one of {', '.join(suffixes)}"
-            raise InputError("the format of the deletion log is not known", file=place.name, remedy=remedy)
-        self.file = (
-            CsvDataFile(place, as_text=("id",) if kind == "text" else ()) if form is CsvDataFile else form(place)
-        )
+        self.file = open_file(form, places[0], as_text=("id",) if kind == "text" else ())
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:
             remedy = f"Its columns are {', '.join(self.file.names)}; rename the one that holds the ids"
-            raise InputError("a deletion log needs this column", file=self.file.name, column="id", remedy=remedy)
+            raise InputError(f"a {what} needs this column", file=self.file.name, column="id", remedy=remedy)
         for name in columns:
             if self.file.names.count(name) > 1:
                 raise self._error("two columns have this name", name)
@@ -111,11 +110,13 @@ class LoggedDeletions:
     def _check_ids(self, kind: str) -> None:
         stored = self.file.schema.field("id").type
         found = id_kind(stored)
-        if not self.file.count() or found == kind or (found, kind) in (("integer", "row"), ("text", "integer")):
+        if found == kind or (found, kind) in (("integer", "row"), ("text", "integer")):
             return
+        if "id" in self.file.untyped or not self.file.count():
+            return  # there is no id, which is said of its row
         wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[kind]
-        problem = f"the ids are {in_words(stored)}, but those of the source are {wanted}"
-        remedy = "Set source.id to the column of the source that holds these ids" if kind == "row" else _REMEDY
+        problem = f"the ids are {in_words(stored)}, but those of the {self._owner} are {wanted}"
+        remedy = "Set source.id to the column of the source that holds these ids" if kind == "row" else self._remedy
         raise InputError(problem, file=self.file.name, column="id", remedy=remedy)
 
     def _ids(self, column: pa.Array, kind: str, row: int) -> pa.Array:
@@ -133,7 +134,9 @@ class LoggedDeletions:
             if strange.any():
                 position = int(np.argmax(strange))
                 text = column[position].as_py()
-                raise self._error(f"{text[:40]!r} is not an integer, as the source's ids are", "id", row + position)
+                raise self._error(
+                    f"{text[:40]!r} is not an integer, as the {self._owner}'s ids are", "id", row + position
+                )
             return whole
         wide = beyond_int64(column)
         if wide is not None:
@@ -165,7 +168,7 @@ class LoggedDeletions:
         return np.where(absent, _AT_END, np.minimum(np.where(absent, 0, value), 2.0**62).astype(np.int64))
 
     def _error(self, problem: str, column: str | None, row: int | None = None) -> InputError:
-        return InputError(problem, file=self.file.name, column=column, row=row, remedy=_REMEDY)
+        return InputError(problem, file=self.file.name, column=column, row=row, remedy=self._remedy)
 
 
 class DeletionLogStream(RowStream):

@@ -172,11 +172,16 @@ def test_paths(tmp_path):
     assert found(".") == found(str(tmp_path)) == found("**/*.parquet") == everything
     assert found("b") == found("b/*") == found("b/?.parquet") == everything[1:]
     assert found("*/[13].parquet") == everything[:2]
+    assert found("**") == everything
+    assert found("a/**") == ["a/3.parquet"]
+    assert found("**/n.*") == ["a/n.txt"]
     assert found(["b/2.parquet", "a"]) == ["b/2.parquet", "a/3.parquet"]
     assert found("a/n.txt") == ["a/n.txt"]
     assert found(f"file://{tmp_path}/b/*.parquet") == everything[1:]
     (tmp_path / "odd[1].parquet").write_bytes(b"x")
     assert found("odd[1].parquet") == ["odd[1].parquet"]
+    with pytest.raises(InputError, match="~nosuchuser/x: this user has no home directory"):
+        found("~nosuchuser/x")
     for nothing in ("nowhere.parquet", "b/*.csv", "*/x.parquet"):
         with pytest.raises(InputError, match=r"no file is there.*\.parquet"):
             found(nothing)

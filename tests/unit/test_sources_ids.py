@@ -180,3 +180,30 @@ def test_ids_of_a_csv_file(tmp_path):
     assert ids_of(open_source(CsvFiles(path="t.csv", id="key"), tmp_path)) == ["b", "007"]
     (tmp_path / "t.csv").write_text("x,y,key\n1,0,12\n1,0,007\n")
     assert ids_of(open_source(CsvFiles(path="t.csv", id="key"), tmp_path)) == [12, 7]
+
+
+def test_a_column_of_ids_without_a_value_makes_bad_rows(tmp_path):
+    (tmp_path / "t.csv").write_text("key,x,y\n,1,0\n,2,1\n")
+    source = open_source(CsvFiles(path="t.csv", id="key"), tmp_path)
+    (rows,) = source.rows()
+    assert [(error.row, error.column, error.problem) for error in rows.bad.values()] == [
+        (0, "key", "no id"),
+        (1, "key", "no id"),
+    ]
+
+
+def test_ids_after_a_block_without_any_are_integers(tmp_path):
+    filler = "\n".join(f",1,{'x' * 60}" for _ in range(20_000))  # longer than the block that types come from
+    (tmp_path / "t.csv").write_text(f"key,y,x\n{filler}\n7,0,z\nz,0,z\n")
+    source = open_source(CsvFiles(path="t.csv", id="key"), tmp_path)
+    last = list(source.rows())[-1]
+    assert last.id[-2] == 7
+    assert len(last) - 2 not in last.bad
+    assert last.bad[len(last) - 1].problem == "'z' is not of the kind of the first rows (integers)"
+
+
+def test_a_log_without_an_id_names_the_row(tmp_path):
+    (tmp_path / "log.csv").write_text("id,why\n,x\n")
+    source = source_of(tmp_path, [7, 5])
+    with pytest.raises(InputError, match=r"log.csv, row 0, column 'id': no id. Correct the deletion log"):
+        make_stream(DeletionLog(deletion_log="log.csv"), source, tmp_path)

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from updatable import COLUMNS, ids_file, replayed, table
 
 import pipelines
 from pipelines.auditing import audit_state
@@ -23,35 +22,6 @@ from pipelines.updating import update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.persistence import load_folder
-
-COLUMNS = ["key", "a", "colour", "y"]
-
-
-def table(begin: int, end: int, *, text_ids: bool = True) -> pa.Table:
-    """Examples ``begin`` to ``end`` of one fixed sequence."""
-    rng = np.random.default_rng(1)
-    a, colour = np.round(rng.normal(size=2000), 2), rng.integers(0, 3, 2000)
-    y = np.where((a > 0) ^ (colour == 1), "yes", np.where(rng.random(2000) < 0.3, "no", "perhaps"))
-    key = [f"k{i:04d}" for i in range(2000)] if text_ids else list(range(2000))
-    columns = [key, a, np.array(["red", "green", "blue"])[colour], y]
-    return pa.table([pa.array(list(c)[begin:end]) for c in columns], names=COLUMNS)
-
-
-def replayed(folder: Path, **source: Any) -> Path:
-    """A run over the first 200 examples."""
-    pq.write_table(table(0, 200, text_ids=source.pop("text_ids", True)), folder / "train.parquet")
-    config = {
-        "source": {"kind": "parquet", "path": str(folder / "train.parquet"), "id": "key", **source},
-        "learner": {"kind": "fudyadt", "alpha": 0.02, "beta": 0.02},
-        "cluster": {"backend": "in_process"},
-        "output": {"predictions": True, "report": False},
-    }
-    return Path(pipelines.replay(config, folder / "run").path)
-
-
-def ids_file(file: Path, ids: list[Any], name: str = "id") -> Path:
-    pacsv.write_csv(pa.table({name: ids}), file)
-    return file
 
 
 @pytest.fixture(scope="module")
@@ -227,19 +197,6 @@ def test_a_state_that_cannot_be_written_leaves_nothing(
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize("kind", ["csv", "arrow"])
-def test_rows_of_other_formats(shared: Path, tmp_path: Path, kind: str) -> None:
-    rows = table(200, 230).set_column(0, "key", pa.array([f"{i:05d}" for i in range(30)]))  # ids that look like numbers
-    pq.write_table(rows, tmp_path / "new.parquet")
-    file = tmp_path / f"new.{kind}"
-    if kind == "csv":
-        pacsv.write_csv(rows, file)
-    else:
-        feather.write_feather(rows, file, compression="uncompressed")
-    receipts = [update(shared / "run", insert=insert, dry_run=True) for insert in (tmp_path / "new.parquet", file)]
-    assert receipts[0].as_dict() == receipts[1].as_dict()
-
-
 def test_new_categories_and_classes_get_the_next_codes(tmp_path: Path) -> None:
     run = replayed(tmp_path, text_ids=False)
     rows = table(200, 203, text_ids=False).set_column(2, "colour", pa.array(["mauve", "red", "teal"]))
@@ -250,15 +207,6 @@ def test_new_categories_and_classes_get_the_next_codes(tmp_path: Path) -> None:
     colours = [tree._encoder.dictionaries["colour"].values for tree in (first, second)]
     assert colours[1] == [*colours[0], "mauve", "teal"]
     assert sorted(second.row_ids_)[-3:] == [200, 201, 202]
-
-
-def test_without_an_id_column_rows_go_on_being_numbered(tmp_path: Path) -> None:
-    run = replayed(tmp_path, text_ids=False, id=None, features=["a", "colour"])
-    pq.write_table(table(200, 203), tmp_path / "new.parquet")
-    gone = ids_file(tmp_path / "gone.csv", [199])
-    update(run, delete=gone, out=tmp_path / "second")
-    receipt = update(tmp_path / "second", insert=tmp_path / "new.parquet", dry_run=True)
-    assert receipt.inserted.tolist() == [200, 201, 202]
 
 
 def test_states_of_a_run_that_lie_elsewhere_are_not_added_to(tmp_path: Path) -> None:
@@ -313,66 +261,6 @@ def test_categories_are_written_as_the_model_has_them(
         return
     update(tmp_path / "s", insert=file, out=tmp_path / "t")
     assert load_model(tmp_path / "t")._encoder.dictionaries["c"].values == expected
-
-
-def test_files_without_rows_change_nothing(shared: Path, tmp_path: Path) -> None:
-    pq.write_table(table(0, 0).cast(table(0, 1).schema), tmp_path / "new.parquet")
-    (tmp_path / "gone.csv").write_text("id\n")
-    receipt = update(shared / "run", insert=tmp_path / "new.parquet", delete=tmp_path / "gone.csv", dry_run=True)
-    assert receipt.digest_before == receipt.digest_after
-    assert (len(receipt.ids), len(receipt.inserted), receipt.active, receipt.copies) == (0, 0, 200, ())
-
-
-def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
-    (tmp_path / "new").mkdir()
-    for part in range(3):
-        pq.write_table(table(200 + 10 * part, 210 + 10 * part), tmp_path / "new" / f"{part}.parquet")
-    receipt = update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
-    assert receipt.inserted.tolist() == [f"k{i:04d}" for i in range(200, 230)]
-    pq.write_table(table(205, 206), tmp_path / "new" / "3.parquet")
-    with pytest.raises(UpdateError, match=r"new/3.parquet, row 0, column 'key': id 'k0205' is given twice"):
-        update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
-    ids_file(tmp_path / "new" / "a.csv", ["k0001"])
-    ids_file(tmp_path / "new" / "b.csv", ["k0002"])
-    with pytest.raises(InputError, match="2 files are here, but a deletion log is one file"):
-        update(shared / "run", delete=f"{tmp_path}/new/*.csv", dry_run=True)
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> tuple[FullyDynamicTreeClassifier, Path]:
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(120, 2))
-    tree = FullyDynamicTreeClassifier().partial_fit(pa.table({"u": X[:, 0], "v": X[:, 1]}), (X[:, 0] > 0) + 0, [0, 1])
-    tree.save(tmp_path / "state", with_examples=True)
-    return tree, tmp_path
-
-
-def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
-    tree, folder = saved
-    new = pa.table({"target": [1, 0], "u": [0.5, -0.5], "v": [0.0, 1.0]})
-    pq.write_table(new, folder / "new.parquet")
-    gone = ids_file(folder / "gone.csv", [119, 4])
-    with pytest.raises(InputError, match="column 'y': --label names"):
-        update(folder / "state", insert=folder / "new.parquet", dry_run=True)
-    receipt = update(
-        folder / "state", insert=folder / "new.parquet", delete=gone, out=folder / "second", label="target"
-    )
-    assert receipt.inserted.tolist() == [120, 121]
-    tree.forget([119, 4])
-    tree.partial_fit(new.select(["u", "v"]), [1, 0])
-    assert receipt.digest_after == tree.digest() == load_model(folder / "second").digest()
-    # the state remembers the label column, and which numbers were used
-    assert update(folder / "second", insert=folder / "new.parquet", dry_run=True).inserted.tolist() == [122, 123]
-    pq.write_table(new.set_column(0, "target", pa.array([1, 2])), folder / "new.parquet")
-    with pytest.raises(UpdateError, match=r"row 1, column 'target': label 2 is not among the classes"):
-        update(folder / "second", insert=folder / "new.parquet", dry_run=True)
-
-
-def test_ids_beyond_64_bits_are_refused(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
-    _, folder = saved
-    pq.write_table(pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())}), folder / "gone.parquet")
-    with pytest.raises(InputError, match=r"row 1, column 'id': the id does not fit into a signed 64-bit integer"):
-        update(folder / "state", delete=folder / "gone.parquet", dry_run=True)
 
 
 def test_the_command_line(shared: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,123 @@
+"""``update``: which files it takes, and how it refuses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+from updatable import ids_file, replayed, table
+
+from pipelines.updating import update
+from raydt.errors import InputError, UpdateError
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of text ids under ``positive``, which no test changes."""
+    folder = tmp_path_factory.mktemp("text")
+    replayed(folder, positive="yes")
+    return folder
+
+
+LINES = "key,a,colour,y\n"
+ADVICE = {
+    "no value": (LINES + "n,,red,no\n", None, r"row 0, column 'a': no value \(null or NaN\). Correct the file$"),
+    "no category": (LINES + "n,1,,no\n", None, r"row 0, column 'colour': no value. Correct the file$"),
+    "all ids lost": (LINES + ",1,red,no\n,2,red,no\n", None, r"row 0, column 'key': no id. Correct the file$"),
+    "a text": (
+        LINES + "n,1,red,no\nm,2,red,no\nl,x,red,no\n",
+        None,
+        r"row 2, column 'a': 'x' is not a number. Correct the file$",
+    ),
+    "semicolons": ("key;a\n", None, r"the header is one column, 'key;a'. Separate the columns by commas"),
+    "no id": (None, "id,foo\n,3\n", r"gone.csv, row 0, column 'id': no id. Correct the list of ids$"),
+    "no column": (None, "ids\n3\n", r"gone.csv, column 'id': a list of ids needs this column"),
+}
+
+
+@pytest.mark.parametrize("name", list(ADVICE))
+def test_no_message_speaks_of_a_config(shared: Path, tmp_path: Path, name: str) -> None:
+    rows, ids, message = ADVICE[name]
+    (tmp_path / "new.csv").write_text(rows or "")
+    (tmp_path / "gone.csv").write_text(ids or "")
+    files = {"insert": tmp_path / "new.csv"} if rows else {"delete": tmp_path / "gone.csv"}
+    with pytest.raises(InputError, match=message) as caught:
+        update(shared / "run", dry_run=True, **files)
+    assert not any(word in str(caught.value) for word in ("source", "stream.", "deletion log"))
+
+
+def test_a_column_cannot_be_feature_and_label(shared: Path, tmp_path: Path) -> None:
+    pq.write_table(table(200, 202), tmp_path / "new.parquet")
+    with pytest.raises(InputError, match=r"column 'a': --label names this column.*, but it is a feature of the model"):
+        update(shared / "run", insert=tmp_path / "new.parquet", label="a", dry_run=True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "arrow"])
+def test_rows_of_other_formats(shared: Path, tmp_path: Path, kind: str) -> None:
+    rows = table(200, 230).set_column(0, "key", pa.array([f"{i:05d}" for i in range(30)]))  # ids that look like numbers
+    pq.write_table(rows, tmp_path / "new.parquet")
+    file = tmp_path / f"new.{kind}"
+    if kind == "csv":
+        pacsv.write_csv(rows, file)
+    else:
+        feather.write_feather(rows, file, compression="uncompressed")
+    receipts = [update(shared / "run", insert=insert, dry_run=True) for insert in (tmp_path / "new.parquet", file)]
+    assert receipts[0].as_dict() == receipts[1].as_dict()
+
+
+@pytest.mark.parametrize("name", ["new.csv.gz", "new.tsv", "new.tsv.gz", "new.arrows", "new.parq"])
+def test_every_name_that_a_source_takes(shared: Path, tmp_path: Path, name: str) -> None:
+    rows, file = table(200, 203), tmp_path / name
+    options = pacsv.WriteOptions(delimiter="\t" if ".tsv" in name.lower() else ",")
+    if "sv" in name.lower():
+        with pa.CompressedOutputStream(file, "gzip") if name.lower().endswith("gz") else file.open("wb") as sink:
+            pacsv.write_csv(rows, sink, options)
+    elif name == "new.parq":
+        pq.write_table(rows, file)
+    else:
+        with pa.ipc.new_stream(file, rows.schema) as writer:
+            writer.write_table(rows)
+    receipt = update(shared / "run", insert=file, dry_run=True)
+    assert receipt.inserted.tolist() == ["k0200", "k0201", "k0202"]
+
+
+def test_a_name_that_says_no_kind(shared: Path, tmp_path: Path) -> None:
+    pacsv.write_csv(table(200, 203), tmp_path / "new.txt")
+    with pytest.raises(InputError, match=r"new.txt: the kind of file is unclear. .*, or add --kind parquet, arrow"):
+        update(shared / "run", insert=tmp_path / "new.txt", dry_run=True)
+    assert len(update(shared / "run", insert=tmp_path / "new.txt", kind="csv", dry_run=True).inserted) == 3
+
+
+def test_a_file_of_no_ids_is_refused(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "gone.csv").write_text("id\n")
+    with pytest.raises(InputError, match=r"gone.csv: it holds no id to delete. Check that it is the file meant"):
+        update(shared / "run", delete=tmp_path / "gone.csv", out=tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_file_without_rows_changes_nothing(shared: Path, tmp_path: Path) -> None:
+    pq.write_table(table(0, 0).cast(table(0, 1).schema), tmp_path / "new.parquet")
+    receipt = update(shared / "run", insert=tmp_path / "new.parquet", dry_run=True)
+    assert receipt.digest_before == receipt.digest_after
+    assert (len(receipt.ids), len(receipt.inserted), receipt.active, receipt.copies) == (0, 0, 200, ())
+
+
+def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    for part in range(3):
+        pq.write_table(table(200 + 10 * part, 210 + 10 * part), tmp_path / "new" / f"{part}.parquet")
+    receipt = update(shared / "run", insert=tmp_path / "new", dry_run=True)
+    assert receipt.inserted.tolist() == [f"k{i:04d}" for i in range(200, 230)]
+    pq.write_table(table(205, 206), tmp_path / "new" / "3.parquet")
+    with pytest.raises(UpdateError, match=r"new/3.parquet, row 0, column 'key': id 'k0205' is given twice"):
+        update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
+    ids_file(tmp_path / "new" / "a.csv", ["k0001"])
+    with pytest.raises(InputError, match=r"new: files of several kinds are here, such as .*/0.parquet and .*/a.csv"):
+        update(shared / "run", insert=tmp_path / "new", dry_run=True)
+    ids_file(tmp_path / "new" / "b.csv", ["k0002"])
+    with pytest.raises(InputError, match="2 files are here, but a list of ids is one file"):
+        update(shared / "run", delete=f"{tmp_path}/new/*.csv", dry_run=True)

@@ -1,0 +1,130 @@
+"""``update`` and estimators on a state: ids, and that none is given twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from updatable import ids_file, replayed, table
+
+from pipelines.updating import update
+from raydt import FullyDynamicTreeClassifier, load_model
+from raydt.errors import InputError, ModelFileError, UpdateError
+from raydt.persistence import load_folder, save_folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of text ids under ``positive``, which no test changes."""
+    folder = tmp_path_factory.mktemp("text")
+    replayed(folder, positive="yes")
+    return folder
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[FullyDynamicTreeClassifier, Path]:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(120, 2))
+    tree = FullyDynamicTreeClassifier().partial_fit(pa.table({"u": X[:, 0], "v": X[:, 1]}), (X[:, 0] > 0) + 0, [0, 1])
+    tree.save(tmp_path / "state", with_examples=True)
+    return tree, tmp_path
+
+
+def test_without_an_id_column_rows_go_on_being_numbered(tmp_path: Path) -> None:
+    run = replayed(tmp_path, text_ids=False, id=None, features=["a", "colour"])
+    pq.write_table(table(200, 203), tmp_path / "new.parquet")
+    gone = ids_file(tmp_path / "gone.csv", [199])
+    update(run, delete=gone, out=tmp_path / "second")
+    receipt = update(tmp_path / "second", insert=tmp_path / "new.parquet", dry_run=True)
+    assert receipt.inserted.tolist() == [200, 201, 202]
+
+
+@pytest.mark.parametrize("permutation", [None, 3])
+@pytest.mark.parametrize("key", [None, "key"])
+@pytest.mark.parametrize("order", ["lifo", "fifo"])
+def test_no_id_is_given_twice(tmp_path: Path, key: str | None, order: str, permutation: int | None) -> None:
+    """Ids of examples deleted in the run are not given again, by ``update`` or by an estimator."""
+    stream = {"model": "batches", "steps": [200, 20], "removal_order": order}
+    source = {"id": key, "features": ["a", "colour"], "permutation": permutation}
+    run = replayed(tmp_path, stream=stream, text_ids=False, **source)
+    tree = load_model(run / "checkpoints" / "380")
+    rows = table(200, 203).select(["a", "colour"])
+    tree.partial_fit(rows, ["yes"] * 3)
+    assert tree.row_ids_.tolist() == [200, 201, 202]
+    tree.forget(tree.row_ids_)
+    tree.save(tmp_path / "own", with_examples=True)
+    assert load_folder(tmp_path / "own")[0]["columns"] == load_folder(run / "checkpoints" / "380")[0]["columns"]
+    assert load_model(tmp_path / "own").partial_fit(rows, ["yes"] * 3).row_ids_.tolist() == [203, 204, 205]
+    if key is None:
+        pq.write_table(table(200, 203), tmp_path / "new.parquet")
+        for state, first in ((run, 200), (tmp_path / "own", 203)):
+            receipt = update(state, insert=tmp_path / "new.parquet", dry_run=True)
+            assert receipt.inserted.tolist() == [first, first + 1, first + 2]
+
+
+@pytest.mark.parametrize("next_id", [None, 119, -1, "200"])
+def test_a_state_that_cannot_number_new_rows_is_refused(tmp_path: Path, next_id: Any) -> None:
+    FullyDynamicTreeClassifier().fit(np.arange(240.0).reshape(120, 2), [0, 1] * 60).save(tmp_path / "s", True)
+    meta, components = load_folder(tmp_path / "s")
+    assert meta["next_id"] == 120
+    kept = {key: value for key, value in meta.items() if key not in ("kind", "next_id")}
+    save_folder(tmp_path / "t", "state", kept if next_id is None else {**kept, "next_id": next_id}, components)
+    with pytest.raises(ModelFileError, match=r"does not hold what a state needs: .*next"):
+        load_model(tmp_path / "t")
+
+
+def test_an_estimator_does_not_save_codes_for_text_ids(shared: Path, tmp_path: Path) -> None:
+    tree = load_model(shared / "run" / "checkpoints" / "200")
+    with pytest.raises(InputError, match=r"the ids of the examples are text.*with raydt update"):
+        tree.save(tmp_path / "own", with_examples=True)
+    assert not (tmp_path / "own").exists()
+    tree.save(tmp_path / "own")
+    tree.fit(table(0, 20).select(["a", "colour"]), ["yes", "no"] * 10).save(tmp_path / "new", with_examples=True)
+    assert load_model(tmp_path / "new").row_ids_.tolist() == list(range(20))
+
+
+def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
+    tree, folder = saved
+    new = pa.table({"target": [1, 0], "u": [0.5, -0.5], "v": [0.0, 1.0]})
+    pq.write_table(new, folder / "new.parquet")
+    gone = ids_file(folder / "gone.csv", [119, 4])
+    with pytest.raises(InputError, match="column 'y': --label names"):
+        update(folder / "state", insert=folder / "new.parquet", dry_run=True)
+    receipt = update(
+        folder / "state", insert=folder / "new.parquet", delete=gone, out=folder / "second", label="target"
+    )
+    assert receipt.inserted.tolist() == [120, 121]
+    tree.forget([119, 4])
+    tree.partial_fit(new.select(["u", "v"]), [1, 0])
+    assert receipt.digest_after == tree.digest() == load_model(folder / "second").digest()
+    # the state remembers the label column, and which numbers were used
+    assert update(folder / "second", insert=folder / "new.parquet", dry_run=True).inserted.tolist() == [122, 123]
+    pq.write_table(new.set_column(0, "target", pa.array([1, 2])), folder / "new.parquet")
+    with pytest.raises(UpdateError, match=r"row 1, column 'target': label 2 is not among the classes"):
+        update(folder / "second", insert=folder / "new.parquet", dry_run=True)
+
+
+def test_ids_of_another_kind_than_the_states(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
+    _, folder = saved
+    for text, message in (
+        (
+            "id\n1.5\n",
+            "the ids are floating-point numbers, but those of the state are integers. Correct the list of ids",
+        ),
+        ("id\nx\n", "row 0, column 'id': 'x' is not an integer, as the state's ids are. Correct the list of ids"),
+        ("id,foo\n,3\n", "row 0, column 'id': no id. Correct the list of ids"),
+    ):
+        (folder / "gone.csv").write_text(text)
+        with pytest.raises(InputError, match=f"{message}$"):
+            update(folder / "state", delete=folder / "gone.csv", dry_run=True)
+
+
+def test_ids_beyond_64_bits_are_refused(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
+    _, folder = saved
+    pq.write_table(pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())}), folder / "gone.parquet")
+    with pytest.raises(InputError, match=r"row 1, column 'id': the id does not fit into a signed 64-bit integer"):
+        update(folder / "state", delete=folder / "gone.parquet", dry_run=True)
