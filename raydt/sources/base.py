@@ -64,6 +64,8 @@ class Source(Protocol):
     features : Features
     id_kind : str
         ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"`` (codes are the ids).
+    id_column : str or None
+        Name of the id column, for messages.
     is_changelog : bool
         Whether rows carry operations.
     has_labels : bool
@@ -74,6 +76,7 @@ class Source(Protocol):
 
     features: Features
     id_kind: Literal["row", "integer", "text"]
+    id_column: str | None
     is_changelog: bool
     has_labels: bool
     known_classes: int

@@ -71,7 +71,7 @@ class FileSource:
         for table in self._tables:
             require_agreement(table, self._agreed, self._encoder.parts, strict=options.features is None)
         self.features = self._encoder.features
-        self.id_kind = self._encoder.id_kind
+        self.id_kind, self.id_column = self._encoder.id_kind, options.id
         self.is_changelog = options.op is not None
         self.has_labels = options.label is not None
         low, high = CHUNK_ROWS

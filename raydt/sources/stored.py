@@ -46,7 +46,8 @@ class StoredSource:
 
     def __init__(self, source: Source) -> None:
         self.chunks = tuple(chunk for chunk in source.rows() if len(chunk))
-        self.features, self.id_kind, self.is_changelog = source.features, source.id_kind, source.is_changelog
+        self.features, self.id_kind, self.id_column = source.features, source.id_kind, source.id_column
+        self.is_changelog = source.is_changelog
         self.has_labels, self.known_classes = source.has_labels, source.known_classes
         self.classes, self.positive = source.classes, source.positive
         self.n_rows = sum(len(chunk) for chunk in self.chunks)

@@ -48,6 +48,7 @@ class SyntheticSource(ABC):
     """
 
     id_kind: Literal["row", "integer", "text"] = "row"
+    id_column: str | None = None
     is_changelog = False
     has_labels = True
     known_classes = 2

@@ -71,8 +71,11 @@ class BatchesStream(RowStream):
     """Inserts or deletes until the size of each step is reached, or the rows run out.
 
     A share counts the source's rows, bad ones included, and is rounded to the nearest number, half to even. No batch
-    holds updates of two steps.
+    holds updates of two steps. Of rows with one id only the first good one is ever inserted, since every way up begins
+    at the first row that is not active.
     """
+
+    chooses_deletes = True
 
     def __init__(self, options: Batches, source: Source) -> None:
         super().__init__(options, source)
@@ -108,7 +111,7 @@ class BatchesStream(RowStream):
             self._reader = RowReader(self.source, self._low, self._skip_bad, without=active, recorded=self._seen)
             self._reader.skipped = skipped
             self._removed = False
-        rows = self._reader.take(self._reader.available(size))
+        rows = self._reader.take(self._available(size))
         if not len(rows):
             self._reader.finish()
             self._seen = END

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from raydt.kernel import kernel
-from raydt.rng import below_at, stream_key, uniform_at
+from raydt.rng import below_at, stream_key, uniform, uniform_at
 from raydt.sources.base import Source
+from raydt.streams.reader import GoodRows
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
@@ -74,6 +75,8 @@ class RandomUpdatesStream(RowStream):
     Coin and choice are pure functions of (seed, t). The stream ends with the insert of the last row. O(1) per update.
     """
 
+    chooses_deletes = True
+
     def __init__(self, options: RandomUpdates, source: Source) -> None:
         super().__init__(options, source)
         self._p = options.insert_probability
@@ -83,11 +86,13 @@ class RandomUpdatesStream(RowStream):
         self._n_active = 0
 
     def _next(self, size: int) -> UpdateBatch | None:
-        available = self._reader.available(size)
+        available = self._available(size)
         if not available:
             self._reader.finish()
             return None
         ids = self._reader.peek(available).id
+        if self._live is not None and int(ids[0]) in self._live:
+            size = 1  # a delete, after which the row is looked at again
         if self._n_active + available > len(self._active):
             grown = np.empty(2 * (self._n_active + available), dtype=np.int64)
             grown[: self._n_active] = self._active[: self._n_active]
@@ -107,6 +112,11 @@ class RandomUpdatesStream(RowStream):
             deleted,
         )
         return self._spread(op[:m], self._reader.take(taken), deleted[: m - taken])
+
+    def _deletes_before(self, row: GoodRows) -> bool:
+        """Whether the next update is a delete."""
+        at = np.array([self._seq])
+        return self._n_active > 0 and self._seq >= self.warmup and bool(uniform(self._coin, at)[0] >= self._p)
 
     def length(self) -> None:
         """Not known in advance."""

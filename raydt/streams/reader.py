@@ -175,6 +175,12 @@ class RowReader:
             self._pass_bad(self.position)
         return taken
 
+    def skip(self, error: InputError) -> None:
+        """Pass over the next row, which must be available, and record it as bad."""
+        row = int(self.take(1).row[0])
+        if row >= self._recorded:
+            self.skipped.append(Skipped(row, self._source.where(row)[0], str(error.without_skipping())))
+
     def finish(self) -> None:
         """Say why no row is available: return at the end of the source, raise the error of a bad row."""
         if self._error is not None:

@@ -1,7 +1,8 @@
 """Base of the stream models: numbering, class counts, warm-up, bad rows, and the state they share.
 
 Invariant: between two batches the state is a function of the updates handed out so far, not of how they were cut into
-batches, how the source is chunked or how far it was read ahead.
+batches, how the source is chunked or how far it was read ahead. A model that chooses itself what to delete inserts no
+id that is live, so that what it deletes is what it inserted: a row with such an id is bad.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydt.errors import ConfigError, InputError
+from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import GoodRows, RowReader
-from raydt.updates import INSERT, OP_NAMES, UpdateBatch
+from raydt.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
 
 
 class RowStreamOptions(BaseModel, ABC):
@@ -51,6 +52,7 @@ class RowStream(ABC):
     """
 
     changelog = False
+    chooses_deletes = False
 
     def __init__(self, options: RowStreamOptions, source: Source) -> None:
         if source.is_changelog and not self.changelog:
@@ -64,6 +66,7 @@ class RowStream(ABC):
         self._skip_bad = options.on_error == "skip"
         self._seq = 0
         self._n_classes = source.known_classes
+        self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
@@ -77,11 +80,55 @@ class RowStream(ABC):
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
         while (batch := self._next(size)) is not None:
+            if self._live is not None:
+                last = dict(zip(batch.id.tolist(), batch.op.tolist(), strict=True))
+                self._live.update(id_ for id_, op in last.items() if op == INSERT)
+                self._live.difference_update(id_ for id_, op in last.items() if op != INSERT)
             yield batch
 
     @abstractmethod
     def _next(self, size: int) -> UpdateBatch | None:
         """The next at most ``size`` updates; None at the end, which calls ``finish`` of the reader."""
+
+    def _available(self, size: int) -> int:
+        """How many of the next ``size`` rows can be taken, as :meth:`RowReader.available`, without inserting a live id.
+
+        Where the next row's id is live it is bad, unless updates of this model that come before it may delete that
+        example: then the answer is 1.
+        """
+        while (n := self._reader.available(size)) and self._live is not None:
+            row = self._reader.peek(1)
+            if int(row.id[0]) not in self._live:
+                return _before_collision(self._reader.peek(n).id, self._live)
+            if self._deletes_before(row):
+                return 1
+            self._refuse(row)
+        return n
+
+    def _deletes_before(self, row: GoodRows) -> bool:
+        """Whether this model deletes something before it inserts the next row, whose id is live.
+
+        Parameters
+        ----------
+        row : GoodRows
+            One row.
+        """
+        return False
+
+    def _refuse(self, row: GoodRows) -> None:
+        """Make the next row bad, because its id is live."""
+        number, code = int(row.row[0]), int(row.id[0])
+        file, line = self.source.where(number)
+        error = InputError(
+            f"id {self.source.id_of(code)!r}: {REFUSALS[DUPLICATE_ID][0]}",
+            file=file,
+            row=line,
+            column=self.source.id_column,
+            remedy=f"Give every row an id of its own, or leave out source.id, which numbers the rows{OR_SKIP}",
+        )
+        if not self._skip_bad:
+            raise error
+        self._reader.skip(error)
 
     def _inserts_first(self, op: npt.NDArray[np.int8], file: str, row: int) -> int:
         """How many of the next updates may be handed out: those before the first in the warm-up that is no insert.
@@ -143,6 +190,8 @@ class RowStream(ABC):
         self._seq, self._n_classes = int(state["seq"]), int(state["n_classes"])
         self.source.restore(state["source"])
         self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
+        if self._live is not None:
+            self._live = set(state["active"].tolist())
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it of an update; see :meth:`raydt.streams.base.Stream.where`."""
@@ -160,3 +209,14 @@ class RowStream(ABC):
         """Bad rows passed over since the last call, up to the current position."""
         skipped, self._reader.skipped = self._reader.skipped, []
         return skipped
+
+
+def _before_collision(ids: npt.NDArray[np.int64], live: set[int]) -> int:
+    """How many ids there are before the first that is live or was among them already; O(1) for each of these."""
+    seen: set[int] = set()
+    for begin in range(0, len(ids), 64):  # by parts, since the first collision may be near
+        for place, id_ in enumerate(ids[begin : begin + 64].tolist(), begin):
+            if id_ in seen or id_ in live:
+                return place
+            seen.add(id_)
+    return len(ids)

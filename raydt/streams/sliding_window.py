@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from raydt.sources.base import Source
 from raydt.streams.active import ActiveList
+from raydt.streams.reader import GoodRows
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
@@ -40,13 +41,15 @@ class SlidingWindowStream(RowStream):
     A delete is sent only if a good row follows, so that the stream ends with W active.
     """
 
+    chooses_deletes = True
+
     def __init__(self, options: SlidingWindow, source: Source) -> None:
         super().__init__(options, source)
         self._window = options.window
         self._active = ActiveList(np.empty(0, dtype=np.int64))
 
     def _next(self, size: int) -> UpdateBatch | None:
-        available = self._reader.available(size)
+        available = self._available(size)
         if not available:
             self._reader.finish()
             return None
@@ -58,6 +61,10 @@ class SlidingWindowStream(RowStream):
         rows = self._reader.take(length - deletes)
         self._active.push(rows.id)
         return self._spread(op, rows, self._active.take_first(deletes))
+
+    def _deletes_before(self, row: GoodRows) -> bool:
+        """Whether the example with this id is the next to be deleted: any other stays until the row is inserted."""
+        return len(self._active) == self._window and bool(self._active.view()[0] == row.id[0])
 
     def length(self) -> int | None:
         """Rows, and one delete for each beyond the window."""

@@ -2,7 +2,7 @@
 
 The time of the stream is the largest event time seen. Before a row is inserted, every active example at least
 ``duration`` older than that is deleted, in the order of (event time, arrival). Rows may come out of order, but not by
-more than ``lateness``: what comes later is a bad row.
+more than ``lateness``: what comes later is a bad row. So is one whose id is still live at its time; its time counts.
 
 Invariant: the active examples are younger than ``duration``. ``lateness`` is less than ``duration``, so that a row is
 never expired when it arrives.
@@ -107,6 +107,8 @@ class TimeWindowStream(RowStream):
     At the end nothing more is deleted. O(log W) amortised per update, W the number of active examples.
     """
 
+    chooses_deletes = True
+
     def __init__(self, options: TimeWindow, source: Source) -> None:
         super().__init__(options, source)
         self._column = source.require_ts()
@@ -131,7 +133,7 @@ class TimeWindowStream(RowStream):
         )
 
     def _next(self, size: int) -> UpdateBatch | None:
-        rows = self._reader.peek(self._reader.available(size))
+        rows = self._reader.peek(self._available(size))
         if not len(rows) or rows.ts is None:
             self._reader.finish()
             return None
@@ -148,6 +150,17 @@ class TimeWindowStream(RowStream):
             op = op[: self._inserts_first(op, *self.source.where(int(rows.row[0])))]
         deletes = int(np.count_nonzero(op))
         return self._spread(op, *self._move_on(len(op) - deletes, deletes))
+
+    def _deletes_before(self, row: GoodRows) -> bool:
+        """Whether the example with this id has expired by the time of the row."""
+        assert row.ts is not None
+        end = max(self._now, int(row.ts[0])) - self._duration
+        return any(id_ == row.id[0] for _, _, id_ in takewhile(lambda entry: entry[0] <= end, self._expiries))
+
+    def _refuse(self, row: GoodRows) -> None:
+        assert row.ts is not None
+        super()._refuse(row)
+        self._now = max(self._now, int(row.ts[0]))  # as for the reader, which does not know which ids are live
 
     def _move_on(self, inserts: int, deletes: int) -> tuple[GoodRows, npt.NDArray[np.int64]]:
         """Take up the next rows, and the ids of what expires up to the last of them or right after it.

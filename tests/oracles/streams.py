@@ -44,6 +44,7 @@ class MemorySource:
     """Rows in memory, in chunks of given sizes (the last repeats)."""
 
     id_kind = "integer"
+    id_column = "k"
     known_classes = 0
     has_labels = True
     positive = None
@@ -134,39 +135,58 @@ def incremental(rows: Sequence[Row], skip: bool) -> list[Event]:
     return [insert(rows, number) for number in good(rows, skip)]
 
 
-def sliding_window(rows: Sequence[Row], skip: bool, window: int) -> list[Event]:
+def sliding_window(rows: Sequence[Row], skip: bool, window: int) -> tuple[list[Event], list[int], bool]:
+    """The updates, the bad rows and those with a live id passed over, and whether one stopped the stream."""
     events: list[Event] = []
-    active: deque[int] = deque()
-    for number in good(rows, skip):
-        if len(active) == window:
-            events.append(Event(DELETE, active.popleft(), -1))
+    passed: list[int] = []
+    active: list[int] = []
+    for number, row in enumerate(rows):
+        full = len(active) == window
+        if row.bad or row.id in active[full:]:
+            if not skip:
+                return events, passed, True
+            passed.append(number)
+            continue
+        if full:
+            events.append(Event(DELETE, active.pop(0), -1))
         events.append(insert(rows, number))
-        active.append(rows[number].id)
-    return events
+        active.append(row.id)
+    return events, passed, False
 
 
-def random_updates(rows: Sequence[Row], skip: bool, p: float, seed: int, warmup: int) -> list[Event]:
+def random_updates(
+    rows: Sequence[Row], skip: bool, p: float, seed: int, warmup: int
+) -> tuple[list[Event], list[int], bool]:
+    """The updates, the bad rows and those with a live id passed over, and whether one stopped the stream."""
     coin, pick = (stream_key(seed, f"random_updates {name}") for name in ("coin", "pick"))
     events: list[Event] = []
     active: list[int] = []
-    waiting = deque(good(rows, skip))
+    bad = [number for number, row in enumerate(rows) if row.bad]
+    waiting, refused = deque(good(rows, skip)), []
     while waiting:
         at = np.array([len(events)])
         if not active or len(events) < warmup or uniform(coin, at)[0] < p:
             number = waiting.popleft()
+            if rows[number].id in active:
+                if not skip:
+                    return events, [], True
+                refused.append(number)
+                continue
             events.append(insert(rows, number))
             active.append(rows[number].id)
         else:
             drawn = int(below(pick, at, len(active))[0])
             active[drawn], active[-1] = active[-1], active[drawn]
             events.append(Event(DELETE, active.pop(), -1))
-    return events
+    return events, sorted(bad + refused) if skip else [], bool(bad) and not skip
 
 
 def batches(
     rows: Sequence[Row], skip: bool, steps: Sequence[int | float], order: str, seed: int
 ) -> tuple[list[Event], list[int], bool]:
-    """The updates, the bad rows passed over in the order in which they were met, and whether one stopped the stream."""
+    """The updates, the bad rows and those with a live id in the order in which they were met and passed over, and
+    whether one stopped the stream.
+    """
     pick = stream_key(seed, "batches pick")
     events: list[Event] = []
     met: list[int] = []
@@ -179,9 +199,10 @@ def batches(
                 break
             if number in active:
                 continue
-            if row.bad and not skip:
+            bad = row.bad or row.id in [rows[other].id for other in active]
+            if bad and not skip:
                 return events, met, True
-            if row.bad:
+            if bad:
                 waiting.append(number)
             else:
                 events.append(insert(rows, number))
@@ -199,7 +220,7 @@ def batches(
 
 
 def time_window(rows: Sequence[Row], skip: bool, duration: int, lateness: int) -> tuple[list[Event], list[int], bool]:
-    """The updates, the bad and late rows passed over, and whether one stopped the stream."""
+    """The updates, the rows passed over (bad, late, or with a live id), and whether one stopped the stream."""
     events: list[Event] = []
     passed: list[int] = []
     active: list[tuple[int, int]] = []
@@ -211,6 +232,11 @@ def time_window(rows: Sequence[Row], skip: bool, duration: int, lateness: int) -
             passed.append(number)
             continue
         now = row.ts if now is None else max(now, row.ts)
+        if row.id in [rows[arrival].id for ts, arrival in active if ts > now - duration]:
+            if not skip:
+                return events, passed, True
+            passed.append(number)
+            continue
         for ts, arrival in sorted(active):
             if ts <= now - duration:
                 events.append(Event(DELETE, rows[arrival].id, -1))

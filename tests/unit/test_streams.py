@@ -15,6 +15,7 @@ from raydt.streams import (
     RandomUpdates,
     SlidingWindow,
     StreamOptions,
+    TimeWindow,
     make_stream,
     warmup,
 )
@@ -227,3 +228,44 @@ def test_arrays_are_writable_and_contiguous():
 def test_a_synthetic_stream_knows_its_classes_at_once():
     batch = next(make_stream(Incremental(), open_source(Sea(n=10))).batches(1))
     assert batch.n_classes == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "times", "expected"),
+    [
+        (SlidingWindow(window=3, on_error="skip"), [0] * 6, "+1 +2 +3 -1 +1 -2 +4"),
+        (TimeWindow(duration=10, lateness=2, on_error="skip"), [0, 1, 5, 11, 12, 16], "+1 +2 -1 -2 +3 +1 +4"),
+        (Batches(steps=[3, 1, 4], on_error="skip"), [0] * 6, "+1 +2 +3 -1 -2 +1 +2 +4"),
+        (RandomUpdates(insert_probability=1.0, on_error="skip"), [0] * 6, "+1 +2 +3 +4"),
+    ],
+    ids=lambda value: getattr(value, "model", ""),
+)
+def test_what_is_deleted_is_what_was_inserted(options, times, expected):
+    ids = [1, 2, 1, 3, 1, 4]
+    data = [Row(id_, 0, ts=ts) for id_, ts in zip(ids, times, strict=True)]
+    for size in (1, 2, 100):
+        stream = make_stream(options, MemorySource(data, (4,)))
+        batches = list(stream.batches(size))
+        updates = [f"{'-' if op == DELETE else '+'}{i}" for b in batches for op, i in zip(b.op, b.id, strict=True)]
+        assert " ".join(updates) == expected
+        skipped = stream.take_skipped()
+        assert skipped[0].row == 2
+        assert skipped[0].reason == (
+            "memory, row 2, column 'k': id 1: an example with this id is live. "
+            "Give every row an id of its own, or leave out source.id, which numbers the rows"
+        )
+
+
+def test_a_live_id_stops_the_stream_each_time_it_is_asked():
+    data = [Row(1, 0), Row(2, 0), Row(1, 0), Row(3, 0)]
+    stream = make_stream(SlidingWindow(window=5), MemorySource(data, (3,)))
+    assert next(stream.batches(10)).id.tolist() == [1, 2]
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"row 2, column 'k': id 1: .* is live.*, or set stream.on_error: skip"):
+            next(stream.batches(10))
+
+
+def test_rows_without_an_id_column_have_ids_of_their_own():
+    source = MemorySource([Row(number, 0) for number in range(4)])
+    source.id_kind = "row"
+    assert make_stream(SlidingWindow(window=2), source)._live is None
