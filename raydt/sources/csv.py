@@ -2,8 +2,9 @@
 
 Column types are inferred from the first block of a source's first file that shows a value in every column; all
 values are then read as text and converted column by column, so that one value of another kind makes one bad row, not
-an unreadable file. Columns that are to be categories stay text. There are no row groups: a seek parses from the
-beginning. Where Arrow's reader gives up, the file is read again as ``raydt.sources.salvage`` does it.
+an unreadable file. Event times are of the kind that most of them are. Columns that are to be categories stay text.
+There are no row groups: a seek parses from the beginning. Where Arrow's reader gives up, the file is read again as
+``raydt.sources.salvage`` does it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raydt.errors import InputError
 from raydt.sources.damage import END_BYTES
 from raydt.sources.datafile import DataFile, Place
 from raydt.sources.salvage import SalvagedText
+from raydt.sources.times import kind_of_times
 
 _BLOCK = 1 << 20
 _DELIMITERS = ";\t,|"
@@ -42,6 +44,8 @@ class CsvDataFile(DataFile):
     mixed : tuple of str
         Columns in which numbers among texts are texts. Any other column with more numbers than texts is one of
         numbers, in which the texts are errors.
+    ts : str, optional
+        Column of event times.
     """
 
     kind = "csv"
@@ -49,13 +53,18 @@ class CsvDataFile(DataFile):
     suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4")
 
     def __init__(
-        self, place: Place, delimiter: str | None = None, as_text: tuple[str, ...] = (), mixed: tuple[str, ...] = ()
+        self,
+        place: Place,
+        delimiter: str | None = None,
+        as_text: tuple[str, ...] = (),
+        mixed: tuple[str, ...] = (),
+        ts: str | None = None,
     ) -> None:
         self._chosen = delimiter is not None
         if delimiter is None:
             delimiter = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
         self._parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        self._as_text, self._mixed = as_text, (*as_text, *mixed)
+        self._as_text, self._mixed, self._ts = as_text, (*as_text, *mixed), ts
         super().__init__(place)
 
     def _open(self) -> None:
@@ -86,6 +95,8 @@ class CsvDataFile(DataFile):
             return pa.float64() if name in self.untyped else kind
         texts = first.column(name)
         texts = texts.filter(pc.not_equal(texts, ""))
+        if name == self._ts:
+            return kind_of_times(texts) or kind
         if _share(texts, _DECIMAL_COMMA) > 0.5:
             raise InputError(
                 f"{texts[0].as_py()[:40]!r} looks like a number with a decimal comma",

@@ -121,8 +121,8 @@ class CsvFiles(FileOptions):
 
     def data_file(self, place: Place) -> DataFile:
         """Open one file."""
-        parts = (self.label, self.id, self.op, self.ts)
-        return CsvDataFile(place, self.delimiter, tuple(self.categorical), tuple(part for part in parts if part))
+        parts = tuple(part for part in (self.label, self.id, self.op) if part)
+        return CsvDataFile(place, self.delimiter, tuple(self.categorical), parts, self.ts)
 
     @model_validator(mode="after")
     def _delimits(self) -> CsvFiles:

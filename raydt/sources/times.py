@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.encoding import in_words, is_text
+from raydt.encoding import in_words, is_text, parse
 from raydt.errors import InputError
 
 #: 146,000 years in microseconds.
@@ -59,6 +59,16 @@ def read_as(kind: pa.DataType) -> pa.DataType:
         return pa.int64()
     unit, zone = (kind.unit, kind.tz) if pa.types.is_timestamp(kind) else ("us", None)
     return pa.timestamp("ns" if unit == "ns" else "us", zone)
+
+
+def kind_of_times(texts: pa.Array) -> pa.DataType | None:
+    """The type as which most texts (of the first 1,000) can be read as times; None if there is none."""
+    texts = texts[:1000]
+    for kind in (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC"))):
+        values, _ = parse(texts, kind)
+        if 2 * (len(values) - values.null_count) > len(values):
+            return kind
+    return None
 
 
 def times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:

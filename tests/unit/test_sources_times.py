@@ -28,6 +28,7 @@ def parquet(tmp_path, *columns, **options):
 
 def csv(tmp_path, values, **options):
     lines = [f"{value},{place},a\n" for place, value in enumerate(values)]
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "t.csv").write_text("t,x,y\n" + "".join(lines))
     return open_source(CsvFiles(path="t.csv", ts="t", **options), tmp_path)
 
@@ -180,6 +181,19 @@ def test_csv_values_of_another_kind_make_bad_rows(tmp_path):
     assert ts[-1] == noon + HOUR + 500_000  # finer than the type of the first rows
     assert "'soon' is not of the kind of the first rows (dates or times" in bad[80_001]
     assert "no event time" in bad[80_002]
+
+
+@pytest.mark.parametrize(
+    "good", ["2024-05-31 12:00:00", "2024-05-31", "2024-05-31T12:00:00Z", "2024-05-31 12:00:00.123456789", "17"]
+)
+def test_a_bad_value_among_the_first_csv_rows_is_a_bad_row(tmp_path, good):
+    source = csv(tmp_path, ["soon", good, good, ""])
+    clean = csv(tmp_path / "clean", [good, good])
+    assert source.require_ts() == clean.require_ts()
+    ts, bad = read(source)
+    assert ts[1:3] == read(clean)[0]
+    assert sorted(bad) == [0, 3]
+    assert "row 0, column 't': 'soon' is not of the kind of the first rows" in bad[0]
 
 
 def test_csv_text_is_refused_with_a_remedy(tmp_path):
