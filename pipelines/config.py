@@ -23,9 +23,10 @@ from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions
-from raydt.sources.options import SourceOptions
+from raydt.sources.options import FileOptions, SourceOptions
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
+from raydt.streams.time_window import TimeWindow
 
 #: Bytes of the longest config that is read.
 LARGEST_CONFIG = 4 << 20
@@ -113,6 +114,14 @@ class Config(BaseModel):
     output: Output = Field(Output(), description="what a run writes beside model, state and summary")
 
     _name: str = PrivateAttr("run")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Config:
+        if isinstance(self.stream, TimeWindow) and isinstance(self.source, FileOptions) and self.source.ts is None:
+            raise ValueError(
+                "stream.model: time_window needs event times. Name the column that holds them under source.ts"
+            )
+        return self
 
     @property
     def name(self) -> str:

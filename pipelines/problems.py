@@ -62,7 +62,9 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
             if kind in _WORDS and meaning and not isinstance(value, Mapping):
                 meanings[key] = f" ({meaning})"
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
-    return [f"{key}: {', or '.join(dict.fromkeys(whats))}{meanings.get(key, '')}" for key, whats in found.items()]
+    # What is wrong between two sections has no key of its own.
+    said = [(f"{key}: " * bool(key), whats, meanings.get(key, "")) for key, whats in found.items()]
+    return [f"{key}{', or '.join(dict.fromkeys(whats))}{meaning}" for key, whats, meaning in said]
 
 
 #: What pydantic's types of problems ask for.

@@ -111,6 +111,14 @@ def test_units_and_column_must_fit(tmp_path):
         make_stream(TimeWindow(duration=1), open_source(Sea()))
 
 
+def test_a_config_without_a_column_of_times_is_named(tmp_path):
+    (tmp_path / "c.yaml").write_text(
+        "source: {kind: csv, path: t.csv}\nstream: {model: time_window, duration: 1h}\nlearner: {kind: fudyadt}\n"
+    )
+    with pytest.raises(ConfigError, match=r"c\.yaml: stream\.model: time_window needs event times.* under source\.ts"):
+        load_config(tmp_path / "c.yaml")
+
+
 @pytest.mark.parametrize(
     "options",
     [
