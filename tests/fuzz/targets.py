@@ -7,16 +7,19 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from pipelines.config import load_config
 from pipelines.saving import load_model
+from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
 from raydt.persistence import MANIFEST
 from raydt.saved_model import SavedModel
@@ -25,6 +28,7 @@ from raydt.sources import SourceOptions, open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
 from raydt.updates import DELETE, INSERT, UpdateBatch
+from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
 from tests.fuzz.mutations import mutated
@@ -84,12 +88,17 @@ class FolderTarget:
 
 def read_data(file: Path, **options: object) -> None:
     """Every row of a file, under both policies."""
+    _read(file, {"model": "incremental"}, **options)
+
+
+def _read(file: Path, stream: dict[str, object], **options: object) -> None:
     kind = {".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow"}.get(file.suffix, "csv")
-    stream = {"model": "changelog" if "op" in options else "incremental"}
     for on_error in ("skip", "error"):
         source = open_source(_SOURCE.validate_python({"kind": kind, "path": str(file), "id": "k", **options}))
         source.fingerprint()
-        _drain(make_stream(_STREAM.validate_python({**stream, "on_error": on_error}), source))
+        chooses = stream["model"] not in ("incremental", "changelog")
+        live: set[int] | None = set() if chooses else None
+        _drain(make_stream(_STREAM.validate_python({**stream, "on_error": on_error}), source), live)
 
 
 def read_log(file: Path) -> None:
@@ -128,9 +137,13 @@ def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[np.int
     assert session.statistics()["active"] == len(live) + len(X) - len(gone), "examples are lost"
 
 
-def _drain(stream: Stream) -> None:
+def _drain(stream: Stream, live: set[int] | None = None) -> None:
+    """Take every update; ``live`` are the examples so far, where the stream itself chooses what is deleted."""
     done = 0
     for batch in stream.batches(4096):
+        for op, key in zip(batch.op.tolist(), batch.id.tolist(), strict=True) if live is not None else ():
+            assert (key in live) == (op == DELETE), "a live id is inserted, or an unknown one deleted"
+            live ^= {key}
         assert np.isfinite(batch.X).all(), "a feature is not finite"
         assert not np.signbit(batch.X[batch.X == 0]).any(), "a zero is negative"
         assert batch.n_classes <= len(stream.source.classes)
@@ -158,6 +171,8 @@ def data_targets() -> list[Target]:
     streams = [arrow(t, stream=True, compression=c) for t in tables for c in (None, "lz4")]
     names = [*(CONFIGS / f"{name}.yaml" for name in ("bom", "octal", "small-number")), *sorted(SHOWN.glob("*.yaml"))]
     configs = [file.read_bytes() for file in names]
+    timed = [_timed(stamps) for stamps in (True, False)]
+    twice = table.set_column(0, "k", pa.array([place % 7 for place in range(len(table))]))
     log_table = pa.table({"id": [2, 0, 7], "after": pa.array([5, 12, None])})
     return [
         Target("parquet", "t.parquet", parquets, read_data),
@@ -165,6 +180,10 @@ def data_targets() -> list[Target]:
         Target("arrow stream", "t.arrows", streams, read_data),
         Target("csv", "t.csv", [csv, *((FILES / n).read_bytes() for n in ("bom.csv", "quoted.csv"))], read_data, True),
         Target("changelog", "t.csv", [(FILES / "changelog.csv").read_bytes()], _read_changelog, True),
+        Target("envelope", "t.parquet", [parquet(_changes(), compression=c) for c in ("none", "zstd")], _read_envelope),
+        Target("timed csv", "t.csv", timed, _read_timed, True),
+        Target("permuted csv", "t.csv", timed, partial(_read_timed, minutes=130, permutation=3), True),
+        Target("windowed csv", "t.csv", [csv, _text(twice)], _read_windowed, True),
         Target("csv.gz", "t.csv.gz", [(FILES / "clean.csv.gz").read_bytes()], read_data),
         Target("config", "t.yaml", configs, read_config, True),
         Target("deletion log", "log.csv", logs, read_log, True),
@@ -173,7 +192,52 @@ def data_targets() -> list[Target]:
 
 
 def _read_changelog(file: Path) -> None:
-    read_data(file, op="op")
+    _read(file, {"model": "changelog"}, op="op")
+
+
+def _read_envelope(file: Path) -> None:
+    _read(file, {"model": "changelog"}, id="id", envelope="debezium")
+
+
+def _read_timed(file: Path, minutes: int = 10, permutation: int | None = None) -> None:
+    options = {"ts": "t", "permutation": permutation}
+    column = open_source(_SOURCE.validate_python({"kind": "csv", "path": str(file), "id": "k", **options})).require_ts()
+    lengths = {"duration": 60 * minutes, "lateness": 30 * minutes}
+    stream = lengths if column.kind == "integer" else {key: f"{seconds}s" for key, seconds in lengths.items()}
+    _read(file, {"model": "time_window", **stream}, **options)
+
+
+def _read_windowed(file: Path) -> None:
+    _read(file, {"model": "sliding_window", "window": 4})
+    _read(file, {"model": "random_updates"})
+    _read(file, {"model": "batches", "steps": [6, 2, 9, 1.0]})
+
+
+def _insert(state: Path, file: Path) -> None:
+    update(state, insert=file, dry_run=True)
+
+
+def _delete(state: Path, file: Path) -> None:
+    update(state, delete=file, dry_run=True)
+
+
+def _timed(stamps: bool) -> bytes:
+    """The good rows with event times, some of them out of order."""
+    minutes = [0, 1, 3, 2, 5, 9, 8, 14, 15, 19, 17, 30, 31, 44, 45, 60]
+    texts = [f"2024-05-31 12:{m:02d}:00" if m < 60 else "2024-05-31T13:00:00.5" for m in minutes]
+    return _text(clean().append_column("t", pa.array(texts if stamps else [60 * m for m in minutes])))
+
+
+def _text(table: pa.Table) -> bytes:
+    """The bytes of a CSV file."""
+    sink = io.BytesIO()
+    pacsv.write_csv(table, sink)
+    return sink.getvalue()
+
+
+def _changes() -> pa.Table:
+    inserts = [("i", key, 0.5 * key, "rg"[key % 2], "ab"[key % 3 == 0]) for key in range(8)]
+    return spelled([*inserts, ("u", 3, 7.5, "b", "a"), ("d", 1, 0.0, "", ""), ("i", 1, 2.5, "r", "b")], "envelope")
 
 
 def _delta(table: pa.Table) -> bytes:
@@ -187,6 +251,13 @@ def all_targets(models: Path | None) -> list[Target | FolderTarget]:
     """All targets; ``models`` holds the folders ``model`` and ``state``, without which these are left out."""
     targets: list[Target | FolderTarget] = [*data_targets()]
     if models is not None:
+        later = clean().set_column(0, "k", pa.array(range(100, 116)))
+        state = models / "state"
+        targets += [
+            Target("update insert", "t.csv", [_text(later)], partial(_insert, state), True),
+            Target("update parquet", "t.parquet", [parquet(later)], partial(_insert, state)),
+            Target("update delete", "d.csv", [b"id\n0\n7\n15\n"], partial(_delete, state), True),
+        ]
         targets += [
             FolderTarget(f"{name}{' resealed' * seal}", models / name, seal)
             for name in ("model", "state")
