@@ -1,6 +1,7 @@
 """Record batches of a file to encoded :class:`Rows`: which columns play which part, and what makes a row bad.
 
-Invariant: a bad row leaves no trace: its categories, label and id get no codes.
+Invariant: a bad row leaves no trace: its categories, label and id get no codes. A row that only the stream finds to be
+bad (late, or with an id that is live) has been encoded by then, and its codes stay.
 """
 
 from __future__ import annotations
