@@ -72,10 +72,12 @@ class CsvDataFile(DataFile):
         if head[:4] == tail[-4:] == b"PAR1":  # the beginning alone may be the name of a column
             raise ValueError("it is not text")
         try:
-            with self._input() as source:
-                reader = pacsv.open_csv(source, pacsv.ReadOptions(block_size=_BLOCK), self._parse)
-                inferred, first = reader.schema, next(iter(reader), None)
-                names, is_empty = list(inferred.names), first is None
+            beginning, is_whole = self._beginning()
+            reader = pacsv.open_csv(pa.BufferReader(beginning), pacsv.ReadOptions(block_size=_BLOCK), self._parse)
+            inferred, first = reader.schema, next(iter(reader), None)
+            names, is_empty = list(inferred.names), first is None
+            if is_empty and not is_whole:
+                raise pa.ArrowInvalid("the first row is longer than a block")
         except (pa.ArrowInvalid, UnicodeDecodeError):
             inferred, first, is_empty = SalvagedText(self._input, self._parse.delimiter, self.name).look()
             names = inferred.names
@@ -106,6 +108,18 @@ class CsvDataFile(DataFile):
             )
         return pa.float64() if _share(texts, _NUMBER) > 0.5 else kind
 
+    def _beginning(self) -> tuple[bytes, bool]:
+        """Whole lines of the first block, and whether that is the whole file.
+
+        In memory, as Arrow goes on reading a file ahead even when it has given up on it.
+        """
+        data = b""
+        with self._input() as source:
+            while len(data) < _BLOCK and (piece := source.read(_BLOCK - len(data))):
+                data += piece
+        is_whole = len(data) < _BLOCK
+        return data if is_whole else data[: data.rfind(b"\n") + 1], is_whole
+
     def _input(self) -> Any:
         return self.place.filesystem.open_input_stream(self.place.path)
 
@@ -123,15 +137,17 @@ class CsvDataFile(DataFile):
             strings_can_be_null=True,
         )
         passed = 0
-        try:
-            with self._input() as source:
+        with self._input() as source:
+            try:
                 for batch in pacsv.open_csv(source, pacsv.ReadOptions(block_size=_BLOCK), self._parse, convert):
                     if passed + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
                         yield batch.slice(max(0, start - passed))
                     passed += batch.num_rows
-        except pa.ArrowInvalid:
-            salvaged = SalvagedText(self._input, self._parse.delimiter, self.name)
-            yield from salvaged.batches(columns, max(start, passed), self.note_flaw)
+            except pa.ArrowInvalid:
+                # Within the block: Arrow's thread may still be reading ahead, and if its file were closed, it would
+                # read from whatever is opened next under the same number.
+                salvaged = SalvagedText(self._input, self._parse.delimiter, self.name)
+                yield from salvaged.batches(columns, max(start, passed), self.note_flaw)
 
     def _check_header(self, names: list[str]) -> None:
         """Refuse a header that is one column with what looks like another delimiter in it."""
