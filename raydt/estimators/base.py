@@ -128,9 +128,12 @@ class Estimator:
         ------
         UpdateError
             An id is not live, or given twice.
+        InputError
+            The examples came from a state whose ids are text.
         """
         self._require_fitted()
         self._require_examples()
+        self._refuse_text_ids("delete by value with forget_examples")
         key = ids_of(ids)
         self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
         self._refuse_repeated(key)
@@ -207,11 +210,7 @@ class Estimator:
             save_folder(path, "model", meta, {"arrays": self._model()})
             return
         self._require_examples()
-        if self._columns.get("id_kind") == "text":
-            raise InputError(
-                "the ids of the examples are text, of which an estimator knows the codes only",
-                remedy="Change the state that it was loaded from with raydt update, or save without the examples",
-            )
+        self._refuse_text_ids("save without the examples")
         meta |= {"columns": self._columns} if self._columns else {}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
         save_folder(path, "state", meta, state_components(*self.session_.state()))
@@ -348,6 +347,13 @@ class Estimator:
             learner = learners()[self.kind]
             self._known["predictor"] = learner.predictor(self._fitted_options, self._features(), self._model())
         return self._known["predictor"]
+
+    def _refuse_text_ids(self, instead: str) -> None:
+        if self._columns.get("id_kind") == "text":
+            raise InputError(
+                "the ids of the examples are text, of which an estimator knows the codes only",
+                remedy=f"Change the state that it was loaded from with raydt update, or {instead}",
+            )
 
     def _refuse(self, bad: npt.NDArray[np.bool_], key: npt.NDArray[np.int64], reason: int) -> None:
         if bad.any():

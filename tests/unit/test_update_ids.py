@@ -77,11 +77,13 @@ def test_a_state_that_cannot_number_new_rows_is_refused(tmp_path: Path, next_id:
         load_model(tmp_path / "t")
 
 
-def test_an_estimator_does_not_save_codes_for_text_ids(shared: Path, tmp_path: Path) -> None:
+def test_an_estimator_neither_saves_nor_forgets_codes_of_text_ids(shared: Path, tmp_path: Path) -> None:
     tree = load_model(shared / "run" / "checkpoints" / "200")
     with pytest.raises(InputError, match=r"the ids of the examples are text.*with raydt update"):
         tree.save(tmp_path / "own", with_examples=True)
     assert not (tmp_path / "own").exists()
+    with pytest.raises(InputError, match=r"the ids of the examples are text.*with raydt update"):
+        tree.forget([7])  # would be the eighth text id, whatever it is
     tree.save(tmp_path / "own")
     tree.fit(table(0, 20).select(["a", "colour"]), ["yes", "no"] * 10).save(tmp_path / "new", with_examples=True)
     assert load_model(tmp_path / "new").row_ids_.tolist() == list(range(20))
