@@ -61,6 +61,9 @@ def svg(grid: Sequence[Sequence[Panel]], styles: dict[str, Style]) -> str:
             axis.set_yscale("log" if panel.log else "linear")
             axis.grid(color="#ddd", lw=0.6)
             axis.minorticks_off()  # a third of the file
+            if not panel.log:
+                axis.locator_params(axis="y", nbins=5)
+            axis.locator_params(axis="x", nbins=5)
             axis.tick_params(labelsize=7)
     used = [name for name in styles if name in handles]
     figure.legend(

@@ -142,6 +142,6 @@ def test_the_document_has_a_place_for_every_section_and_shows_every_figure():
         assert put(changed, Section(name, "new")) == changed != document
     for picture in (DOCUMENT.parent / "results").glob("*.svg"):
         assert f"results/{picture.name}" in document
-        assert picture.stat().st_size < 80_000
+        assert picture.stat().st_size < 60_000
     with pytest.raises(ValueError, match="no markers"):
         put(document, Section("table 6", ""))
