@@ -12,13 +12,19 @@ from actors.environment import set_numba_cache_dir
 
 if TYPE_CHECKING:
     from pipelines.config import Config, load_config
-    from pipelines.job import RunResult, replay
+    from pipelines.running.job import RunResult, replay
     from pipelines.sweeping import SweepResult, sweep
     from pipelines.updating import update
 
 __all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "sweep", "update"]
 
-_HOMES = {"Config": "config", "load_config": "config", "RunResult": "job", "replay": "job", "update": "updating"}
+_HOMES = {
+    "Config": "config",
+    "load_config": "config",
+    "RunResult": "running.job",
+    "replay": "running.job",
+    "update": "updating",
+}
 _HOMES |= {"SweepResult": "sweeping", "sweep": "sweeping"}
 
 set_numba_cache_dir()  # before any kernel is imported: Numba reads it then, and actors inherit it

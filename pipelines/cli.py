@@ -94,8 +94,8 @@ def replay(
     Example:  raydt replay configs/fudyadt.yaml --set learner.epsilon=0.2 --out runs/first
     """
     from pipelines.display import run_lines
-    from pipelines.job import replay as run
     from pipelines.progress import reporter
+    from pipelines.running.job import replay as run
 
     result = run(config, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
     _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
@@ -257,7 +257,7 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.auditing import audit_run, audit_state
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder
-    from pipelines.summary import read_summary
+    from pipelines.running.summary import read_summary
     from raydt.persistence import MANIFEST
 
     of = None

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 import raydt
-from pipelines.summary import versions
+from pipelines.running.summary import versions
 from raydt.learners import learners
 from raydt.streams.random_updates import warmup as warmup_streams
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.model_data import find_rows, open_rows
 from pipelines.saving import load_model
+from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.saved_model import SavedModel
 from raydt.sources.base import Rows

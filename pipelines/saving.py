@@ -13,7 +13,7 @@ from pyarrow import fs as pafs
 
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
-from pipelines.tally import Tally
+from pipelines.running.tally import Tally
 from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
 from raydt.persistence import MANIFEST, load_folder, save_folder

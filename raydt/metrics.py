@@ -8,7 +8,7 @@ it was cut into batches.
 * *majority* predicts the label inserted most often so far, ties to the smaller class; deletions do not reduce it.
 
 Before any label is known both predict class 0, as an empty tree does. Not here: windows and time series, which
-are differences of :meth:`Prequential.snapshot` (see ``pipelines.tables``).
+are differences of :meth:`Prequential.snapshot` (see ``pipelines.running.tables``).
 """
 
 from __future__ import annotations

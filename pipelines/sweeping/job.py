@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 
 import raydt
 from pipelines.config import Config, load_config, load_variants
-from pipelines.interruption import Interruption
-from pipelines.job import location_of, require_ray
 from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
+from pipelines.running.interruption import Interruption
+from pipelines.running.job import location_of, require_ray
+from pipelines.running.summary import versions
 from pipelines.saving import no_rows
-from pipelines.summary import versions
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.setting import compiled, run_setting
@@ -101,7 +101,7 @@ def sweep(
     out : path or URI, optional
         Folder, new or empty; ``runs/<UTC>-<config>-sweep`` by default.
     overrides, address, overwrite, progress
-        As of :func:`pipelines.job.replay`.
+        As of :func:`pipelines.running.job.replay`.
 
     Returns
     -------

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.feeding import feed
-from pipelines.intake import Intake
-from pipelines.job import features_of
-from pipelines.tally import Tally
+from pipelines.running.feeding import feed
+from pipelines.running.intake import Intake
+from pipelines.running.job import features_of
+from pipelines.running.tally import Tally
 from raydt.errors import RaydtError
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan

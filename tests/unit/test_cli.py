@@ -17,7 +17,7 @@ from small_job import JOB
 from pipelines.cli import cli
 from pipelines.config import Cluster, load_config
 from pipelines.display import _updates
-from pipelines.job import open_session, require_useful_shards
+from pipelines.running.job import open_session, require_useful_shards
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError
 from raydt.features import Features
@@ -126,7 +126,7 @@ def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch)
     def interrupted(*_):
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("pipelines.job.open_session", interrupted)
+    monkeypatch.setattr("pipelines.running.job.open_session", interrupted)
     code, out, err = raydt("replay", job, "--out", tmp_path / "run")
     assert (code, out) == (130, "")
     assert err.endswith("\ninterrupted\n")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.intake import Intake, split_at_multiples
+from pipelines.running.intake import Intake, split_at_multiples
 from raydt.errors import InputError
 from raydt.streams.base import Skipped
 from raydt.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.config import Output
-from pipelines.recorder import Recorder
 from pipelines.run_folder import RunFolder
+from pipelines.running.recorder import Recorder
 from raydt.errors import UpdateError
 from raydt.streams.base import Skipped
 from raydt.updates import (

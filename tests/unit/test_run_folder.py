@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs as pafs
 
-from pipelines import tables
 from pipelines.logs import log_to
 from pipelines.run_folder import RunFolder, default_location
+from pipelines.running import tables
+from pipelines.running.tables import TableWriter
 from pipelines.saving import load_state
-from pipelines.tables import TableWriter
 from raydt.errors import ConfigError, InputError
 from raydt.persistence import save_folder
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.model_data import find_rows, open_rows, without_a_config
+from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.errors import InputError, UpdateError
 from raydt.example_store import ExampleStore
 from raydt.saved_model import SavedModel

@@ -11,8 +11,8 @@ from typing import Any
 import raydt
 from actors.memory import peak_rss_bytes
 from pipelines.config import Config
-from pipelines.recorder import Recorder
 from pipelines.run_folder import RunFolder
+from pipelines.running.recorder import Recorder
 from raydt.errors import InputError
 from raydt.sources.base import Source
 

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.changes import (
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder
+from pipelines.saving import config_of, open_state, states_of
+from pipelines.updating.changes import (
     Deletions,
     Insertions,
     StateNames,
@@ -20,9 +23,6 @@ from pipelines.changes import (
     read_deletions,
     read_insertions,
 )
-from pipelines.config import Config
-from pipelines.run_folder import RunFolder
-from pipelines.saving import config_of, open_state, states_of
 from raydt.errors import ConfigError
 from raydt.example_store import ExampleStore
 from raydt.learners.base import WorkPlan

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.tables import METRICS, QUARANTINE, TableWriter, predictions_schema
-from pipelines.tally import Tally, truths
+from pipelines.running.tables import METRICS, QUARANTINE, TableWriter, predictions_schema
+from pipelines.running.tally import Tally, truths
 from raydt.metrics import Hits
 from raydt.streams.base import Skipped, Stream
 from raydt.updates import BatchResult, Refusal, UpdateBatch

@@ -1,7 +1,7 @@
 """Counts and scores of one stream, as its batches are answered.
 
 Invariant: they depend on the stream and the model only, never on how the stream was cut into batches. Nothing is
-written here: a run's tables are :class:`pipelines.recorder.Recorder`'s.
+written here: a run's tables are :class:`pipelines.running.recorder.Recorder`'s.
 """
 
 from __future__ import annotations

@@ -20,17 +20,17 @@ from typing import Any
 
 import actors
 from pipelines.config import Cluster, Config, load_config
-from pipelines.feeding import feed
-from pipelines.intake import Intake
-from pipelines.interruption import Interruption
 from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
-from pipelines.recorder import Recorder
 from pipelines.report.formatting import counted
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder, default_location
+from pipelines.running.feeding import feed
+from pipelines.running.intake import Intake
+from pipelines.running.interruption import Interruption
+from pipelines.running.recorder import Recorder
+from pipelines.running.summary import run_summary, write_summary
 from pipelines.saving import open_stream, save_run, stream_at
-from pipelines.summary import run_summary, write_summary
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.features import Features
 from raydt.learners import learners

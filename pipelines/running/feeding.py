@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from pipelines.config import Config
-from pipelines.intake import Intake
+from pipelines.running.intake import Intake
+from pipelines.running.tally import Tally
 from pipelines.saving import no_rows
-from pipelines.tally import Tally
 from raydt.errors import UpdateError
 from raydt.session import Session
 
