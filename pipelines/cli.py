@@ -258,7 +258,7 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder
     from pipelines.running.summary import read_summary
-    from raydt.persistence import MANIFEST
+    from raydt.manifest import MANIFEST
 
     of = None
     if RunFolder(run).has(MANIFEST):

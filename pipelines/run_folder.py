@@ -1,13 +1,12 @@
 """The folder of one run, on any filesystem that ``pyarrow.fs`` knows.
 
-Invariant: a file is either absent or complete. Text is written beside its place and moved there, parts of tables
-are moved there when they are closed, and the folders of model and state get their manifest last
-(``raydt.persistence``). Only the log grows in place.
+Invariant: a file is either absent or complete (``raydt.storage``). Parts of tables are moved to their place when they
+are closed, and the folders of model and state get their manifest last (``raydt.manifest``). Only the log grows in
+place.
 """
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import os
@@ -17,38 +16,33 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pyarrow as pa
 from pyarrow import fs as pafs
 
 from raydt.errors import ConfigError, InputError
+from raydt.storage import Folder
 
 
-class RunFolder:
-    """A run folder that exists.
+class RunFolder(Folder):
+    """A run folder.
 
     Parameters
     ----------
     location : str or Path
         Local path or URI (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
 
-    Attributes
-    ----------
-    location : str
-        Absolute path, or the URI.
+    Raises
+    ------
+    ConfigError
+        ``location`` is no URI that can be opened.
     """
 
+    _made = False
+
     def __init__(self, location: str | Path) -> None:
-        text = str(location)
         try:
-            if "://" in text:
-                self.filesystem, self.root = pafs.FileSystem.from_uri(text)
-            else:
-                self.filesystem, self.root = pafs.LocalFileSystem(), os.path.abspath(text)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise ConfigError(f"{text[:300]}: not a path or URI that can be opened: {error}") from error
-        self._made = False
-        self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
-        self.location = self.root if self.is_local else text.rstrip("/")
+            super().__init__(location)
+        except InputError as error:
+            raise ConfigError(f"{str(location)[:300]}: {error.problem}") from error
 
     @classmethod
     def create(cls, location: str | Path, *, overwrite: bool = False) -> RunFolder:
@@ -95,7 +89,7 @@ class RunFolder:
 
     def is_empty(self) -> bool:
         """Whether nothing is in the folder, or it does not exist."""
-        return not self.filesystem.get_file_info(pafs.FileSelector(self.root, allow_not_found=True))
+        return not self.names()
 
     def run_status(self) -> str | None:
         """How the run or sweep that lies here has ended; ``unfinished`` without a summary, None if none lies here."""
@@ -130,31 +124,13 @@ class RunFolder:
             )
         return folder
 
-    def inside(self, name: str) -> RunFolder:
-        """A folder in this one."""
-        folder = copy.copy(self)
-        folder.root, folder.location = self.path(name), f"{self.location}/{name}"
-        return folder
-
-    def path(self, name: str) -> str:
-        """Path of an entry, for :attr:`filesystem`."""
-        return f"{self.root}/{name}"
-
-    def has(self, name: str) -> bool:
-        """Whether an entry exists."""
-        return bool(self.filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
-
     def write_text(self, name: str, text: str) -> None:
         """Write or replace a text file at once."""
-        staged = self.path(f".{name}.new")
-        with self.filesystem.open_output_stream(staged) as stream:
-            stream.write(text.encode())
-        self.filesystem.move(staged, self.path(name))
+        self.publish(name, text.encode())
 
     def read_text(self, name: str) -> str:
         """A text file's content."""
-        with self.filesystem.open_input_stream(self.path(name)) as stream:
-            return bytes(stream.read()).decode()
+        return self.read(name).decode()
 
     def open_text(self, name: str) -> io.TextIOWrapper:
         """A text file to append lines to."""

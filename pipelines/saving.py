@@ -16,7 +16,8 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.tally import Tally
 from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
-from raydt.persistence import MANIFEST, load_folder, save_folder
+from raydt.manifest import MANIFEST
+from raydt.persistence import load_folder, save_folder
 from raydt.saved_model import SavedModel, model_meta, open_model, state_components
 from raydt.session import Session
 from raydt.sources.base import Source

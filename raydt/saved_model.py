@@ -19,7 +19,8 @@ from raydt.errors import ModelFileError
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import Learner, LearnerOptions
-from raydt.persistence import MANIFEST, load_folder
+from raydt.manifest import MANIFEST
+from raydt.persistence import load_folder
 
 #: Where a run puts its model.
 MODEL = "model"

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
-from raydt.persistence import MANIFEST, load_folder
+from raydt.manifest import MANIFEST
+from raydt.persistence import load_folder
 
 Columns = dict[str, npt.NDArray[Any]]
 

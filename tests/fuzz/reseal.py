@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.persistence import MANIFEST, _seal
+from raydt.manifest import MANIFEST, seal
 from tests.fuzz.mutations import INTERESTING
 
 
@@ -35,7 +35,7 @@ def resealed(contents: dict[str, bytes], draw: random.Random) -> dict[str, bytes
         out[entry["name"]] = data
     if draw.random() < 0.1:
         manifest["files"].pop(draw.randrange(len(manifest["files"])))
-    out[MANIFEST] = _seal((json.dumps(manifest, indent=1) + "\n").encode())
+    out[MANIFEST] = seal((json.dumps(manifest, indent=1) + "\n").encode())
     return out
 
 

@@ -21,7 +21,7 @@ from pipelines.config import load_config
 from pipelines.saving import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
-from raydt.persistence import MANIFEST
+from raydt.manifest import MANIFEST
 from raydt.saved_model import SavedModel
 from raydt.session import InProcessSession
 from raydt.sources import SourceOptions, open_source

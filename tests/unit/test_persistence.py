@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from pyarrow import fs
 
-from raydt import persistence
 from raydt.errors import ModelFileError
-from raydt.persistence import MANIFEST, load_folder, save_folder
+from raydt.manifest import MANIFEST, encode, seal
+from raydt.persistence import load_folder, save_folder
+from raydt.storage import Folder
 
 META = {
     "learner": {"kind": "fudyadt", "epsilon": 0.1},
@@ -56,7 +57,7 @@ def reseal(path, change):
     manifest = json.loads((path / MANIFEST).read_bytes())
     del manifest["sha256"]
     change(manifest)
-    (path / MANIFEST).write_bytes(persistence._seal(persistence._encode(manifest)))
+    (path / MANIFEST).write_bytes(seal(encode(manifest)))
 
 
 def replace_file(path, component, data):
@@ -118,35 +119,35 @@ def test_replacing_removes_the_old_files_and_no_others(folder):
 
 
 def test_an_interrupted_write_keeps_the_old_contents(folder, monkeypatch):
-    publish = persistence._publish
+    publish = Folder.publish
     new = {name: {**values, "extra": np.arange(4)} for name, values in COMPONENTS.items()}
     files = len(list(folder.glob("*.npz")))
     for step in range(files + 2):
         calls = iter(range(100))
 
-        def fail(store, place, name, data, step=step, calls=calls):
+        def fail(self, name, data, step=step, calls=calls):
             if next(calls) == step:
                 raise OSError(28, "No space left on device")
-            publish(store, place, name, data)
+            publish(self, name, data)
 
-        monkeypatch.setattr(persistence, "_publish", fail)
+        monkeypatch.setattr(Folder, "publish", fail)
         with pytest.raises(ModelFileError, match="No space left"):
             save_folder(folder, "state", META, new)
         assert_equal(load_folder(folder)[1], COMPONENTS)
-    monkeypatch.setattr(persistence, "_publish", publish)
+    monkeypatch.setattr(Folder, "publish", publish)
     save_folder(folder, "state", META, new)
     assert_equal(load_folder(folder)[1], new)
 
 
 def test_a_first_write_that_is_interrupted_is_no_folder(tmp_path, monkeypatch):
-    publish = persistence._publish
+    publish = Folder.publish
 
-    def fail(store, place, name, data):
+    def fail(self, name, data):
         if name == MANIFEST:
             raise OSError("killed")
-        publish(store, place, name, data)
+        publish(self, name, data)
 
-    monkeypatch.setattr(persistence, "_publish", fail)
+    monkeypatch.setattr(Folder, "publish", fail)
     with pytest.raises(ModelFileError, match="killed"):
         save_folder(tmp_path / "x", "state", META, COMPONENTS)
     with pytest.raises(ModelFileError, match=r"x: holds no readable manifest\.json"):
