@@ -19,6 +19,7 @@ from actors.watch import Peer, Watch
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
 from raydt.session import Arrays
+from raydt.snapshot import Segment, Snapshot, take_snapshot
 from raydt.updates import BatchResult, UpdateBatch
 
 _NOWHERE = -1
@@ -54,8 +55,13 @@ class Coordinator:
         self._coordinator = learner.coordinator(options, features, len(shards), replace(plan, shared_store=False))
         self._driver = RayDriver(shards, epoch, Watch(patience))
 
-    def apply(self, batch: UpdateBatch, skip_refused: bool) -> BatchResult | None:
-        """Apply one batch; None, and no effect, if it does not begin at the model's position."""
+    def apply(
+        self, batch: UpdateBatch, skip_refused: bool, segments: Sequence[Segment] | None = None
+    ) -> BatchResult | None:
+        """Apply one batch; None, and no effect, if it does not begin at the model's position.
+
+        With ``segments``, a batch that was applied in full is followed by a snapshot, without its ``parts``.
+        """
         self._pulse.beat()
         if self._position is not None and batch.start != self._position:
             return None
@@ -63,6 +69,8 @@ class Coordinator:
         began = time.perf_counter()
         result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
         result.seconds = time.perf_counter() - began
+        if segments is not None and result.applied == len(batch):
+            result.snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
         result.statistics = self.statistics()
         self._position = batch.start + result.applied
         return result
@@ -93,11 +101,10 @@ class Coordinator:
         self._pulse.beat()
         return self._coordinator.model()
 
-    def state(self) -> Arrays:
-        """Everything but the features, once every shard has acknowledged what it was told."""
+    def snapshot(self, segments: Sequence[Segment]) -> Snapshot:
+        """A snapshot here and now, without its ``parts``: those the shards have set aside."""
         self._pulse.beat()
-        self._driver.acknowledge()
-        return self._coordinator.state()
+        return self._driver.run(take_snapshot(self._coordinator, segments))
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; the next batch may begin anywhere."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,9 +24,11 @@ from actors.identity import identity, require_same
 from actors.shard import FeatureShard
 from actors.watch import CONTROL, Peer, Watch
 from raydt.errors import ExchangeError
+from raydt.exchange import GroupSnapshot
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.session import Arrays
+from raydt.snapshot import Segment, Snapshot, whole
 from raydt.updates import BatchResult, UpdateBatch
 
 T = TypeVar("T")
@@ -160,7 +162,9 @@ class RaySession:
                     source, failure = None, error
                 else:
                     # The stream's state is for whoever takes the result; the coordinator has no use for it.
-                    self._under_way.append((batch, apply.remote(replace(batch, state=None), skip_refused)))
+                    segments = None if batch.barrier is None else tuple(batch.barrier.segments)
+                    reply = apply.remote(replace(batch, barrier=None), skip_refused, segments)
+                    self._under_way.append((batch, reply))
             if not self._under_way:
                 break
             result: BatchResult | None = self._call(self._under_way[0][1])
@@ -170,7 +174,10 @@ class RaySession:
             if result.applied < len(batch):
                 self._abandon()
                 source = None
-            yield batch, own(result)
+            result = own(result)
+            if result.snapshot is not None:
+                result.snapshot.parts = self._parts()
+            yield batch, result
         if failure is not None:
             raise failure
 
@@ -195,12 +202,24 @@ class RaySession:
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
         """State of the coordinator, and of every feature group by number."""
-        state: Arrays = self._ask("state")
-        groups: dict[int, Arrays] = {}
-        for shard in self._peers[1:]:
-            # One after the other: each is a large object in this process's object store.
-            groups.update(own(self._watch.collect([shard.handle.state.remote()], [shard])[0]))
-        return state, groups
+        return whole(self.snapshot())
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot here and now."""
+        snapshot: Snapshot = self._ask("snapshot", tuple(segments))
+        snapshot.parts = self._parts()
+        return snapshot
+
+    def _parts(self) -> Iterator[dict[int, GroupSnapshot]]:
+        """What the shards have set aside, one after the other: each is a large object in this process's memory."""
+        shards = self._peers[1:]  # now: whoever takes the parts may do so while this session is closed
+
+        def take() -> Iterator[dict[int, GroupSnapshot]]:
+            for shard in shards:
+                aside = shard.handle.take_aside.options(concurrency_group=CONTROL).remote()
+                yield self._watch.collect([aside], [shard])[0]
+
+        return take()
 
     def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
         """Replace everything by a saved state, whatever is under way."""

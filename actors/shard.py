@@ -12,7 +12,7 @@ from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from raydt import exchange
-from raydt.exchange import Payload
+from raydt.exchange import GroupSnapshot, Payload
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerOptions
 
@@ -50,10 +50,9 @@ class FeatureShard:
         self._pulse.beat()
         return self._shard.receive(epoch, seq, method, own({**shared, **each}))
 
-    def state(self) -> dict[int, dict[str, Any]]:
-        """Arrays of each owned feature group."""
-        self._pulse.beat()
-        return self._shard.worker.state()
+    def take_aside(self) -> dict[int, GroupSnapshot]:
+        """What the last snapshot has set aside, once; called beside the work."""
+        return self._shard.take_aside()
 
     def restore(self, groups: dict[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups."""

@@ -209,6 +209,11 @@ class ExampleStore:
         """Live slots in ascending order."""
         return np.sort(self._table[self._table >= 0])
 
+    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
+        """Live slots, the oldest example first."""
+        slots = self.slots()
+        return slots[np.argsort(self.born[slots], kind="stable")]
+
     def fill(self, key: npt.NDArray[np.int64], y: npt.NDArray[np.int32], born: npt.NDArray[np.int64]) -> None:
         """Replace everything by examples in slots 0, 1, ...; features are put separately."""
         n = len(key)

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,17 @@ class Tell(Ask):
 Exchange = Generator[Ask, list[Any], T]
 
 
+#: The request that every shard answers itself, for a snapshot (``raydt.snapshot``).
+SET_ASIDE = "set_aside"
+
+
+class GroupSnapshot(NamedTuple):
+    """One feature group in a snapshot: what never changes, of some of its examples; and all else, in full."""
+
+    rows: dict[str, npt.NDArray[Any]]
+    state: dict[str, npt.NDArray[Any]]
+
+
 class ShardWorker(Protocol):
     """What a learner does on one shard."""
 
@@ -58,11 +69,14 @@ class ShardWorker(Protocol):
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
 
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Arrays of each owned feature group that never change, of the examples in ``slots``; copies."""
+
     def state(self) -> dict[int, dict[str, Any]]:
-        """Arrays of each owned feature group, by group number."""
+        """All other arrays of each owned feature group, in full; copies."""
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
-        """Replace everything by the arrays of the owned groups; others in ``state`` are passed over."""
+        """Replace everything by the arrays of the owned groups (both kinds, of all examples, in slots 0, 1, ...)."""
 
 
 class FeatureShard:
@@ -79,6 +93,7 @@ class FeatureShard:
         self.worker, self.index = worker, index
         self.epoch, self.seq = 0, 0
         self._reply: Any = None
+        self._aside: dict[int, GroupSnapshot] = {}
         self.answered, self.seconds = 0, 0.0
 
     def receive(self, epoch: int, seq: int, method: str, payload: Payload) -> Any:
@@ -98,11 +113,22 @@ class FeatureShard:
         if seq != self.seq + 1:
             raise SequenceGapError(f"shard {self.index} has seen message {self.seq}, got {seq}")
         began = time.perf_counter()
-        self._reply = self.worker.handle(method, payload)
+        handle = self._set_aside if method == SET_ASIDE else self.worker.handle
+        self._reply = handle(method, payload)
         self.seq = seq
         self.answered += 1
         self.seconds += time.perf_counter() - began
         return self._reply
+
+    def _set_aside(self, method: str, payload: Payload) -> None:
+        """Copy what a snapshot needs of this position; what was set aside before is dropped."""
+        rows, state = self.worker.rows(payload["slots"]), self.worker.state()
+        self._aside = {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
+
+    def take_aside(self) -> dict[int, GroupSnapshot]:
+        """What was set aside last, once."""
+        aside, self._aside = self._aside, {}
+        return aside
 
     def work(self) -> dict[str, Any]:
         """What this shard owns and has done: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""

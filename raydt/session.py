@@ -6,7 +6,7 @@ The in-process session is here; the Ray session of the same interface is in ``ac
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from raydt.exchange import FeatureShard, InProcessDriver
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerCoordinator, WorkPlan
+from raydt.snapshot import Segment, Snapshot, take_snapshot, whole
 from raydt.updates import BatchResult, UpdateBatch
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -44,6 +45,9 @@ class Session(Protocol):
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
         """State of the coordinator, and of every feature group by number."""
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot here and now; a batch with a barrier brings its own."""
 
     def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
         """Replace everything by a saved state."""
@@ -87,6 +91,8 @@ class InProcessSession:
         began = time.perf_counter()
         result = self.driver.run(self.coordinator.process(batch, skip_refused=skip_refused))
         result.seconds = time.perf_counter() - began
+        if batch.barrier is not None and result.applied == len(batch):
+            result.snapshot = self.snapshot(batch.barrier.segments)
         result.statistics = self.statistics()
         return result
 
@@ -119,10 +125,13 @@ class InProcessSession:
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:
         """State of the coordinator, and of every feature group by number."""
-        groups: dict[int, Arrays] = {}
-        for shard in self.shards:
-            groups.update(shard.worker.state())
-        return self.coordinator.state(), groups
+        return whole(self.snapshot())
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot here and now."""
+        snapshot = self.driver.run(take_snapshot(self.coordinator, segments))
+        snapshot.parts = [shard.take_aside() for shard in self.shards]
+        return snapshot
 
     def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
         """Replace everything by a saved state."""

@@ -7,12 +7,15 @@ independent of how the stream is cut into batches.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.errors import InputError
+
+if TYPE_CHECKING:
+    from raydt.snapshot import Barrier, Snapshot
 
 #: Operation codes of :attr:`UpdateBatch.op`.
 INSERT, DELETE, QUERY, DELETE_VALUE, UPDATE = 0, 1, 2, 3, 4
@@ -69,8 +72,8 @@ class UpdateBatch:
         by row r of a deletion log. ``Stream.where`` and ``Stream.id_of`` read it.
     warmup : int
         How many leading updates of the *stream* are warm-up inserts.
-    state : object, optional
-        State of the stream after this batch, where a checkpoint asked for it.
+    barrier : Barrier, optional
+        A snapshot is wanted once this batch is applied in full.
     """
 
     start: int
@@ -81,7 +84,7 @@ class UpdateBatch:
     n_classes: int
     row: npt.NDArray[np.int64]
     warmup: int = 0
-    state: Any = None
+    barrier: Barrier | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -127,6 +130,8 @@ class BatchResult:
         ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
     seconds : float
         Wall time the coordinator spent on the batch. Never read by a decision.
+    snapshot : Snapshot, optional
+        Of the model after a batch with a barrier, if it was applied in full.
     """
 
     applied: int
@@ -138,3 +143,4 @@ class BatchResult:
     path: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     statistics: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    snapshot: Snapshot | None = None

@@ -92,7 +92,7 @@ class Intake:
 def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
     """``batch`` in pieces that end at multiples of ``every``; whole if it crosses none.
 
-    The pieces share the arrays of ``batch``. The state of the stream, if there is one, stays with the last piece.
+    The pieces share the arrays of ``batch``. A barrier stays with the last piece.
     """
     first = batch.start + every - batch.start % every
     if first >= batch.stop:
@@ -110,5 +110,5 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
             X=batch.X[rows],
             y=batch.y[rows],
             row=batch.row[begin:end],
-            state=batch.state if end == len(batch) else None,
+            barrier=batch.barrier if end == len(batch) else None,
         )

@@ -89,11 +89,23 @@ class LearnerCoordinator(Protocol):
     def model(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays of the predict-only model: no training rows."""
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything but the features, as arrays in a canonical order."""
+    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
+        """Slots of the live examples, the oldest first."""
+
+    def born(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Birth of each example: the number of the update that inserted it."""
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
+        """What never changes of these examples but their birth and features: ``id`` (int64), ``y`` (int32)."""
+
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
+        """Everything else, in a canonical order; arrays by example are in the order of ``slots``, which are all live."""
 
     def restore(self, state: dict[str, npt.NDArray[Any]]) -> None:
-        """Replace everything by a saved state."""
+        """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.
+
+        The examples take slots 0, 1, ... in the order of the arrays.
+        """
 
 
 class Learner(Protocol):

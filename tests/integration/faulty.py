@@ -58,6 +58,9 @@ class FaultyShard:
                     pass
         return np.zeros(1)
 
+    def rows(self, slots):
+        return {int(group): {} for group in self.groups}
+
     def state(self):
         return {int(group): {"group": np.array([group])} for group in self.groups}
 
@@ -77,7 +80,7 @@ class FaultyCoordinator:
             raise UpdateError("no live example has this id", row=8)
         if name == "coordinator dies":
             os._exit(1)
-        assert batch.state is None
+        assert batch.barrier is None
         assert all(array.flags.writeable for array in (batch.X, batch.op, batch.id, batch.y))
         each = [{"own": np.full(50_000, index)} for index in range(self.shards)]
         yield Tell(name, {"X": batch.X}, each)
@@ -98,7 +101,16 @@ class FaultyCoordinator:
     def model(self):
         return {}
 
-    def state(self):
+    def in_order_of_birth(self):
+        return np.empty(0, np.int32)
+
+    def born(self, slots):
+        return np.empty(0, np.int64)
+
+    def rows(self, slots):
+        return {}
+
+    def state(self, slots):
         return {"seq": np.array(self.seq)}
 
     def restore(self, state):

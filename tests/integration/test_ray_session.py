@@ -16,6 +16,7 @@ from actors.session import RaySession
 from raydt.errors import ConfigError, ExchangeError, InputError, ProcessLostError, RaydtError, UpdateError
 from raydt.features import Features
 from raydt.learners.base import LearnerOptions
+from raydt.snapshot import Barrier
 from tests.integration.faulty import Faulty, act
 
 pytestmark = pytest.mark.ray
@@ -35,7 +36,7 @@ def test_batches_messages_and_misuse(cluster):
     with faulty(cluster) as session:
         # Results that were computed come before the error that reading the next batch raised.
         def source():
-            yield replace(act("report", 0, 2), state=object())
+            yield replace(act("report", 0, 2), barrier=Barrier({"seq": 2}))
             # 1.6 MB for both shards: goes into the object store once.
             yield act("report", 2, 2, np.zeros((100_000, 2)))
             raise InputError("a bad row", row=4)
@@ -43,12 +44,14 @@ def test_batches_messages_and_misuse(cluster):
         seen = []
         with pytest.raises(InputError, match="row 4: a bad row"):
             seen.extend(session.process(source()))
-        assert [batch.state is not None for batch, _ in seen] == [True, False]
+        assert [result.snapshot is not None for _, result in seen] == [True, False]
+        groups = {number: group for part in seen[0][1].snapshot.parts for number, group in part.items()}
+        assert {number: group.state["group"].tolist() for number, group in groups.items()} == {0: [0], 1: [1]}
         pids = [entry["pid"] for entry in session.work()]
         assert seen[0][1].log["replies"].tolist() == [0, 16, pids[0], 1, 16, pids[1]]
         assert seen[1][1].log["replies"].tolist() == [0, 1_600_000, pids[0], 1, 1_600_000, pids[1]]
         assert all(result.predictions.flags.writeable for _, result in seen)
-        assert session.statistics()["rounds"] == 4
+        assert session.statistics()["rounds"] == 5  # one of them for the snapshot
         # An interpreter with NumPy and Ray takes tens of megabytes.
         peaks = [session.statistics()["peak_rss_bytes"], *(entry["peak_rss_bytes"] for entry in session.work())]
         assert all(20 * 2**20 < peak < 4 * 2**30 for peak in peaks)

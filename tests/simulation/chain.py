@@ -27,6 +27,9 @@ class ChainShard:
         assert method == "chains"
         return np.array(list(self.chains.values()), np.int64) + payload["offset"]
 
+    def rows(self, slots):
+        return {group: {} for group in self.groups}
+
     def state(self):
         return {group: {"chain": np.array([chain])} for group, chain in self.chains.items()}
 
@@ -61,7 +64,16 @@ class ChainCoordinator:
     def model(self):
         return {"chains": self.chains}
 
-    def state(self):
+    def in_order_of_birth(self):
+        return np.empty(0, np.int32)
+
+    def born(self, slots):
+        return np.empty(0, np.int64)
+
+    def rows(self, slots):
+        return {}
+
+    def state(self, slots):
         return {"seq": np.array(self.seq), "chains": self.chains}
 
     def restore(self, state):

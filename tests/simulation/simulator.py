@@ -18,10 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from raydt.errors import SequenceGapError, StaleEpochError
 from raydt.exchange import Ask, FeatureShard, Tell
+from raydt.snapshot import take_snapshot, whole
 from raydt.updates import BatchResult, UpdateBatch
 
 RESEND_AFTER = 50
@@ -96,7 +95,7 @@ class Simulation:
     def run(self, batches: Sequence[UpdateBatch]) -> tuple[str, list[BatchResult]]:
         """Apply all batches, whatever happens; the digest and the result of each batch."""
         results: list[BatchResult] = []
-        saved = 0, self._state()
+        saved: tuple[int, Any] = 0, None
         while True:
             try:
                 while len(results) < len(batches):
@@ -200,16 +199,21 @@ class Simulation:
 
     def _state(self) -> Any:
         self._settle()
-        groups: dict[int, dict[str, np.ndarray]] = {}
-        for shard in self.shards:
-            groups.update(shard.worker.state())
-        return copy.deepcopy((self.coordinator.state(), groups))
+        snapshot = self.drive(take_snapshot(self.coordinator))
+        self._settle()
+        snapshot.parts = [shard.take_aside() for shard in self.shards]
+        return copy.deepcopy(whole(snapshot))
 
     def _restore(self, state: Any) -> None:
-        coordinator, groups = copy.deepcopy(state)
-        self.coordinator.restore(coordinator)
-        for shard in self.shards:
-            shard.worker.restore(groups)
+        """Everything as it was saved, or (None) as it was at first."""
+        if state is None:
+            for machine in ["coordinator", *range(len(self.shards))]:
+                self._replace(machine)
+        else:
+            coordinator, groups = copy.deepcopy(state)
+            self.coordinator.restore(coordinator)
+            for shard in self.shards:
+                shard.worker.restore(groups)
         self._next_epoch()
 
     def _next_epoch(self) -> None:

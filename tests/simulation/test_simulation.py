@@ -126,4 +126,4 @@ def test_a_restore_that_leaves_something_is_found_out(monkeypatch):
     batches = stream(40, 40, 4)
     quiet, _ = outcome(chain, 2, batches)
     monkeypatch.setattr("tests.simulation.chain.ChainShard.restore", lambda self, state: None)
-    assert outcome(chain, 2, batches, faults=Faults(crash_at=100))[0] != quiet
+    assert outcome(chain, 2, batches, faults=Faults(crash_at=200))[0] != quiet

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.running.intake import Intake, split_at_multiples
 from raydt.errors import InputError
+from raydt.snapshot import Barrier
 from raydt.streams.base import Skipped
 from raydt.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch
 
@@ -69,12 +70,12 @@ def test_pieces_are_the_batch_and_end_at_multiples(start, op, every):
     assert all(piece.stop % every == 0 for piece in pieces[:-1])
 
 
-def test_the_state_of_the_stream_stays_with_the_last_piece():
+def test_a_barrier_stays_with_the_last_piece():
     batch = UpdateBatch(
         **{f: getattr(a_batch(0, [INSERT] * 5), f) for f in ("start", "op", "id", "X", "y", "n_classes", "row")},
-        state="s",
+        barrier=Barrier({"seq": 5}),
     )
-    assert [piece.state for piece in split_at_multiples(batch, 2)] == [None, None, "s"]
+    assert [piece.barrier for piece in split_at_multiples(batch, 2)] == [None, None, Barrier({"seq": 5})]
 
 
 @pytest.mark.parametrize("ahead", [0, 3])

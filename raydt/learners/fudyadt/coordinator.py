@@ -155,10 +155,9 @@ class FuDyADTCoordinator:
         self.store.born[slots] = batch.start + added
         self.store.put(slots, X)
         if not self.live.plan.shared_store:
-            freed = admitted.old[part][admitted.old[part] >= 0]
             columns = [{"X": X[:, owned]} for owned in self.live.columns]
-            if len(slots) or len(freed):
-                yield Tell("rows", {"slots": slots, "freed": freed}, columns)
+            if len(slots):
+                yield Tell("rows", {"slots": slots}, columns)
         steps, position = steps_of(batch, part, admitted)
         n = len(steps)
         log = new_log(n)
@@ -230,11 +229,11 @@ class FuDyADTCoordinator:
 
     def digest(self) -> str:
         """Digest of tree, counters, counts and sorted id -> leaf; free of slots and list orders."""
-        state = self.state()
-        order = np.argsort(state["id"])
-        rows = {name: state[name][order] for name in ("id", "leaf")}
-        names = ("feature", "threshold", "left", "right", "s", "c", "counts")
-        return digest([*((name, state[name]) for name in names), *rows.items()])
+        slots = self.store.slots()
+        slots = slots[np.argsort(self.store.id[slots])]
+        state = {**self.state(slots), **self.rows(slots)}
+        names = ("feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf")
+        return digest((name, state[name]) for name in names)
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
@@ -252,16 +251,24 @@ class FuDyADTCoordinator:
         """Canonical arrays of the tree."""
         return canonical_tree(self.live.tree)[0]
 
-    def state(self) -> Arrays:
-        """Canonical arrays, the live rows in ascending slot order, and the totals."""
+    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
+        """Slots of the live examples in order of birth. O(n log n)."""
+        return self.store.in_order_of_birth()
+
+    def born(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Number of the update that inserted each example."""
+        return self.store.born[slots]
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> Arrays:
+        """Ids and class codes."""
+        return {"id": self.store.id[slots], "y": self.store.y[slots]}
+
+    def state(self, slots: npt.NDArray[np.int32]) -> Arrays:
+        """Canonical arrays of the tree, the leaf of each example, and the totals."""
         arrays, place = canonical_tree(self.live.tree)
-        slots = self.store.slots()
         reg = self.live.tree.reg
         return {
             **arrays,
-            "id": self.store.id[slots],
-            "y": self.store.y[slots],
-            "born": self.store.born[slots],
             "leaf": place[self.live.members["leaf"][slots]],
             "seq": np.array([self._seq], dtype=np.int64),
             "warmup_left": reg[[WARMUP_LEFT]],

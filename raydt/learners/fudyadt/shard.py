@@ -16,26 +16,6 @@ from raydt.learners.fudyadt.split_search import BLOCK
 from raydt.memory import grown
 
 
-class _Columns:
-    """This shard's own copy of its columns, by slot."""
-
-    def __init__(self, width: int) -> None:
-        self.X = np.empty((0, width))
-        self.live = np.zeros(0, dtype=bool)
-
-    def put(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
-        need = int(slots.max()) + 1 if len(slots) else 0
-        if need > len(self.X):
-            capacity = max(need, len(self.X) + len(self.X) // 2, 64)
-            self.X = grown(self.X, capacity)
-            self.live = np.concatenate([self.live, np.zeros(capacity - len(self.live), dtype=bool)])
-        self.X[slots] = X
-        self.live[slots] = True
-
-    def slots(self) -> npt.NDArray[np.int64]:
-        return np.flatnonzero(self.live)
-
-
 class FuDyADTShard:
     """Owner of whole feature groups.
 
@@ -55,7 +35,7 @@ class FuDyADTShard:
         self._group_of = np.repeat(np.arange(len(groups)), [len(c) for c in group_columns])
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._store = store
-        self._own = _Columns(len(self.columns))
+        self._own = np.empty((0, len(self.columns)))  # by slot, where there is no store
         self._build: dict[str, Any] = {}
 
     def handle(self, method: str, payload: Payload) -> Any:
@@ -63,10 +43,14 @@ class FuDyADTShard:
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
-    def state(self) -> dict[int, dict[str, Any]]:
-        """Columns of the live rows in ascending slot order, by group."""
-        X = self._store.X[np.ix_(self._store.slots(), self.columns)] if self._store else self._own.X[self._own.slots()]
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Columns ``X`` of some rows, by group."""
+        X = self._on_gather(slots)
         return {int(g): {"X": np.ascontiguousarray(X[:, self._group_of == i])} for i, g in enumerate(self.groups)}
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        """Nothing: between two batches a shard knows rows only."""
+        return {}
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
@@ -74,18 +58,18 @@ class FuDyADTShard:
         if not len(self.groups):
             return
         X = np.concatenate([state[int(g)]["X"] for g in self.groups], axis=1)
-        slots = np.arange(len(X), dtype=np.int32)
         if self._store:
-            self._store.X[np.ix_(slots, self.columns)] = X
+            self._store.X[np.ix_(np.arange(len(X)), self.columns)] = X
         else:
-            self._own = _Columns(len(self.columns))
-            self._own.put(slots, X)
+            self._own = X
 
-    def _on_rows(self, slots: Any, freed: Any, X: Any = None) -> None:
-        """Keep new rows; forget freed ones (their slots are not handed out again before this is acknowledged)."""
+    def _on_rows(self, slots: Any, X: Any = None) -> None:
+        """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
         if self._store is None and len(self.columns):
-            self._own.put(slots, X)
-            self._own.live[freed] = False
+            need = int(slots.max()) + 1
+            if need > len(self._own):
+                self._own = grown(self._own, max(need, len(self._own) + len(self._own) // 2, 64))
+            self._own[slots] = X
 
     def _on_begin(self, slots: Any, labels: Any, counts: Any) -> npt.NDArray[np.int64]:
         """Start a BUILD: sort the columns, answer for the root."""
@@ -95,7 +79,7 @@ class FuDyADTShard:
         if self._store:
             X, rows = self._store.X[np.ix_(slots, self.columns)], np.arange(n, dtype=np.int32)
         else:
-            X, rows = self._own.X, np.array(slots, dtype=np.int32)
+            X, rows = self._own, np.array(slots, dtype=np.int32)
         E = np.empty((width, n), dtype=np.int64)
         spare = np.empty(n, dtype=np.int64)
         if width:
@@ -140,7 +124,7 @@ class FuDyADTShard:
         X: npt.NDArray[np.float64]
         if not len(self.columns):  # more shards than groups
             return np.empty((len(slots), 0))
-        X = self._store.X[np.ix_(slots, self.columns)] if self._store else self._own.X[slots]
+        X = self._store.X[np.ix_(slots, self.columns)] if self._store else self._own[slots]
         return X
 
     def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
