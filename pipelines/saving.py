@@ -15,9 +15,10 @@ from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
 from pipelines.running.tally import Tally
 from pipelines.yaml12 import load_yaml
+from raydt.checkpoint import read_checkpoint
 from raydt.errors import InputError, ModelFileError
 from raydt.manifest import MANIFEST
-from raydt.persistence import load_folder, save_folder
+from raydt.persistence import save_folder
 from raydt.saved_model import SavedModel, model_meta, open_model, state_components
 from raydt.session import Session
 from raydt.sources.base import Source
@@ -122,8 +123,8 @@ def last_state(states: RunFolder) -> RunFolder:
 
 def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Manifest values and components of :func:`last_state`."""
-    folder = last_state(states)
-    return load_folder(folder.root, "state", filesystem=folder.filesystem)
+    checkpoint = read_checkpoint(last_state(states))
+    return checkpoint.meta, checkpoint.components
 
 
 def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field
 
+from raydt.checkpoint import with_rows
 from raydt.errors import ModelFileError
 from raydt.features import Features
 from raydt.learners import learners
@@ -152,6 +153,7 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
         The folder is damaged, of another format, or of a learner this version does not have.
     """
     meta, components = load_folder(path, filesystem=filesystem)
+    components = with_rows(meta, components, str(path))
     kind = meta["learner"].get("kind") if isinstance(meta["learner"], dict) else None
     if not isinstance(kind, str) or kind not in learners():
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=str(path))

@@ -99,7 +99,7 @@ class LearnerCoordinator(Protocol):
         """What never changes of these examples but their birth and features: ``id`` (int64), ``y`` (int32)."""
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """Everything else, in a canonical order; arrays by example are in the order of ``slots``, which are all live."""
+        """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live)."""
 
     def restore(self, state: dict[str, npt.NDArray[Any]]) -> None:
         """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.
