@@ -14,7 +14,9 @@ are differences of :meth:`Prequential.snapshot` (see ``pipelines.running.tables`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +47,15 @@ class Hits:
         if not self.scored:
             return math.nan, math.nan, math.nan
         return self.learner / self.scored, self.no_change / self.scored, self.majority / self.scored
+
+    def state(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)
+
+    @classmethod
+    def restore(cls, state: Mapping[str, int]) -> Hits:
+        """The counts that :meth:`state` gave."""
+        return cls(**{name: int(count) for name, count in state.items()})
 
 
 class Prequential:
@@ -121,6 +132,23 @@ class Prequential:
         self.confusion += cells.reshape(K, K)
         self._no_change += int(np.count_nonzero(previous == truth))
         self._majority += int(np.count_nonzero(leader == truth))
+
+    def state(self) -> dict[str, Any]:
+        """All that later scores depend on: integers and copies of the int64 arrays. O(K^2)."""
+        return {
+            "confusion": self.confusion.copy(),
+            "inserted": self.inserted.copy(),
+            "last": self._last,
+            "no_change": self._no_change,
+            "majority": self._majority,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave. O(K^2)."""
+        self.confusion = np.array(state["confusion"], dtype=np.int64)
+        self.inserted = np.array(state["inserted"], dtype=np.int64)
+        self._last = int(state["last"])
+        self._no_change, self._majority = int(state["no_change"]), int(state["majority"])
 
     def snapshot(self) -> Hits:
         """Hits so far; O(K)."""

@@ -25,7 +25,7 @@ def feed(
     intake : Intake
         What ended it early is in its ``error``, not raised.
     tally : Tally
-        Its ``seconds`` are the processing time in the end.
+        Its ``seconds`` go on, and are the processing time in the end.
     show : callable, optional
         Called after every batch.
 
@@ -37,15 +37,15 @@ def feed(
         The source has no rows.
     """
     refused: UpdateError | None = None
-    began = time.perf_counter()
+    began = time.perf_counter() - tally.seconds
     for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
         tally.record(batch, result, time.perf_counter() - began)
-        tally.record_skipped(intake.take_skipped())
+        tally.record_skipped(intake.take_skipped(tally.updates))
         if result.applied < len(batch):
             refused = tally.update_error(batch, result.refused[-1])
         if show is not None:
             show()
-    tally.record_skipped(intake.take_skipped())
+    tally.record_skipped(intake.take_skipped(tally.updates))
     if refused is not None:
         raise refused
     if intake.error is None and not intake.stopped:

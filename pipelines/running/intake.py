@@ -43,7 +43,7 @@ class Intake:
     def __init__(self, stream: Stream, size: int, every: int, ahead: int = 0) -> None:
         self._stream, self._size, self._every, self._ahead = stream, min(size, every), every, ahead
         self._stop = threading.Event()
-        self._skipped: deque[Skipped] = deque()
+        self._skipped: deque[tuple[int, Skipped]] = deque()
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[UpdateBatch]:
@@ -58,22 +58,32 @@ class Intake:
         """Whether :meth:`stop` was called."""
         return self._stop.is_set()
 
-    def take_skipped(self) -> list[Skipped]:
-        """Rows the stream passed over since the last call."""
-        return [self._skipped.popleft() for _ in range(len(self._skipped))]
+    def take_skipped(self, updates: int) -> list[Skipped]:
+        """Rows passed over since the last call, up to the end of the batch that made the number of updates so many.
+
+        Those met while reading ahead are not among them: a checkpoint taken now would meet them again.
+        """
+        taken = []
+        while self._skipped and self._skipped[0][0] <= updates:
+            taken.append(self._skipped.popleft()[1])
+        return taken
 
     def _read(self) -> Iterator[UpdateBatch]:
-        batches = self._stream.batches(self._size)
+        batches, stop = self._stream.batches(self._size), 0
         try:
             while not self._stop.is_set():
                 batch = next(batches, None)
-                self._skipped.extend(self._stream.take_skipped())
+                stop = batch.stop if batch is not None else stop
+                self._note_skipped(stop)
                 if batch is None:
                     return
                 yield from split_at_multiples(batch, self._every)
         except Exception as error:
-            self._skipped.extend(self._stream.take_skipped())
+            self._note_skipped(stop)
             self.error = error
+
+    def _note_skipped(self, stop: int) -> None:
+        self._skipped.extend((stop, skipped) for skipped in self._stream.take_skipped())
 
     def _read_ahead(self) -> Iterator[UpdateBatch]:
         pieces = self._read()

@@ -1,11 +1,13 @@
 """What a run writes while it runs: metrics, events, predictions and rows passed over.
 
 Invariant: everything written at an update number depends on the stream and the model only, except the columns
-that count time and traffic (``seconds``, ``rounds``, ``bytes_exchanged``).
+that count time and traffic (``seconds``, ``rounds``, ``bytes_exchanged``). It stays so across :meth:`Recorder.state`
+and :meth:`Recorder.restore`: each update is in the tables once, wherever the run was cut.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.tables import METRICS, QUARANTINE, TableWriter, predictions_schema
+from pipelines.running.tables import METRICS, NO_ROWS, QUARANTINE, TableWriter, predictions_schema
 from pipelines.running.tally import Tally, truths
 from raydt.metrics import Hits
 from raydt.streams.base import Skipped, Stream
@@ -38,11 +40,15 @@ class Recorder(Tally):
         self._every = output.metrics_every
         self._metrics = TableWriter(folder, "metrics", METRICS)
         self._events = TableWriter(folder, "events")
-        self._predictions: TableWriter | None = None
-        if output.predictions:
-            schema = predictions_schema(self._source.id_kind == "text")
-            self._predictions = TableWriter(folder, "predictions", schema)
+        self._predictions = TableWriter(folder, "predictions", predictions_schema(self._source.id_kind == "text"))
+        self._predicting = output.predictions
         self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
+        self._tables = {
+            "metrics": self._metrics,
+            "events": self._events,
+            "predictions": self._predictions,
+            "quarantine": self._quarantine,
+        }
         self._rows: list[dict[str, float]] = []
         self._row_at = -1
         self._window_start = Hits()
@@ -57,7 +63,7 @@ class Recorder(Tally):
             self._quarantine_refused(batch, passed_over)
         if any(len(column) for column in result.log.values()):
             self._events.append(result.log)
-        if self._predictions is not None:
+        if self._predicting:
             prediction = result.predictions[:n]
             predicted = prediction >= 0
             self._predictions.append(
@@ -84,14 +90,88 @@ class Recorder(Tally):
                 }
             )
 
+    def commit(self) -> dict[str, list[str]]:
+        """Let appear what is recorded so far, as parts that will not be written to again.
+
+        Returns
+        -------
+        dict of str to list of str
+            Names of all parts, by table. They are kept if a checkpoint with the :meth:`state` of now is restored.
+        """
+        self._flush_metrics()
+        return {name: table.commit() for name, table in self._tables.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Counters and committed parts, of one update number: plain JSON values and NumPy arrays. Commits first.
+
+        Of a run that may be resumed it is taken before :meth:`close`, which may add a row at an odd place.
+        """
+        self.commit()
+        return {
+            **super().state(),
+            "window_start": self._window_start.state(),
+            "row_at": self._row_at,
+            "tables": {name: table.state() for name, table in self._tables.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the tables hold what they held then, and nothing else.
+
+        Can be repeated after a crash at any point of it. Whoever wrote the folder before must have ended, or
+        :meth:`abandon` been called there.
+
+        Raises
+        ------
+        InputError
+            A part of a table is missing or damaged; nothing has been changed.
+        """
+        tables = state["tables"]
+        for name, table in self._tables.items():
+            error = table.parts.missing(tables[name])
+            if error is not None:
+                raise error
+        for name, table in self._tables.items():
+            table.restore(tables[name])
+        super().restore(state)
+        self._rows, self._row_at = [], int(state["row_at"])
+        self._window_start = Hits.restore(state["window_start"])
+
+    def clear(self) -> None:
+        """Delete whatever the tables of the folder hold. Of a recorder that has recorded nothing."""
+        for table in self._tables.values():
+            table.restore(NO_ROWS)
+
+    def abandon(self) -> None:
+        """Let go of the tables, to be restored by another recorder. What is not committed is lost."""
+        for table in self._tables.values():
+            table.abandon()
+
     def close(self) -> None:
-        """Complete the tables: everything recorded is in them."""
+        """Complete the tables: everything recorded is in them, and a row of metrics of the very end."""
         if self._row_at != self.updates:
             self._metrics_row()
-        self._flush_metrics()
-        for table in (self._metrics, self._events, self._predictions, self._quarantine):
-            if table is not None:
-                table.close()
+        self.commit()
+
+    def compact(self) -> dict[str, list[str]]:
+        """Write every table of several parts anew as one, still hidden, beside them.
+
+        Then comes a checkpoint with the :meth:`state` of now, then :meth:`finish_compaction`. A crash anywhere, and
+        a checkpoint that failed, leave tables that can be restored.
+
+        Returns
+        -------
+        dict of str to list of str
+            As of :meth:`commit`.
+        """
+        self.commit()
+        for table in self._tables.values():
+            table.parts.merge()
+        return {name: list(table.parts.names) for name, table in self._tables.items()}
+
+    def finish_compaction(self) -> None:
+        """Put the compacted parts in place of what they were made of."""
+        for table in self._tables.values():
+            table.parts.finish()
 
     def _metrics_row(self) -> None:
         hits = self.prequential.snapshot()

@@ -2,10 +2,12 @@
 
 Memory is bounded: a table holds at most :data:`ROWS_PER_GROUP` rows before they are written as one row group.
 A part is hidden (its name begins with a dot, which dataset readers pass over) until it is complete.
+:meth:`TableWriter.commit` ends it, and the next row begins another (:mod:`pipelines.running.parts`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.run_folder import RunFolder
+from pipelines.running.parts import ROWS_PER_GROUP, Parts
 
-ROWS_PER_GROUP = 65_536
 _BATCHES_PENDING = 512
 
 METRICS = pa.schema(
@@ -26,6 +28,9 @@ METRICS = pa.schema(
 QUARANTINE = pa.schema(
     [("seq", pa.int64()), ("source_row", pa.int64()), ("file", pa.string()), ("reason", pa.string())]
 )
+
+#: State of a table that nothing was written to.
+NO_ROWS: dict[str, list[Any]] = {"parts": [], "bytes": [], "columns": []}
 
 
 def predictions_schema(text_ids: bool) -> pa.Schema:
@@ -47,7 +52,8 @@ class TableWriter:
     """
 
     def __init__(self, folder: RunFolder, name: str, schema: pa.Schema | None = None) -> None:
-        self._folder, self._name, self._schema = folder, name, schema
+        self._filesystem, self._schema = folder.filesystem, schema
+        self.parts = Parts(folder, name)
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         self._writer: pq.ParquetWriter | None = None
@@ -69,27 +75,43 @@ class TableWriter:
             # Into one: many small batches weigh more than their rows, and each may be a view of something large.
             self._pending = pa.Table.from_batches(self._pending).combine_chunks().to_batches()
 
-    def close(self) -> None:
-        """Write what is pending and let the part appear."""
+    def commit(self) -> list[str]:
+        """Write what is pending and let the part appear, if it has any rows; names of all parts so far."""
         self._flush()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-            self._folder.filesystem.move(self._path(".part-00000.parquet"), self._path("part-00000.parquet"))
+            self.parts.publish()
+        return list(self.parts.names)
+
+    def state(self) -> dict[str, Any]:
+        """Committed parts, and the columns with their types: plain JSON values. Commits first."""
+        self.commit()
+        columns = [[field.name, str(field.type)] for field in self._schema or ()]
+        return {**self.parts.state(), "columns": columns}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on after the parts of a state; whatever else was written is deleted (:meth:`Parts.restore`)."""
+        self.abandon()
+        self.parts.restore(state)
+        if self._schema is None and state["columns"]:
+            self._schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in state["columns"]])
+
+    def abandon(self) -> None:
+        """Let go of what is not committed. Nothing is deleted: :meth:`restore` does that."""
+        self._pending, self._rows = [], 0
+        if self._writer is not None:
+            # On an object store a file appears when it is closed, which must not happen after the next owner began.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
 
     def _flush(self) -> None:
         if not self._pending:
             return
         if self._writer is None:
-            self._folder.filesystem.create_dir(self._folder.path(self._name), recursive=True)
             self._writer = pq.ParquetWriter(
-                self._path(".part-00000.parquet"),
-                self._schema,
-                filesystem=self._folder.filesystem,
-                compression="zstd",
+                self.parts.begin(), self._schema, filesystem=self._filesystem, compression="zstd"
             )
         self._writer.write_table(pa.Table.from_batches(self._pending, schema=self._schema))
         self._pending, self._rows = [], 0
-
-    def _path(self, file: str) -> str:
-        return self._folder.path(f"{self._name}/{file}")

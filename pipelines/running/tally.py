@@ -7,6 +7,7 @@ written here: a run's tables are :class:`pipelines.running.recorder.Recorder`'s.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ _INSERTS[[INSERT, UPDATE]] = True
 _DELETES = np.zeros(len(CARRIES_ROW), dtype=bool)
 _DELETES[[DELETE, DELETE_VALUE, UPDATE]] = True
 
+_COUNTS = ("updates", "inserts", "deletes", "predictions", "refused", "skipped", "replaced", "queries", "next_id")
+
+#: Statistics of a session, which begin at 0 with each; the others are of the model, and go on with it.
+_TRAFFIC = ("rounds", "bytes_exchanged")
+
 
 class Tally:
     """Counts and scores of one stream.
@@ -53,6 +59,10 @@ class Tally:
         Classes that the updates so far have shown; what was only read ahead does not count.
     next_id : int
         Largest id (or code of an id that is text) ever inserted + 1, whatever was deleted since; at least 0.
+    statistics : dict of str to int
+        Of the learner after the last batch; ``rounds`` and ``bytes_exchanged`` over all sessions that led there.
+    seconds : float
+        Processing time that led there; what was done and lost since is not in it.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -62,6 +72,7 @@ class Tally:
         self.replaced = self.queries = self.next_id = 0
         self.n_classes = self._source.known_classes
         self.statistics: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
         self.seconds = 0.0
 
     @property
@@ -96,7 +107,28 @@ class Tally:
         self.replaced += int(np.count_nonzero(inserted & deleted))
         self.queries += int(np.count_nonzero(queried))
         self.predictions += int(np.count_nonzero(prediction >= 0))
-        self.statistics, self.seconds = result.statistics, seconds
+        self.statistics, self.seconds = self.totals(result.statistics), seconds
+
+    def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
+        """Statistics of the present session, with the traffic of those before it added."""
+        return {name: count + self._earlier.get(name, 0) for name, count in statistics.items()}
+
+    def state(self) -> dict[str, Any]:
+        """All that is counted, as plain JSON values and NumPy arrays of its own."""
+        return {
+            **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
+            "seconds": float(self.seconds),
+            "statistics": {name: int(count) for name, count in self.statistics.items()},
+            "prequential": self.prequential.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, in a session that has just been opened."""
+        for name in (*_COUNTS, "n_classes"):
+            setattr(self, name, int(state[name]))
+        self.seconds, self.statistics = float(state["seconds"]), dict(state["statistics"])
+        self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
+        self.prequential.restore(state["prequential"])
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows that never became updates."""

@@ -107,10 +107,15 @@ class TestIntake:
     def test_rows_passed_over_are_reported_once(self, ahead):
         intake = Intake(FakeStream(30, skip_at=[3, 17, 29]), 10, 1000, ahead)
         rows = []
-        for _ in intake:
-            rows += [entry.row for entry in intake.take_skipped()]
-        rows += [entry.row for entry in intake.take_skipped()]
+        for batch in intake:
+            rows += [entry.row for entry in intake.take_skipped(batch.stop)]
+        rows += [entry.row for entry in intake.take_skipped(30)]
         assert rows == [3, 17, 29]
+
+    def test_rows_passed_over_further_on_are_not_reported_yet(self, ahead):
+        intake = Intake(FakeStream(30, skip_at=[3, 17, 29]), 10, 1000, ahead)
+        stops = [batch.stop for batch in intake]  # all is read
+        assert [[entry.row for entry in intake.take_skipped(stop)] for stop in stops[:2]] == [[3], [17]]
 
     def test_reading_ahead_happens_in_another_thread(self, ahead):
         stream = FakeStream(30)

@@ -6,16 +6,11 @@ import json
 import logging
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs as pafs
 
 from pipelines.logs import log_to
 from pipelines.run_folder import RunFolder, default_location
-from pipelines.running import tables
-from pipelines.running.tables import TableWriter
 from pipelines.saving import load_state
 from raydt.errors import ConfigError, InputError
 from raydt.persistence import save_folder
@@ -104,37 +99,6 @@ def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
         remote.receive(copy / "b.txt", "b.txt")
     assert not copy.exists()
     assert (tmp_path / "run" / "b.txt").read_text() == "y"
-
-
-class TestTables:
-    def test_a_part_appears_when_it_is_complete(self, tmp_path):
-        folder = RunFolder(tmp_path)
-        writer = TableWriter(folder, "events")
-        writer.append({"seq": np.arange(3), "place": np.zeros(3, np.int8)})
-        writer.append({"seq": np.arange(2), "place": np.ones(2, np.int8)})
-        assert not (tmp_path / "events").exists()
-        writer.close()
-        table = ds.dataset(tmp_path / "events").to_table()
-        assert table.column("seq").to_pylist() == [0, 1, 2, 0, 1]
-        assert table.schema.field("place").type == pa.int8()
-
-    def test_memory_is_bounded_and_an_unfinished_part_is_hidden(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(tables, "ROWS_PER_GROUP", 100)
-        writer = TableWriter(RunFolder(tmp_path), "events")
-        for begin in range(0, 1000, 30):
-            writer.append({"seq": np.arange(begin, begin + 30)})
-            assert writer._rows < 100
-        assert ds.dataset(tmp_path / "events").count_rows() == 0
-        writer.close()
-        file = pq.ParquetFile(tmp_path / "events" / "part-00000.parquet")
-        assert file.metadata.num_rows == 1020
-        assert file.metadata.num_row_groups == 9
-
-    def test_a_table_without_rows_leaves_no_file(self, tmp_path):
-        writer = TableWriter(RunFolder(tmp_path), "events")
-        writer.append({"seq": np.arange(0)})
-        writer.close()
-        assert not (tmp_path / "events").exists()
 
 
 def test_the_log_is_json_lines_with_extras_and_ends_with_the_run(tmp_path):

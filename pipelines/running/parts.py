@@ -1,0 +1,167 @@
+"""The committed parts of a table: numbered Parquet files, listed by a checkpoint.
+
+Invariant: the rows of a table are those of the listed parts, in the order of the list. A part that is not listed was
+written after the checkpoint and is deleted on restore, so that what is written again is there once. A listed part is
+complete: it has got its visible name, or it is the result of a compaction whose checkpoint was the last thing that
+happened; then it lies under its hidden name (a dot in front, which dataset readers pass over), and restore gives it
+the visible one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from pipelines.run_folder import RunFolder
+from raydt.errors import InputError
+
+#: Rows of a row group, and so the most that a table keeps in memory.
+ROWS_PER_GROUP = 65_536
+
+_PART = re.compile(r"\.?part-(\d{5,})\.parquet")
+_REMEDY = "Restore the run folder from a copy, or run the replay again"
+
+
+class Parts:
+    """The parts of one table.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    table : str
+        Name of the table's folder. It is made with the first part.
+
+    Attributes
+    ----------
+    names : list of str
+        Parts that are committed as soon as a checkpoint lists them.
+    """
+
+    def __init__(self, folder: RunFolder, table: str) -> None:
+        self._folder, self._table = folder, table
+        self.names: list[str] = []
+        self._sizes: list[int] = []
+        self._replaced: list[str] = []
+
+    def begin(self) -> str:
+        """Path of the next part while it is written; the table's folder exists."""
+        self._folder.filesystem.create_dir(self._folder.path(self._table), recursive=True)
+        return self._path("." + self._next())
+
+    def publish(self) -> None:
+        """Let the part that :meth:`begin` named appear: it is complete, and on the disk before its name is."""
+        name = self._next()
+        size = self._settle("." + name)
+        self._reveal(name)
+        self.names.append(name)
+        self._sizes.append(size)
+
+    def state(self) -> dict[str, Any]:
+        """Names and sizes in bytes, plain JSON values."""
+        return {"parts": list(self.names), "bytes": list(self._sizes)}
+
+    def missing(self, state: Mapping[str, Any]) -> InputError | None:
+        """The error of the first part that a state lists and that is not there in its full size."""
+        sizes = self._found()
+        for name, size in zip(state["parts"], state["bytes"], strict=True):
+            if size not in (sizes.get(name), sizes.get("." + name)):
+                found = sizes.get(name, sizes.get("." + name))
+                problem = "is missing" if found is None else f"has {found} bytes"
+                file = f"{self._folder.location}/{self._table}/{name}"
+                return InputError(f"{problem}: a checkpoint lists it with {size} bytes", file=file, remedy=_REMEDY)
+        return None
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Make the listed parts the only ones, hidden ones included.
+
+        Can be repeated after a crash at any point. O(files), one listing.
+
+        Raises
+        ------
+        InputError
+            A listed part is missing or has another size; nothing has been changed.
+        """
+        error = self.missing(state)
+        if error is not None:
+            raise error
+        self.names, self._sizes, self._replaced = list(state["parts"]), list(state["bytes"]), []
+        sizes = self._found()
+        for name, size in zip(self.names, self._sizes, strict=True):
+            if sizes.get(name) != size:  # only its hidden twin is whole: the crash came before the last step
+                self._reveal(name)
+                del sizes["." + name]
+        self._delete([file for file in sizes if file not in set(self.names)])
+
+    def merge(self) -> None:
+        """Write all parts into one, hidden, and list it in their stead; they stay until :meth:`finish`.
+
+        Nothing happens where there is at most one part. At most about two row groups are in memory.
+        """
+        if len(self.names) < 2:
+            return
+        whole, sources = self._next(), [self._path(name) for name in self.names]
+        filesystem = self._folder.filesystem
+        schema = pq.read_schema(sources[-1], filesystem=filesystem)
+        with pq.ParquetWriter(self._path("." + whole), schema, filesystem=filesystem, compression="zstd") as writer:
+            waiting: list[pa.RecordBatch] = []
+            for source in sources:
+                with pq.ParquetFile(source, filesystem=filesystem) as file:
+                    for batch in file.iter_batches(ROWS_PER_GROUP):
+                        waiting.append(batch)
+                        if sum(len(piece) for piece in waiting) >= ROWS_PER_GROUP:
+                            writer.write_table(pa.Table.from_batches(waiting, schema=schema))
+                            waiting = []
+            if waiting:
+                writer.write_table(pa.Table.from_batches(waiting, schema=schema))
+        size = self._settle("." + whole)
+        self._replaced, self.names, self._sizes = self.names, [whole], [size]
+
+    def finish(self) -> None:
+        """Put the merged part in place of those it was made of. Only after a checkpoint that lists it."""
+        if self._replaced:
+            self._reveal(self.names[0])
+            self._delete(self._replaced)
+            self._replaced = []
+
+    def _next(self) -> str:
+        last = _PART.fullmatch(self.names[-1]) if self.names else None
+        return f"part-{int(last[1]) + 1 if last else 0:05d}.parquet"
+
+    def _found(self) -> dict[str, int]:
+        """Sizes of all files that can be parts, visible or hidden."""
+        selector = pafs.FileSelector(self._folder.path(self._table), allow_not_found=True)
+        found = self._folder.filesystem.get_file_info(selector)
+        return {entry.base_name: entry.size for entry in found if _PART.fullmatch(entry.base_name)}
+
+    def _settle(self, file: str) -> int:
+        """Have a local file on the disk; its size."""
+        path = self._path(file)
+        if self._folder.is_local:
+            _sync(path)
+        return int(self._folder.filesystem.get_file_info(path).size)
+
+    def _reveal(self, name: str) -> None:
+        self._folder.filesystem.move(self._path("." + name), self._path(name))
+        if self._folder.is_local:
+            _sync(self._folder.path(self._table))
+
+    def _delete(self, files: Sequence[str]) -> None:
+        for file in files:
+            self._folder.filesystem.delete_file(self._path(file))
+
+    def _path(self, file: str) -> str:
+        return self._folder.path(f"{self._table}/{file}")
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
