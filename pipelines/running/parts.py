@@ -9,9 +9,8 @@ the visible one.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from raydt.errors import InputError
 ROWS_PER_GROUP = 65_536
 
 _PART = re.compile(r"\.?part-(\d{5,})\.parquet")
+_MERGING = ".merging.parquet"
 _REMEDY = "Restore the run folder from a copy, or run the replay again"
 
 
@@ -44,23 +44,22 @@ class Parts:
     """
 
     def __init__(self, folder: RunFolder, table: str) -> None:
-        self._folder, self._table = folder, table
+        self._here = folder.inside(table)
         self.names: list[str] = []
         self._sizes: list[int] = []
         self._replaced: list[str] = []
 
     def begin(self) -> str:
         """Path of the next part while it is written; the table's folder exists."""
-        self._folder.filesystem.create_dir(self._folder.path(self._table), recursive=True)
-        return self._path("." + self._next())
+        self._here.make()
+        return self._here.path("." + self._next())
 
     def publish(self) -> None:
         """Let the part that :meth:`begin` named appear: it is complete, and on the disk before its name is."""
         name = self._next()
-        size = self._settle("." + name)
-        self._reveal(name)
+        self._here.move("." + name, name)
         self.names.append(name)
-        self._sizes.append(size)
+        self._sizes.append(self._here.size(name) or 0)
 
     def state(self) -> dict[str, Any]:
         """Names and sizes in bytes, plain JSON values."""
@@ -73,7 +72,7 @@ class Parts:
             if size not in (sizes.get(name), sizes.get("." + name)):
                 found = sizes.get(name, sizes.get("." + name))
                 problem = "is missing" if found is None else f"has {found} bytes"
-                file = f"{self._folder.location}/{self._table}/{name}"
+                file = f"{self._here.location}/{name}"
                 return InputError(f"{problem}: a checkpoint lists it with {size} bytes", file=file, remedy=_REMEDY)
         return None
 
@@ -94,9 +93,10 @@ class Parts:
         sizes = self._found()
         for name, size in zip(self.names, self._sizes, strict=True):
             if sizes.get(name) != size:  # only its hidden twin is whole: the crash came before the last step
-                self._reveal(name)
+                self._here.move("." + name, name)
                 del sizes["." + name]
-        self._delete([file for file in sizes if file not in set(self.names)])
+        for file in sorted(sizes.keys() - set(self.names)):
+            self._here.delete(file)
 
     def merge(self) -> None:
         """Write all parts into one, hidden, and list it in their stead; they stay until :meth:`finish`.
@@ -105,10 +105,10 @@ class Parts:
         """
         if len(self.names) < 2:
             return
-        whole, sources = self._next(), [self._path(name) for name in self.names]
-        filesystem = self._folder.filesystem
+        whole, sources = self._next(), [self._here.path(name) for name in self.names]
+        filesystem, temporary = self._here.filesystem, self._here.path(_MERGING)
         schema = pq.read_schema(sources[-1], filesystem=filesystem)
-        with pq.ParquetWriter(self._path("." + whole), schema, filesystem=filesystem, compression="zstd") as writer:
+        with pq.ParquetWriter(temporary, schema, filesystem=filesystem, compression="zstd") as writer:
             waiting: list[pa.RecordBatch] = []
             for source in sources:
                 with pq.ParquetFile(source, filesystem=filesystem) as file:
@@ -119,14 +119,15 @@ class Parts:
                             waiting = []
             if waiting:
                 writer.write_table(pa.Table.from_batches(waiting, schema=schema))
-        size = self._settle("." + whole)
-        self._replaced, self.names, self._sizes = self.names, [whole], [size]
+        self._here.move(_MERGING, "." + whole)
+        self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
 
     def finish(self) -> None:
         """Put the merged part in place of those it was made of. Only after a checkpoint that lists it."""
         if self._replaced:
-            self._reveal(self.names[0])
-            self._delete(self._replaced)
+            self._here.move("." + self.names[0], self.names[0])
+            for name in self._replaced:
+                self._here.delete(name)
             self._replaced = []
 
     def _next(self) -> str:
@@ -134,34 +135,8 @@ class Parts:
         return f"part-{int(last[1]) + 1 if last else 0:05d}.parquet"
 
     def _found(self) -> dict[str, int]:
-        """Sizes of all files that can be parts, visible or hidden."""
-        selector = pafs.FileSelector(self._folder.path(self._table), allow_not_found=True)
-        found = self._folder.filesystem.get_file_info(selector)
-        return {entry.base_name: entry.size for entry in found if _PART.fullmatch(entry.base_name)}
-
-    def _settle(self, file: str) -> int:
-        """Have a local file on the disk; its size."""
-        path = self._path(file)
-        if self._folder.is_local:
-            _sync(path)
-        return int(self._folder.filesystem.get_file_info(path).size)
-
-    def _reveal(self, name: str) -> None:
-        self._folder.filesystem.move(self._path("." + name), self._path(name))
-        if self._folder.is_local:
-            _sync(self._folder.path(self._table))
-
-    def _delete(self, files: Sequence[str]) -> None:
-        for file in files:
-            self._folder.filesystem.delete_file(self._path(file))
-
-    def _path(self, file: str) -> str:
-        return self._folder.path(f"{self._table}/{file}")
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        """Sizes of all files that were written here, visible or hidden."""
+        selector = pafs.FileSelector(self._here.root, allow_not_found=True)
+        found = self._here.filesystem.get_file_info(selector)
+        ours = [entry for entry in found if _PART.fullmatch(entry.base_name) or entry.base_name == _MERGING]
+        return {entry.base_name: entry.size for entry in ours}

@@ -119,7 +119,7 @@ lives = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(lives=lives, last=sizes, compact=st.booleans())
 def test_each_update_is_in_the_tables_once_wherever_the_run_was_cut(undisturbed, lives, last, compact):
     whole, expected = undisturbed
@@ -199,6 +199,16 @@ def test_predictions_may_be_switched_off_and_on_again(tmp_path):
     again.close()
     seen = ds.dataset(tmp_path / "predictions").to_table().column("seq").to_pylist()
     assert seen == [i for i in np.flatnonzero(PREDICTION >= 0) if not 20 <= i < 40 and i not in REFUSED]
+
+
+def test_a_run_that_is_complete_is_closed_again_without_another_row(tmp_path):
+    recorder = open_recorder(tmp_path)
+    work(recorder, [5], N)
+    recorder.close()
+    again = open_recorder(tmp_path)
+    again.restore(recorder.state())
+    again.close()
+    assert ds.dataset(tmp_path / "metrics").to_table().column("seq").to_pylist() == [*range(EVERY, N, EVERY), N]
 
 
 def test_a_missing_part_of_any_table_leaves_all_of_them_alone(tmp_path):
