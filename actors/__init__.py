@@ -7,16 +7,17 @@ imported, and :mod:`actors.environment` sets it first.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from actors.connection import Connection
 
 if TYPE_CHECKING:
     from actors.session import RaySession
     from raydt.features import Features
     from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 
-__all__ = ["open_session"]
+__all__ = ["Connection", "open_session"]
 
 
 def open_session(
@@ -50,20 +51,9 @@ def open_session(
     RaydtError
         The actors could not be started, or loaded other sources than this process.
     """
-    from actors.cluster import bundles, connect
-
-    # Kernels are compiled while Ray starts, which is mostly waiting; the session does it again, at no cost by then.
-    compiling = threading.Thread(target=learner.warmup, name="raydt-warmup", daemon=True)
-    compiling.start()
-    cluster = connect(address, bundles(shards, resources))
+    connection = Connection(learner, options, features, shards=shards, plan=plan, address=address, resources=resources)
     try:
-        from actors.session import RaySession
-
-        compiling.join()
-
-        return RaySession(
-            cluster, learner, options, features, shards=shards, plan=plan, resources=resources, owns_cluster=True
-        )
+        return connection.open(closes_connection=True)
     except BaseException:
-        cluster.close()
+        connection.close()
         raise

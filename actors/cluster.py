@@ -58,12 +58,34 @@ class Cluster:
     ----------
     started : bool
         Ray was started for this process, and is ended by :meth:`close`.
-    group : PlacementGroup or None
-        Reserved resources, a bundle for the coordinator and one for each shard; None on a private Ray.
+    address : str
+        ``host:port`` of its head, empty if this process is not connected.
     """
 
     def __init__(self, *, started: bool, connected: bool = True) -> None:
+        import ray
+
         self.started, self._connected = started, connected
+        self.address = ""
+        self._listeners: list[str] = []
+        if ray.is_initialized():
+            self.address = ray.get_runtime_context().gcs_address
+            self._listeners = [self.address]
+        if started:
+            # The only node; on a cluster another node may be lost, and the job goes on on the others.
+            self._listeners += [
+                f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+                for node in ray.nodes()  # type: ignore[no-untyped-call]
+            ]
+
+    def answers(self) -> bool:
+        """Whether Ray's own processes are there: its head and, of a private Ray, the one that starts the actors."""
+        try:
+            for address in self._listeners:
+                _require_listener(address)
+        except ConfigError:
+            return False
+        return True
 
     def actor_environment(self) -> dict[str, Any]:
         """Options of an actor that give it the variables it needs; a private Ray has handed them down already."""

@@ -16,6 +16,8 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from actors.rounds import RayDriver
 from actors.watch import Peer, Watch
+from raydt import faults
+from raydt.faults import fault
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
 from raydt.session import Arrays
@@ -39,6 +41,7 @@ class Coordinator:
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
+        self._pulse.beat()
         return identity()
 
     def open(
@@ -52,6 +55,8 @@ class Coordinator:
         patience: float,
     ) -> None:
         """Build the coordinator of ``shards``, which have begun ``epoch``."""
+        self._pulse.beat()
+        faults.begin_epoch(epoch)
         self._coordinator = learner.coordinator(options, features, len(shards), replace(plan, shared_store=False))
         self._driver = RayDriver(shards, epoch, Watch(patience))
 
@@ -65,19 +70,22 @@ class Coordinator:
         self._pulse.beat()
         if self._position is not None and batch.start != self._position:
             return None
+        fault("coordinator.before_batch")
         self._position = _NOWHERE  # until the batch has ended well
         began = time.perf_counter()
         result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
         result.seconds = time.perf_counter() - began
         if segments is not None and result.applied == len(batch):
-            result.snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
+            result.snapshot = self._snapshot(segments)
         result.statistics = self.statistics()
         self._position = batch.start + result.applied
+        fault("coordinator.after_batch")
         return result
 
     def finish(self) -> None:
         """Complete what waits for more updates."""
         self._pulse.beat()
+        fault("coordinator.before_finish")
         self._driver.run(self._coordinator.finish())
         self._driver.acknowledge()
 
@@ -104,11 +112,12 @@ class Coordinator:
     def snapshot(self, segments: Sequence[Segment]) -> Snapshot:
         """A snapshot here and now, without its ``parts``: those the shards have set aside."""
         self._pulse.beat()
-        return self._driver.run(take_snapshot(self._coordinator, segments))
+        return self._snapshot(segments)
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; the next batch may begin anywhere."""
         self._pulse.beat()
+        fault("coordinator.before_restore")
         self._driver.acknowledge()
         self._coordinator.restore(own(state))
         self._position = None
@@ -116,3 +125,8 @@ class Coordinator:
     def progress(self) -> float:
         """Processor seconds of the working thread; called beside the work."""
         return self._pulse.seconds()
+
+    def _snapshot(self, segments: Sequence[Segment]) -> Snapshot:
+        snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
+        fault("coordinator.before_snapshot")
+        return snapshot

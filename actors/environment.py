@@ -13,6 +13,8 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from raydt.faults import VARIABLE
+
 
 def set_numba_cache_dir() -> Path:
     """Have Numba cache compiled kernels in the user's cache folder; to be called before kernels are imported.
@@ -25,8 +27,9 @@ def set_numba_cache_dir() -> Path:
 
 
 def of_actors() -> dict[str, str]:
-    """Variables every actor is started with: one thread each, since there is an actor per core; the kernel cache."""
-    inherit = {name: os.environ[name] for name in ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS") if name in os.environ}
+    """Variables every actor is started with: one thread each (there is an actor per core), the kernel cache, faults."""
+    handed_on = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", VARIABLE)
+    inherit = {name: os.environ[name] for name in handed_on if name in os.environ}
     return {"NUMBA_NUM_THREADS": "1", **inherit}
 
 

@@ -1,6 +1,8 @@
-"""Ray's errors, told apart and said in one sentence: which actor, what happened, what to do.
+"""Ray's errors, told apart and said in one sentence: which actor, and what happened.
 
-An error that our own code raised inside an actor arrives as itself, with its message and exit code.
+An error that our own code raised inside an actor arrives as itself, with its message and exit code. A process that
+was lost is a :class:`~raydt.errors.ProcessLostError`, after which another incarnation may do better; one that cannot
+be started is not.
 """
 
 from __future__ import annotations
@@ -10,8 +12,6 @@ from typing import Any
 from ray import exceptions
 
 from raydt.errors import ProcessLostError, RaydtError
-
-_AGAIN = "Nothing was kept of the updates since the last saved state; start the run again"
 
 
 def translate(error: exceptions.RayError, name: str) -> RaydtError:
@@ -26,21 +26,21 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
     # Before ActorDiedError, and no kind of it: the memory monitor ended the process.
     if isinstance(error, exceptions.OutOfMemoryError):
         return ProcessLostError(
-            f"{name} was ended because its node ran out of memory. Use more shards or larger nodes, or lower "
-            f"cluster.row_cache_bytes. {_AGAIN}"
+            f"{name} was ended because its node ran out of memory",
+            "Use more shards or larger nodes, or lower cluster.row_cache_bytes",
         )
     if isinstance(error, exceptions.ActorDiedError):
-        if "creation task" in str(error):  # nothing else tells them apart, and only the advice depends on it
-            return ProcessLostError(
+        if "creation task" in str(error):  # nothing else tells them apart
+            return RaydtError(
                 f"{name} could not start: {_lines(error)[-1]}. Install raydt on every node, or submit the job with its "
                 "working directory"
             )
-        return ProcessLostError(f"{name} died. {_AGAIN}; Ray's log of that process says why")
+        return ProcessLostError(f"{name} died", "Ray's logs of the processes say why")
     if isinstance(error, exceptions.ActorUnavailableError):
-        return ProcessLostError(f"{name} cannot be reached: its node or the network failed. {_AGAIN}")
+        return ProcessLostError(f"{name} cannot be reached: its node or the network failed")
     if isinstance(error, exceptions.RuntimeEnvSetupError):
-        return ProcessLostError(f"{name} could not start: {' '.join(_lines(error))}")
-    return ProcessLostError(f"{name} did not answer: {type(error).__name__}: {_lines(error)[0]}. {_AGAIN}")
+        return RaydtError(f"{name} could not start: {' '.join(_lines(error))}")
+    return ProcessLostError(f"{name} did not answer: {type(error).__name__}: {_lines(error)[0]}")
 
 
 def _lines(error: Exception) -> list[str]:

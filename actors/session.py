@@ -21,6 +21,7 @@ from actors.boundary import own
 from actors.cluster import RESERVE_SECONDS, Bundle, Cluster, bundles
 from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
+from actors.processes import end_if_stopped
 from actors.shard import FeatureShard
 from actors.watch import CONTROL, Peer, Watch
 from raydt.errors import ExchangeError
@@ -36,8 +37,11 @@ T = TypeVar("T")
 #: Batches under way at the coordinator: one at work, one waiting, one being sent.
 AHEAD = 3
 
-#: Seconds without progress after which an actor is lost, and seconds an actor may take to start.
-PATIENCE, START_SECONDS = 60.0, 300.0
+#: Seconds without progress after which an actor is lost.
+PATIENCE = 20.0
+
+#: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
+START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
 
 
 class RaySession:
@@ -123,10 +127,12 @@ class RaySession:
             name = "the coordinator" if index == 0 else f"shard {index - 1}"
             self._peers.append(Peer(name, ray.remote(**options)(actor).remote()))
         asked = [peer.handle.identity.remote() for peer in self._peers]
-        for index, theirs in enumerate(Watch(START_SECONDS).collect(asked, self._peers)):
+        starting = Watch(LOCAL_START_SECONDS if cluster.started else START_SECONDS)
+        for index, theirs in enumerate(starting.collect(asked, self._peers)):
             peer = self._peers[index]
             require_same(identity(), theirs, peer.name)
-            self._peers[index] = replace(peer, name=f"{peer.name} (pid {theirs.pid} on {theirs.host})")
+            name = f"{peer.name} (pid {theirs.pid} on {theirs.host})"
+            self._peers[index] = replace(peer, name=name, pid=theirs.pid if cluster.started else None)
 
     def _open(self, learner: Learner, options: LearnerOptions, plan: WorkPlan, epoch: int) -> None:
         """Build the two halves of the learner in the actors."""
@@ -240,10 +246,13 @@ class RaySession:
 
     def close(self) -> None:
         """End the actors, give back what was reserved, and end Ray if this session owns it."""
-        with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
-            for peer in self._peers:
+        for peer in self._peers:
+            with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
                 ray.kill(peer.handle)
-            if self._group is not None:
+            if peer.pid is not None:
+                end_if_stopped(peer.pid)
+        if self._group is not None:
+            with contextlib.suppress(Exception):
                 remove_placement_group(self._group)
         self._peers, self._group = [], None
         self._under_way.clear()

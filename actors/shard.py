@@ -11,8 +11,9 @@ from actors.boundary import own
 from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
-from raydt import exchange
+from raydt import exchange, faults
 from raydt.exchange import GroupSnapshot, Payload
+from raydt.faults import fault
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerOptions
 
@@ -30,6 +31,7 @@ class FeatureShard:
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
+        self._pulse.beat()
         return identity()
 
     def open(
@@ -42,21 +44,28 @@ class FeatureShard:
         groups: npt.NDArray[np.int64],
     ) -> None:
         """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1)."""
+        self._pulse.beat()
+        faults.begin_epoch(epoch, index)
         self._shard = exchange.FeatureShard(learner.shard(options, features, own(groups)), index)
         self._shard.begin_epoch(epoch)
 
     def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> Any:
         """Deliver message ``seq``; its payload is what all shards got and what this one got."""
         self._pulse.beat()
-        return self._shard.receive(epoch, seq, method, own({**shared, **each}))
+        fault("shard.before_answer")
+        reply = self._shard.receive(epoch, seq, method, own({**shared, **each}))
+        fault("shard.after_answer")
+        return reply
 
     def take_aside(self) -> dict[int, GroupSnapshot]:
         """What the last snapshot has set aside, once; called beside the work."""
+        fault("shard.before_parts")
         return self._shard.take_aside()
 
     def restore(self, groups: dict[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups."""
         self._pulse.beat()
+        fault("shard.before_restore")
         self._shard.worker.restore(own(groups))
 
     def work(self) -> dict[str, Any]:

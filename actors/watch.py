@@ -1,7 +1,8 @@
 """Waiting for actors: for as long as they work, and no longer.
 
 Invariant: a wait ends. It ends with the replies, with the error of the first actor that failed, or, once an actor
-has shown no progress for ``patience`` seconds, with an error that names it. The length of a call decides nothing.
+has shown no progress for ``patience`` seconds, with an error that names it. The length of a call decides nothing, and
+time in which the waiting process itself was stopped is not held against the other.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ CONTROL = "control"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another process of the job: its handle, and how to name it."""
+    """Another process of the job: its handle, how to name it, and its number if it is on this machine."""
 
     name: str
     handle: Any
+    pid: int | None = None
 
     def progress(self) -> Any:
         """Reference to the processor time of its working thread."""
@@ -38,7 +40,8 @@ class _Sign:
     """The last sign of life of one peer."""
 
     question: Any
-    when: float
+    asked: float
+    silent: float = 0.0
     seconds: float = -1.0
 
 
@@ -84,18 +87,20 @@ class Watch:
         if sign is None:
             signs[peer.name] = _Sign(peer.progress(), now)
             return
+        # This process may have been stopped between two looks, and the answer is on its way.
+        sign.silent += min(now - sign.asked, 2 * self._interval)
+        sign.asked = now
         if ray.wait([sign.question], timeout=0)[0]:
             try:
                 seconds = ray.get(sign.question)
             except RayError:
                 return  # the reply itself will say so
             if seconds != sign.seconds:
-                sign.seconds, sign.when = seconds, now
+                sign.seconds, sign.silent = seconds, 0.0
             sign.question = peer.progress()
-        if now - sign.when > self.patience:
+        if sign.silent > self.patience:
             raise ProcessLostError(
-                f"{peer.name} has shown no progress for {self.patience:g} seconds: it is stopped, stuck or cut off. "
-                "Start the run again"
+                f"{peer.name} has shown no progress for {self.patience:g} seconds: stopped, stuck or cut off"
             )
 
     @staticmethod

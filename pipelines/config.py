@@ -67,6 +67,7 @@ class Cluster(_Section):
     local_work_limit: int = Field(4_000_000, ge=0, description="rebuilds of fewer cells stay with the coordinator")
     row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
     resources: Resources = Field(Resources(), description="what the actors ask of the cluster")
+    patience_seconds: float = Field(20, ge=1, description="time without progress after which an actor is lost")
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:

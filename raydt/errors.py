@@ -90,4 +90,15 @@ class SequenceGapError(ExchangeError):
 
 
 class ProcessLostError(RaydtError):
-    """A process of the job died, ran out of memory, or has stopped answering."""
+    """A process of the job died, ran out of memory, or has stopped answering.
+
+    Its message is the fact alone, since a job recovers by itself; ``advice`` is for when it cannot, and may be empty.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what)
+        self.advice = advice
+
+
+class RestartsSpentError(RaydtError):
+    """Processes of a job were lost so often that another restart would not help."""

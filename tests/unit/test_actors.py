@@ -1,6 +1,7 @@
 """What the Ray edge does without a Ray: environment, addresses, resources, boundaries, errors."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -219,10 +220,9 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("error", "message"),
         [
-            (exceptions.ActorDiedError(), "^shard 0 died"),
-            (exceptions.OutOfMemoryError("killed"), "^shard 0 was ended because its node ran out of memory"),
-            (exceptions.ActorUnavailableError("gone", None), "^shard 0 cannot be reached"),
-            (exceptions.RuntimeEnvSetupError("no pip\ndetails"), "^shard 0 could not start: .*no pip details$"),
+            (exceptions.ActorDiedError(), "^shard 0 died$"),
+            (exceptions.OutOfMemoryError("killed"), "^shard 0 was ended because its node ran out of memory$"),
+            (exceptions.ActorUnavailableError("gone", None), "^shard 0 cannot be reached: .* failed$"),
             (exceptions.ObjectLostError("00" * 28, None, ""), "^shard 0 did not answer: ObjectLostError"),
         ],
     )
@@ -232,6 +232,16 @@ class TestFaults:
         assert ours.exit_code == 1
         assert "\n" not in str(ours)
         assert re.search(message, str(ours))
+
+    def test_a_process_that_cannot_start_is_no_lost_one(self):
+        ours = translate(exceptions.RuntimeEnvSetupError("no pip\ndetails"), "shard 0")
+        assert type(ours) is RaydtError
+        assert re.search("^shard 0 could not start: .*no pip details$", str(ours))
+
+    def test_advice_travels_with_a_loss(self):
+        ours = pickle.loads(pickle.dumps(translate(exceptions.OutOfMemoryError("killed"), "shard 0")))
+        assert ours.advice == "Use more shards or larger nodes, or lower cluster.row_cache_bytes"
+        assert "Use more" not in str(ours)
 
     def test_a_defect_is_called_one(self):
         ours = translate(exceptions.RayTaskError("f", "traceback", KeyError("node")), "shard 0")

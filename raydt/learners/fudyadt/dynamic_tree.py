@@ -13,6 +13,7 @@ import numpy.typing as npt
 from raydt.errors import InputError
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
+from raydt.faults import fault
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Scratch, build, new_scratch
@@ -137,6 +138,7 @@ class DynamicTree:
         elif n * len(self.features) < self.plan.local_work_limit:
             place = COORDINATOR
             X, rows = yield from self._features_of(slots)
+            fault("coordinator.local_rebuild")
             self._build(node, X, rows, slots, stamp)
         else:
             place = SHARDS
@@ -230,6 +232,7 @@ class DynamicTree:
             left_over = int(np.count_nonzero(place >= 0))
             if left_over * d < self.plan.local_work_limit or not count:
                 break
+            fault("coordinator.between_levels")
             replies = yield Ask(
                 "level",
                 {"sides": sides, "keep": keep, "size_left": size_left, "counts": self.tree.counts[open_nodes]},

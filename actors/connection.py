@@ -1,0 +1,114 @@
+"""One connection to Ray on which incarnations of a learner follow one another.
+
+Invariant: an incarnation is opened only on a Ray that answers. A private Ray that is gone is replaced by another;
+a cluster that is gone is an error, since its successor has another address and it is not ours to start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from actors.cluster import Bundle, bundles, connect
+from raydt.errors import ConfigError, RaydtError
+
+if TYPE_CHECKING:
+    from actors.session import RaySession
+    from raydt.features import Features
+    from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+
+
+class Connection:
+    """Connects to Ray and compiles the learner's kernels meanwhile; a context that ends what it began.
+
+    Parameters
+    ----------
+    learner, options, features
+        What to run.
+    shards : int
+        Number of shard actors, at least 1.
+    plan : WorkPlan, optional
+    address : str, optional
+        See :func:`actors.cluster.connect`.
+    resources : mapping, optional
+        ``{"coordinator": {"num_cpus": 1}, "shard": {"num_cpus": 1}}``; also ``memory`` (bytes) and ``resources``.
+    patience : float, optional
+        Seconds without progress after which an actor is given up.
+
+    Raises
+    ------
+    ConfigError
+        There is no cluster at the address.
+    RaydtError
+        A private Ray could not be started.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        options: LearnerOptions,
+        features: Features,
+        *,
+        shards: int,
+        plan: WorkPlan | None = None,
+        address: str | None = None,
+        resources: Mapping[str, Mapping[str, Any]] | None = None,
+        patience: float | None = None,
+    ) -> None:
+        self._what = learner, options, features
+        self._how: dict[str, Any] = {"shards": shards, "plan": plan, "resources": resources}
+        if patience is not None:
+            self._how["patience"] = patience
+        self._address = address
+        self._requested: list[Bundle] = bundles(shards, resources)
+        # Kernels are compiled while Ray starts, which is mostly waiting; a session does it again, at no cost by then.
+        self._compiling = threading.Thread(target=learner.warmup, name="raydt-warmup", daemon=True)
+        self._compiling.start()
+        self._cluster = connect(address, self._requested)
+
+    def open(self, epoch: int = 1, *, closes_connection: bool = False) -> RaySession:
+        """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.
+
+        With ``closes_connection`` there will be no next: closing the session leaves Ray.
+
+        Raises
+        ------
+        ConfigError
+            The cluster has too few resources.
+        ProcessLostError
+            An actor died or fell silent meanwhile: another incarnation may do better.
+        RaydtError
+            The actors cannot be started or have loaded other sources than this process; the cluster is gone, or has
+            lost resources it had for the first incarnation. Another incarnation will not do better.
+        """
+        from actors.session import RaySession
+
+        self._compiling.join()
+        if not self._cluster.answers():
+            if not self._cluster.started:
+                raise RaydtError(
+                    f"the Ray cluster at {self._cluster.address} does not answer any more. Start it again, or name "
+                    "another one by --address, and go on with raydt resume"
+                )
+            self._cluster.close()
+            self._cluster = connect("local", self._requested)
+        try:
+            return RaySession(self._cluster, *self._what, epoch=epoch, owns_cluster=closes_connection, **self._how)
+        except ConfigError as error:
+            if epoch == 1:
+                raise
+            raise RaydtError(f"after the loss of a process, {error}; then go on with raydt resume") from error
+
+    def close(self) -> None:
+        """Leave Ray, and end it if it is private."""
+        self._cluster.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,57 @@
+"""Incarnations in this process, and the budget of restarts."""
+
+import numpy as np
+import pytest
+
+from pipelines.config import load_config
+from pipelines.running.incarnations import Incarnations, RestartBudget
+from raydt.errors import ProcessLostError, RestartsSpentError
+from raydt.features import Features
+from raydt.updates import UpdateBatch
+
+CONFIG = {
+    "source": {"kind": "synthetic", "generator": "sea", "n": 10},
+    "learner": {"kind": "fudyadt", "epsilon": 0.5, "alpha": 0.5},
+    "cluster": {"backend": "in_process"},
+}
+
+
+def test_each_incarnation_begins_empty_with_the_next_number():
+    batch = UpdateBatch(
+        0, np.zeros(2, np.int8), np.arange(2), np.zeros((2, 1)), np.zeros(2, np.int32), 1, np.arange(2), warmup=0
+    )
+    with Incarnations(load_config(CONFIG), Features(("a",), (False,)), before=3) as incarnations:
+        first = incarnations.open()
+        assert incarnations.epoch == 4
+        empty = first.digest()
+        assert [result.applied for _, result in first.process([batch])] == [2]
+        assert first.digest() != empty
+        second = incarnations.open()
+        assert incarnations.epoch == 5
+        assert second.digest() == empty
+
+
+class TestRestartBudget:
+    def test_the_sixth_loss_within_ten_minutes_is_one_too_many(self):
+        budget = RestartBudget()
+        for index in range(5):
+            budget.spend(ProcessLostError("shard 1 died", "Look"), 100.0 + index, run="runs/a", checkpoint=None)
+        with pytest.raises(RestartsSpentError) as caught:
+            budget.spend(ProcessLostError("the coordinator died"), 340.0, run="runs/a", checkpoint=12_000)
+        assert str(caught.value) == (
+            "5 restarts in 4 minutes did not help: shard 1 died (5 times); the coordinator died. Look. The last "
+            "checkpoint (update 12,000) is intact: raydt resume runs/a goes on from it"
+        )
+        assert caught.value.exit_code == 1
+        assert not isinstance(caught.value, ProcessLostError)
+
+    def test_losses_far_apart_are_each_the_first(self):
+        budget = RestartBudget(most=1, seconds=60)
+        for minute in range(10):
+            budget.spend(ProcessLostError("shard 1 died"), 60.0 * minute, run="r", checkpoint=5)
+        with pytest.raises(RestartsSpentError, match="1 restart in 1 minute did not help"):
+            budget.spend(ProcessLostError("shard 1 died"), 599.0, run="r", checkpoint=5)
+
+    def test_without_a_checkpoint_it_says_so(self):
+        with pytest.raises(RestartsSpentError, match=r"no checkpoint yet: raydt resume r starts at the first update"):
+            RestartBudget(most=0).spend(ProcessLostError("shard 1 died"), 0.0, run="r", checkpoint=None)
