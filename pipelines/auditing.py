@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from pipelines.running.job import features_of
+from pipelines.running.preparing import features_of
 from pipelines.running.summary import read_summary, write_summary
 from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
 from raydt.audit import AuditReport, history_of_live

@@ -77,11 +77,11 @@ class Cluster(_Section):
 
 
 class Checkpoint(_Section):
-    """Where the state goes. This version writes one checkpoint, at the end of a run."""
+    """How often the state of the run is saved; whichever of the two comes first."""
 
-    every_seconds: float | None = Field(60, gt=0, description="reserved for periodic checkpoints; no effect yet")
-    every_updates: int | None = Field(None, ge=1, description="reserved for periodic checkpoints; no effect yet")
-    keep: int = Field(3, ge=1, description="reserved for periodic checkpoints; no effect yet")
+    every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: not by time")
+    every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: not by updates")
+    keep: int = Field(3, ge=1, description="checkpoints kept, the newest")
     path: str | None = Field(None, description="folder or URI for states; null: checkpoints/ in the run folder")
 
 

@@ -13,14 +13,11 @@ from pyarrow import fs as pafs
 
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
-from pipelines.running.tally import Tally
 from pipelines.yaml12 import load_yaml
 from raydt.checkpoint import read_checkpoint
 from raydt.errors import InputError, ModelFileError
 from raydt.manifest import MANIFEST
-from raydt.persistence import save_folder
-from raydt.saved_model import SavedModel, model_meta, open_model, state_components
-from raydt.session import Session
+from raydt.saved_model import SavedModel, model_meta, open_model
 from raydt.sources.base import Source
 from raydt.sources.options import open_source
 from raydt.streams.base import Stream
@@ -78,31 +75,32 @@ def states_of(config: Config, folder: RunFolder) -> RunFolder:
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
 
 
-def save_run(
-    config: Config, folder: RunFolder, session: Session, stream: Stream, tally: Tally, fingerprint: str
-) -> None:
-    """Write ``model/`` and the state after the updates of ``tally``.
+def state_meta(
+    config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, fingerprint: str
+) -> dict[str, Any]:
+    """``meta`` of a state of a run, after ``updates``.
 
     Parameters
     ----------
-    config, folder, session
+    config : Config
     stream : Stream
-        At the position of the model.
-    tally : Tally
-        Of all updates done.
+    at : dict
+        State of the stream there: dictionaries as they were then, whatever has been read since.
+    updates, next_id : int
+        Updates done, and the next running number for rows without an id.
     fingerprint : str
         Of the source.
     """
-    at = stream.state()  # dictionaries as they are here, whatever was read ahead
+    columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
+    meta = run_meta(config, stream, at, updates, fingerprint)
+    return {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": next_id}
+
+
+def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, fingerprint: str) -> dict[str, Any]:
+    """``meta`` of a model of a run; arguments as of :func:`state_meta`."""
     categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
     meta = model_meta(config.learner, stream.source.features, classes, categories)
-    meta |= {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": tally.updates}
-    components: dict[str, Any] = {**state_components(*session.state()), "stream": at}
-    columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
-    state_meta = {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": tally.next_id}
-    states = states_of(config, folder)
-    save_folder(states.path(str(tally.updates)), "state", state_meta, components, filesystem=states.filesystem)
-    save_folder(folder.path("model"), "model", meta, {"arrays": session.model()}, filesystem=folder.filesystem)
+    return meta | {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": updates}
 
 
 def last_state(states: RunFolder) -> RunFolder:

@@ -153,10 +153,27 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
         The folder is damaged, of another format, or of a learner this version does not have.
     """
     meta, components = load_folder(path, filesystem=filesystem)
-    components = with_rows(meta, components, str(path))
+    return understood(meta, with_rows(meta, components, str(path)), str(path))
+
+
+def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path: str) -> SavedModel:
+    """What a folder holds, checked for all that kernels rely on.
+
+    Parameters
+    ----------
+    meta, components : dict
+        As :func:`raydt.persistence.load_folder` returns them, rows put together.
+    path : str
+        The folder, for messages.
+
+    Raises
+    ------
+    ModelFileError
+        The arrays do not fit each other, or the learner is one this version does not have.
+    """
     kind = meta["learner"].get("kind") if isinstance(meta["learner"], dict) else None
     if not isinstance(kind, str) or kind not in learners():
-        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=str(path))
+        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
     learner = learners()[kind]
     try:
         said = _Meta.model_validate(meta)
@@ -172,6 +189,6 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
         reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the folder from a copy, or write it again"
         raise ModelFileError(
-            f"does not hold what a {meta['kind']} needs: {reason}", file=str(path), remedy=remedy
+            f"does not hold what a {meta['kind']} needs: {reason}", file=path, remedy=remedy
         ) from error
     return saved

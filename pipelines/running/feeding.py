@@ -11,10 +11,15 @@ from pipelines.running.tally import Tally
 from pipelines.saving import no_rows
 from raydt.errors import UpdateError
 from raydt.session import Session
+from raydt.updates import BatchResult, UpdateBatch
 
 
 def feed(
-    config: Config, session: Session, intake: Intake, tally: Tally, show: Callable[[], None] | None = None
+    config: Config,
+    session: Session,
+    intake: Intake,
+    tally: Tally,
+    recorded: Callable[[UpdateBatch, BatchResult], None] | None = None,
 ) -> None:
     """Feed the session until the stream ends, the intake is stopped, or an update is refused for good.
 
@@ -26,8 +31,8 @@ def feed(
         What ended it early is in its ``error``, not raised.
     tally : Tally
         Its ``seconds`` go on, and are the processing time in the end.
-    show : callable, optional
-        Called after every batch.
+    recorded : callable, optional
+        Called with every batch and its result, once the tally has them.
 
     Raises
     ------
@@ -43,8 +48,8 @@ def feed(
         tally.record_skipped(intake.take_skipped(tally.updates))
         if result.applied < len(batch):
             refused = tally.update_error(batch, result.refused[-1])
-        if show is not None:
-            show()
+        if recorded is not None:
+            recorded(batch, result)
     tally.record_skipped(intake.take_skipped(tally.updates))
     if refused is not None:
         raise refused

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
 
+from raydt.snapshot import Barrier
 from raydt.streams.base import Skipped, Stream
 from raydt.updates import CARRIES_ROW, UpdateBatch
 
@@ -33,6 +34,8 @@ class Intake:
         Where messages end in any case.
     ahead : int
         Messages read ahead in a background thread; 0 reads in the caller's.
+    barrier : callable, optional
+        Called with the stream and its number of updates after every batch: the wish for a snapshot, or None.
 
     Attributes
     ----------
@@ -40,7 +43,15 @@ class Intake:
         What ended the stream early.
     """
 
-    def __init__(self, stream: Stream, size: int, every: int, ahead: int = 0) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        size: int,
+        every: int,
+        ahead: int = 0,
+        barrier: Callable[[Stream, int], Barrier | None] = lambda stream, updates: None,
+    ) -> None:
+        self._barrier = barrier
         self._stream, self._size, self._every, self._ahead = stream, min(size, every), every, ahead
         self._stop = threading.Event()
         self._skipped: deque[tuple[int, Skipped]] = deque()
@@ -77,6 +88,9 @@ class Intake:
                 self._note_skipped(stop)
                 if batch is None:
                     return
+                barrier = self._barrier(self._stream, stop)
+                if barrier is not None:
+                    batch = dataclasses.replace(batch, barrier=barrier)
                 yield from split_at_multiples(batch, self._every)
         except Exception as error:
             self._note_skipped(stop)

@@ -50,6 +50,8 @@ def run_summary(
     work: list[dict[str, Any]],
     started: datetime,
     startup_seconds: float,
+    recoveries: list[dict[str, Any]],
+    checkpoints: dict[str, Any],
 ) -> dict[str, Any]:
     """The summary of a run that has ended, however it ended.
 
@@ -75,6 +77,10 @@ def run_summary(
     started : datetime
     startup_seconds : float
         Connecting, compiling and opening, before the first update.
+    recoveries : list of dict
+        One entry for each time the run has gone back to a checkpoint.
+    checkpoints : dict
+        Figures of the checkpoints written by this process.
     """
     seconds = recorder.seconds
     return {
@@ -102,7 +108,9 @@ def run_summary(
         "peak_rss_bytes": _peak(statistics, work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,
-        "restarts": 0,
+        "restarts": sum(entry["kind"] == "lost" for entry in recoveries),
+        "recoveries": recoveries,
+        "checkpoints": checkpoints,
         "model_digest": digest,
         "started": started.astimezone(timezone.utc).isoformat(timespec="seconds"),
         "raydt_version": raydt.__version__,

@@ -26,7 +26,7 @@ from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
-from pipelines.running.job import location_of, require_ray
+from pipelines.running.preparing import location_of, require_ray
 from pipelines.running.summary import versions
 from pipelines.saving import no_rows
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of

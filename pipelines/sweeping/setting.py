@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.running.feeding import feed
 from pipelines.running.intake import Intake
-from pipelines.running.job import features_of
+from pipelines.running.preparing import features_of
 from pipelines.running.tally import Tally
 from raydt.errors import RaydtError
 from raydt.learners import learners

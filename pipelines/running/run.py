@@ -1,0 +1,348 @@
+"""One run: incarnations of a learner, one after another, until the stream has ended.
+
+Invariant: whatever ends a run, every update before that point has taken effect exactly once, and tables, model,
+state and summary describe the same update number. When a process is lost, everything goes back to the last
+checkpoint, and from there on the stream is replayed; since no result depends on a clock or a process, what comes out
+is what would have come out without the loss.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.progress import Reporter
+from pipelines.report.formatting import counted
+from pipelines.reporting import publish_report
+from pipelines.run_folder import RunFolder
+from pipelines.running.checkpointing import Checkpointer
+from pipelines.running.feeding import feed
+from pipelines.running.incarnations import Incarnations, RestartBudget
+from pipelines.running.intake import Intake
+from pipelines.running.interruption import Interruption
+from pipelines.running.recorder import Recorder
+from pipelines.running.restoring import restore_newest
+from pipelines.running.summary import run_summary, write_summary
+from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
+from raydt.checkpoint import CheckpointStore
+from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
+from raydt.faults import fault
+from raydt.persistence import save_folder
+from raydt.session import Session
+from raydt.snapshot import Snapshot
+from raydt.streams.base import Stream
+from raydt.updates import BatchResult, UpdateBatch
+
+log = logging.getLogger(__name__)
+
+#: Messages read ahead of a session on Ray.
+READ_AHEAD = 3
+
+#: Least time between two updates of the progress shown.
+SHOW_SECONDS = 0.2
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """What a run left behind.
+
+    Attributes
+    ----------
+    path : str
+        The run folder: an absolute path or a URI.
+    summary : dict
+        Content of ``summary.json``.
+    """
+
+    path: str
+    summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"RunResult({self.path!r}, {self.status}, {self.summary['updates']:,} updates)"
+
+    @property
+    def status(self) -> str:
+        """``completed`` or ``interrupted``."""
+        return str(self.summary["status"])
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns: 0, 130 or 143."""
+        return int(self.summary["exit_code"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the final model."""
+        return str(self.summary["model_digest"])
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Prequential metrics of the whole run."""
+        return dict(self.summary["metrics"])
+
+
+class Run:
+    """One run, from its first update (or the checkpoint it goes on from) to its summary.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+    incarnations : Incarnations
+    interruption : Interruption
+    fingerprint : str
+        Of the source.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        incarnations: Incarnations,
+        interruption: Interruption,
+        fingerprint: str,
+    ) -> None:
+        self.config, self.folder, self.fingerprint = config, folder, fingerprint
+        self.incarnations, self.interruption = incarnations, interruption
+        self.checkpointer = Checkpointer(
+            config.checkpoint, CheckpointStore(states_of(config, folder), config.checkpoint.keep)
+        )
+        self.budget = RestartBudget()
+        self.recoveries: list[dict[str, Any]] = []
+        self.started, self.startup_seconds = datetime.now(timezone.utc), 0.0
+        self._lost_at: float | None = None
+        self.digest: str | None = None
+        self.work: list[dict[str, Any]] = []
+        self.session: Session
+        self.stream: Stream
+        self.recorder: Recorder
+        self.intake: Intake
+
+    def run(self, progress: Reporter, began: float, *, resuming: bool = False) -> RunResult:
+        """Apply the stream, save what came out, and raise what stopped it, if it was an error.
+
+        Parameters
+        ----------
+        progress : Reporter
+        began : float
+            When the job began, on ``time.perf_counter``.
+        resuming : bool
+            Go on from the newest checkpoint of the folder.
+        """
+        if not resuming:
+            self.folder.write_text("config.yaml", self.config.to_yaml())
+        log.info(
+            "run resumed" if resuming else "run started",
+            extra={
+                "event": "run_resumed" if resuming else "run_started",
+                "folder": self.folder.location,
+                "config_hash": self.config.model_hash(),
+            },
+        )
+        error: Exception | None = None
+        try:
+            error = self._incarnate(progress, began, resuming)
+        except Exception as raised:
+            error = raised
+        finally:
+            progress.stop()
+            self.checkpointer.close()
+        summary, error = self._finish(error)
+        if error is not None:
+            log.error("run failed", exc_info=error, extra={"event": "run_failed"})
+            if isinstance(error, RaydtError):
+                what = "model and state" if summary["model_digest"] is not None else "tables, but no model"
+                error.kept = f"{counted(summary['updates'], 'update')} in {self.folder.location} ({what})"
+            raise error
+        log.info(
+            "run ended", extra={"event": "run_ended", "status": summary["status"], "digest": summary["model_digest"]}
+        )
+        return RunResult(self.folder.location, summary)
+
+    def _incarnate(self, progress: Reporter, began: float, resuming: bool) -> Exception | None:
+        """One incarnation after another, until one has come to an end; what ended the stream early, if anything.
+
+        Raises
+        ------
+        RestartsSpentError
+            Processes were lost too often.
+        Exception
+            The learner cannot be trusted any more.
+        """
+        restoring = resuming
+        while True:
+            try:
+                self._open(restoring)
+                if not self.startup_seconds:
+                    self.startup_seconds = time.perf_counter() - began
+                    progress.start(self.stream.length())
+                error = self._apply(progress)
+                self._conclude(error)
+                return error
+            except ProcessLostError as lost:
+                self._recover_from(lost)
+                restoring = True
+
+    def _open(self, restoring: bool) -> None:
+        """A new incarnation at the newest checkpoint, or at the beginning."""
+        self.session = self.incarnations.open()
+        restored = None
+        if restoring:
+            restored = restore_newest(self.config, self.folder, self.session, self.checkpointer.store, self.fingerprint)
+        if restored is not None:
+            self.stream, self.recorder = restored.stream, restored.recorder
+            if not self.recoveries:  # resumed by another process: it knows of the run what the checkpoint says
+                self.recoveries += restored.history["recoveries"]
+        else:
+            _, self.stream = open_stream(self.config)
+            self.recorder = Recorder(self.folder, self.config.output, self.stream)
+            if restoring:
+                self.recorder.clear()
+        done = self.recorder.updates
+        if restoring:
+            self.recoveries[-1]["from_update"] = done
+        self.checkpointer.begin(done, done if restored is not None else None)
+        config = self.config
+        self.intake = Intake(
+            self.stream,
+            config.cluster.batch_size,
+            config.output.metrics_every,
+            READ_AHEAD if config.cluster.backend == "ray" else 0,
+            self.checkpointer.barrier,
+        )
+        self.interruption.arm(self.intake.stop)
+
+    def _apply(self, progress: Reporter) -> Exception | None:
+        """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
+        recorder, show_at = self.recorder, time.perf_counter()
+
+        def recorded(batch: UpdateBatch, result: BatchResult) -> None:
+            nonlocal show_at
+            if self._lost_at is not None:
+                self.recoveries[-1]["seconds"] = time.perf_counter() - self._lost_at
+                self._lost_at = None
+            fault("driver.recorded")
+            if batch.barrier is not None and result.snapshot is not None:
+                self._checkpoint(batch.barrier.stream, result.snapshot)
+            if time.perf_counter() >= show_at:
+                accuracy, _, _ = recorder.prequential.snapshot().shares()
+                progress.update(recorder.updates, recorder.active, recorder.statistics["leaves"], accuracy)
+                show_at = time.perf_counter() + SHOW_SECONDS
+
+        try:
+            feed(self.config, self.session, self.intake, recorder, recorded)
+        except InputError as error:  # of the stream, or a refused update: the learner is sound
+            return error
+        return self.intake.error
+
+    def _conclude(self, error: Exception | None) -> None:
+        """Take from the session what is wanted of it in the end: digest, last checkpoint, model."""
+        recorder = self.recorder
+        recorder.statistics, self.work = recorder.totals(self.session.statistics()), self.session.work()
+        digest = self.session.digest()
+        if isinstance(error, UpdateError):
+            # The stream has gone on beyond the refused update.
+            _, self.stream = stream_at(self.config, recorder.updates)
+        self.checkpointer.settle()
+        snapshot = self.session.snapshot(self.checkpointer.store.segments)
+        complete = error is None and self.interruption.signal is None
+        if complete:
+            recorder.close()
+            fault("run.before_compaction")
+            recorder.compact()
+        at = self.stream.state()
+        self.checkpointer.write_last(recorder.updates, self._meta(at), snapshot, self._components(at))
+        meta = run_meta(self.config, self.stream, at, recorder.updates, self.fingerprint)
+        model, place = {"arrays": self.session.model()}, self.folder.inside("model")
+        save_folder(place.root, "model", meta, model, filesystem=place.filesystem)
+        if complete:
+            recorder.finish_compaction()
+        else:
+            recorder.close()
+        self.digest = digest
+
+    def _checkpoint(self, at: dict[str, Any], snapshot: Snapshot) -> None:
+        """Have a checkpoint written of the position the recorder is at."""
+        components = self._components(at)
+        self.checkpointer.write(self.recorder.updates, self._meta(at), snapshot, components)
+
+    def _meta(self, at: dict[str, Any]) -> dict[str, Any]:
+        recorder = self.recorder
+        return state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.fingerprint)
+
+    def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """What a checkpoint holds beside the learner."""
+        recorded = self.recorder.state()
+        scores = recorded.pop("prequential")
+        history = {"recoveries": self.recoveries, "epoch": self.incarnations.epoch}
+        return {"stream": at, "recorder": {**recorded, **history}, "scores": scores}
+
+    def _recover_from(self, lost: ProcessLostError) -> None:
+        """Give up what the lost process was part of; an error if that happens too often."""
+        recorder = getattr(self, "recorder", None)
+        log.warning("%s", lost, extra={"event": "process_lost"})
+        if recorder is not None:
+            self.intake.stop()
+            recorder.abandon()
+        self.checkpointer.settle()
+        numbers = self.checkpointer.store.numbers()
+        last = numbers[-1] if numbers else None
+        self.budget.spend(lost, time.monotonic(), run=self.folder.location, checkpoint=last)
+        self._going_back("lost", str(lost), recorder.updates if recorder is not None else 0)
+
+    def _going_back(self, kind: str, what: str, at_update: int | None) -> None:
+        """Take note of a loss or a new beginning; where it leads, and how long it takes, is seen later."""
+        self._lost_at = time.perf_counter()
+        self.recoveries.append(
+            {
+                "kind": kind,
+                "what": what,
+                "epoch": self.incarnations.epoch,
+                "at_update": at_update,
+                "from_update": None,
+                "seconds": None,
+            }
+        )
+
+    def _finish(self, error: Exception | None) -> tuple[dict[str, Any], Exception | None]:
+        """Write tables, summary and report; an error while saving is the run's, if it had none."""
+        recorder, stop = self.recorder, self.interruption.signal
+        try:
+            recorder.close()
+        except Exception as raised:  # the summary has to say what happened, whatever it was
+            error = error or raised
+        code = error.exit_code if isinstance(error, RaydtError) else 1 if error is not None else 0
+        interrupted = error is None and stop is not None
+        fault("run.before_summary")
+        summary = run_summary(
+            config=self.config,
+            source=self.stream.source,
+            recorder=recorder,
+            status="failed" if error is not None else "interrupted" if interrupted else "completed",
+            exit_reason=type(error).__name__
+            if error is not None
+            else stop.name
+            if stop is not None
+            else "end_of_stream",
+            exit_code=128 + stop if error is None and stop is not None else code,
+            error=str(error) if error is not None else None,
+            digest=self.digest,
+            fingerprint=self.fingerprint,
+            statistics=recorder.statistics,
+            work=self.work,
+            started=self.started,
+            startup_seconds=self.startup_seconds,
+            recoveries=self.recoveries,
+            checkpoints=self.checkpointer.figures(),
+        )
+        write_summary(self.folder, summary)
+        if self.config.output.report:
+            began = time.perf_counter()
+            publish_report(self.folder)
+            summary["report_seconds"] = time.perf_counter() - began
+            write_summary(self.folder, summary)
+        return summary, error
