@@ -1,44 +1,152 @@
-"""The log of a run: one JSON object per line."""
+"""The log of a run: one JSON object per line.
+
+Invariant: every line is a complete object and says of what it speaks: :data:`FIELDS` are in each, null where they do
+not apply. A record is out of this process before the call that made it returns, so that a killed driver loses none.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from pipelines.run_folder import RunFolder
 
 #: Loggers whose records belong to a run.
 OURS = ("raydt", "actors", "pipelines")
 
+#: In every record: folder name, updates done, incarnation, who it is about (``driver``, ``coordinator`` or ``shard``),
+#: which shard, and what happened, as a word to search for.
+FIELDS = ("run", "seq", "epoch", "actor", "shard", "event")
+
+LOG = "log.jsonl"
+
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+# Where a file cannot be appended to it is written as a whole: with every record while it is short, then now and then.
+_SHORT_BYTES = 1 << 18
+_REWRITE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class LogContext:
+    """What the records to come are about; the driver keeps it up to date. A record's own fields come first.
+
+    Attributes
+    ----------
+    run : str
+    seq : int or None
+        Updates done.
+    epoch : int or None
+        Number of the incarnation.
+    actor : str
+    shard : int or None
+    """
+
+    run: str
+    seq: int | None = None
+    epoch: int | None = None
+    actor: str = "driver"
+    shard: int | None = None
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON: ``time``, ``level``, ``logger``, ``message`` and the record's extra fields."""
+    """A record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, :data:`FIELDS`, other extra fields.
+
+    Parameters
+    ----------
+    context : LogContext
+    """
+
+    def __init__(self, context: LogContext) -> None:
+        super().__init__()
+        self._context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        entry = {
+        """One line, without its end."""
+        entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **{key: value for key, value in vars(record).items() if key not in _PLAIN},
+            **dict.fromkeys(FIELDS),
+            **asdict(self._context),
         }
+        entry |= {key: value for key, value in vars(record).items() if key not in _PLAIN}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        try:
+            return json.dumps(entry, default=_plain, allow_nan=False)
+        except ValueError:
+            return json.dumps({key: _finite(value) for key, value in entry.items()}, default=_plain)
+
+
+class _LogFile(logging.Handler):
+    """Appends records to the log of a folder, after those that are there. A line that was cut short is dropped."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__()
+        self._folder = folder
+        text = folder.read(LOG) if folder.has(LOG) else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text or not folder.has(LOG):
+            folder.publish(LOG, whole)
+        try:
+            self._stream: Any = folder.filesystem.open_append_stream(folder.path(LOG), compression=None)
+            self._text = b""
+        except NotImplementedError:  # object stores
+            self._stream, self._text = None, whole
+        self._written, self._when = len(self._text), time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        try:
+            line = (self.format(record) + "\n").encode()
+            if self._stream is not None:
+                self._stream.write(line)
+                self._stream.flush()
+                return
+            self._text += line
+            waited = time.monotonic() - self._when >= _REWRITE_SECONDS
+            if len(self._text) <= _SHORT_BYTES or waited or record.levelno >= logging.WARNING:
+                self._rewrite()
+        except (OSError, ValueError, TypeError, pa.ArrowException):
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Write what is not written."""
+        super().close()
+        if self._stream is not None:
+            self._stream.close()
+        elif len(self._text) > self._written:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        self._folder.publish(LOG, self._text)
+        self._written, self._when = len(self._text), time.monotonic()
 
 
 @contextmanager
-def log_to(folder: RunFolder) -> Iterator[None]:
-    """Write the records of this process to ``log.jsonl`` of ``folder`` while the block runs."""
-    stream = folder.open_text("log.jsonl")
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter())
+def log_to(folder: RunFolder) -> Iterator[LogContext]:
+    """Append the records of this process to ``log.jsonl`` of ``folder`` while the block runs.
+
+    Yields
+    ------
+    LogContext
+        To be kept up to date by the block: ``seq`` and ``epoch`` are null until it sets them.
+    """
+    context = LogContext(folder.location.rstrip("/").rsplit("/", 1)[-1])
+    handler = _LogFile(folder)
+    handler.setFormatter(JsonFormatter(context))
     loggers = [logging.getLogger(name) for name in OURS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -46,9 +154,18 @@ def log_to(folder: RunFolder) -> Iterator[None]:
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
     try:
-        yield
+        yield context
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.removeHandler(handler)
             logger.setLevel(level)
-        stream.close()
+        handler.close()
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as numbers, anything else as text."""
+    return _finite(value.item()) if isinstance(value, np.generic) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

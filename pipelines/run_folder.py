@@ -7,7 +7,6 @@ place.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import tempfile
@@ -131,10 +130,6 @@ class RunFolder(Folder):
     def read_text(self, name: str) -> str:
         """A text file's content."""
         return self.read(name).decode()
-
-    def open_text(self, name: str) -> io.TextIOWrapper:
-        """A text file to append lines to."""
-        return io.TextIOWrapper(self.filesystem.open_output_stream(self.path(name)), encoding="utf-8")
 
     def receive(self, file: Path, name: str) -> None:
         """Copy a local file to the entry ``name``."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import logging
-
 import numpy as np
 import pytest
 from pyarrow import fs as pafs
 
-from pipelines.logs import log_to
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saving import load_state
 from raydt.errors import ConfigError, InputError
@@ -99,22 +95,6 @@ def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
         remote.receive(copy / "b.txt", "b.txt")
     assert not copy.exists()
     assert (tmp_path / "run" / "b.txt").read_text() == "y"
-
-
-def test_the_log_is_json_lines_with_extras_and_ends_with_the_run(tmp_path):
-    logger = logging.getLogger("raydt.test")
-    with log_to(RunFolder(tmp_path)):
-        logger.info("rebuilt %d", 3, extra={"seq": 17})
-        try:
-            raise ValueError("x")
-        except ValueError:
-            logger.exception("failed")
-    logger.warning("after the run")
-    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [(e["level"], e["message"]) for e in entries] == [("info", "rebuilt 3"), ("error", "failed")]
-    assert entries[0]["seq"] == 17
-    assert "ValueError: x" in entries[1]["traceback"]
-    assert logging.getLogger("raydt").level == logging.NOTSET
 
 
 def test_the_last_complete_state_is_loaded(tmp_path):
