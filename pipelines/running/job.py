@@ -72,8 +72,8 @@ def replay(
             require_useful_shards(config.cluster, features)
             where = "on Ray" if config.cluster.backend == "ray" else "in this process"
             progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
-            with Incarnations(config, features) as incarnations, log_to(folder):
-                run = Run(config, folder, incarnations, interruption, source.fingerprint())
+            with Incarnations(config, features) as incarnations, log_to(folder) as context:
+                run = Run(config, folder, incarnations, interruption, source.fingerprint(), context)
                 return run.run(progress, began)
         except BaseException:
             folder.discard_if_empty()

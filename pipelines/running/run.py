@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.report.formatting import counted
 from pipelines.reporting import publish_report
@@ -96,6 +97,8 @@ class Run:
     interruption : Interruption
     fingerprint : str
         Of the source.
+    context : LogContext
+        Where the run is, for its log.
     """
 
     def __init__(
@@ -105,8 +108,9 @@ class Run:
         incarnations: Incarnations,
         interruption: Interruption,
         fingerprint: str,
+        context: LogContext,
     ) -> None:
-        self.config, self.folder, self.fingerprint = config, folder, fingerprint
+        self.config, self.folder, self.fingerprint, self.context = config, folder, fingerprint, context
         self.incarnations, self.interruption = incarnations, interruption
         self.checkpointer = Checkpointer(
             config.checkpoint, CheckpointStore(states_of(config, folder), config.checkpoint.keep)
@@ -190,6 +194,7 @@ class Run:
     def _open(self, restoring: bool) -> None:
         """A new incarnation at the newest checkpoint, or at the beginning."""
         self.session = self.incarnations.open()
+        self.context.epoch = self.incarnations.epoch
         restored = None
         if restoring:
             restored = restore_newest(self.config, self.folder, self.session, self.checkpointer.store, self.fingerprint)
@@ -202,7 +207,7 @@ class Run:
             self.recorder = Recorder(self.folder, self.config.output, self.stream)
             if restoring:
                 self.recorder.clear()
-        done = self.recorder.updates
+        self.context.seq = done = self.recorder.updates
         if restoring:
             self.recoveries[-1]["from_update"] = done
         self.checkpointer.begin(done, done if restored is not None else None)
@@ -222,6 +227,7 @@ class Run:
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at
+            self.context.seq = recorder.updates
             if self._lost_at is not None:
                 self.recoveries[-1]["seconds"] = time.perf_counter() - self._lost_at
                 self._lost_at = None
