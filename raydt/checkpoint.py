@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import ModelFileError
+from raydt.errors import ModelFileError, NotWrittenError
+from raydt.faults import fault
 from raydt.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, write_manifest
 from raydt.persistence import load_folder, publish_component
 from raydt.snapshot import Segment, Snapshot
@@ -115,7 +116,7 @@ class CheckpointStore:
 
         Raises
         ------
-        ModelFileError
+        NotWrittenError
             It cannot be written. The earlier checkpoints are as they were.
         """
         folder = self.folder.inside(str(number))
@@ -131,11 +132,13 @@ class CheckpointStore:
             files = [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
             shared = [file for entry in stored for file in entry.files]
             segments = {"segments": [list(entry.segment) for entry in stored]}
+            fault("checkpoint.before_manifest")
             write_manifest(folder, "state", {**meta, **segments}, files + shared)
+            fault("checkpoint.after_manifest")
             self._stored = stored
             self._prune(number)
         except OSError as error:
-            raise ModelFileError(f"cannot be written: {error}", file=folder.root) from error
+            raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
     def _write_segment(

@@ -77,6 +77,12 @@ class ModelFileError(InputError):
     """A model or state folder that is damaged, of another format, or of another run."""
 
 
+class NotWrittenError(ModelFileError):
+    """A model or state that could not be written: the storage failed, not the input."""
+
+    exit_code = 1
+
+
 class ExchangeError(RaydtError):
     """A message out of order between coordinator and shard."""
 

@@ -81,7 +81,7 @@ class Checkpointer:
 
         Raises
         ------
-        ModelFileError
+        NotWrittenError
             It cannot be written.
         ProcessLostError
             A process that has a part of it is lost.

@@ -22,9 +22,11 @@ from pipelines.demo import run_demo, story
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
 from pipelines.saving import load_model
+from raydt.checkpoint import read_checkpoint
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.persistence import load_folder
 from raydt.session import InProcessSession
+from raydt.storage import Folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,8 +123,9 @@ class TestFinishedRun:
 
     def test_the_state_holds_everything(self, finished):
         state = Path(finished.path) / "checkpoints" / "5700"
-        meta, components = load_folder(state, "state")
-        assert meta["offset"] == 5700
+        checkpoint = read_checkpoint(Folder(state))
+        components = checkpoint.components
+        assert checkpoint.meta["offset"] == 5700
         assert len(components["coordinator"]["id"]) == 300
         assert components["stream"]["seq"] == 5700
         assert sum(c["X"].shape[1] for name, c in components.items() if name.startswith("group-")) == 3
@@ -296,7 +299,7 @@ def test_a_deletion_log_is_carried_out(data, tmp_path):
     stream = {"model": "deletion_log", "deletion_log": str(log)}
     run = replay(config(on_file(data), stream), tmp_path / "run")
     assert (run.summary["inserts"], run.summary["deletes"], run.summary["active"]) == (400, 3, 397)
-    _, components = load_folder(Path(run.path) / "checkpoints" / "403", "state")
+    components = read_checkpoint(Folder(Path(run.path) / "checkpoints" / "403")).components
     assert set(range(400)) - set(components["coordinator"]["id"].tolist()) == {3, 5, 390}
     assert audit_run(run.path).conformance == "holds"
 
@@ -365,6 +368,7 @@ def test_a_run_folder_on_another_file_system_gets_everything(tmp_path, monkeypat
 def test_a_signal_stops_cleanly(number, code, tmp_path):
     job = config({"kind": "synthetic", "generator": "sea", "n": 50_000_000}, {"model": "incremental"})
     job["learner"]["max_depth"] = 2
+    job["checkpoint"] = {"every_seconds": 0.1}
     file = tmp_path / "job.yaml"
     file.write_text(load_config(job).to_yaml())
     command = [sys.executable, "-m", "pipelines.cli", "replay", str(file), "--out", str(tmp_path / "run"), "--json"]
@@ -372,16 +376,15 @@ def test_a_signal_stops_cleanly(number, code, tmp_path):
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / "config.yaml").exists():
+    while not list((tmp_path / "run").glob("checkpoints/*/manifest.json")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
-    time.sleep(0.3)
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == code
     summary = json.loads(out)
     assert (summary["status"], summary["exit_reason"], summary["exit_code"]) == ("interrupted", number.name, code)
     assert 0 < summary["updates"] < 50_000_000
-    _, components = load_folder(tmp_path / "run" / "checkpoints" / str(summary["updates"]), "state")
+    components = read_checkpoint(Folder(tmp_path / "run" / "checkpoints" / str(summary["updates"]))).components
     assert components["stream"]["seq"] == components["coordinator"]["seq"][0] == summary["updates"]

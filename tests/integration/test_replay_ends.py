@@ -15,6 +15,7 @@ import pytest
 import pipelines
 from pipelines.prediction import predict_file
 from raydt import load_model
+from raydt.errors import NotWrittenError
 
 RNG = np.random.default_rng(5)
 N = 600
@@ -60,9 +61,10 @@ def test_a_failure_while_saving_is_in_the_summary(
     def broken(*_: Any) -> Any:
         raise OSError("no space left")
 
-    monkeypatch.setattr("pipelines.saving.state_components", broken)
-    with pytest.raises(OSError, match="no space left"):
+    monkeypatch.setattr("raydt.checkpoint.write_manifest", broken)
+    with pytest.raises(NotWrittenError, match=r"checkpoints/600: cannot be written: no space left") as caught:
         pipelines.replay(config(tmp_path / "rows.parquet"), tmp_path / "run")
+    assert caught.value.exit_code == 1
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["status"], summary["error"]) == ("failed", "no space left")
+    assert (summary["status"], summary["exit_reason"]) == ("failed", "NotWrittenError")
     assert not (tmp_path / "run" / "model").exists(), "a model without its state"

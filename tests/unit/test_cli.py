@@ -17,7 +17,8 @@ from small_job import JOB
 from pipelines.cli import cli
 from pipelines.config import Cluster, load_config
 from pipelines.display import _updates
-from pipelines.running.job import open_session, require_useful_shards
+from pipelines.running.incarnations import Incarnations
+from pipelines.running.preparing import require_useful_shards
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError
 from raydt.features import Features
@@ -126,7 +127,7 @@ def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch)
     def interrupted(*_):
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("pipelines.running.job.open_session", interrupted)
+    monkeypatch.setattr("pipelines.running.job.Incarnations", interrupted)
     code, out, err = raydt("replay", job, "--out", tmp_path / "run")
     assert (code, out) == (130, "")
     assert err.endswith("\ninterrupted\n")
@@ -153,8 +154,8 @@ def test_what_ray_prints_does_not_reach_stdout(job, capsys, monkeypatch):
         sys.stdout.write("(raylet) WARNING\n")
         return SimpleNamespace(close=lambda: sys.stdout.write("closed\n"))
 
-    monkeypatch.setattr("actors.open_session", printing)
-    with open_session(load_config(job, ["cluster.backend=ray"]), Features(("a",), (False,))):
+    monkeypatch.setattr("actors.Connection", printing)
+    with Incarnations(load_config(job, ["cluster.backend=ray"]), Features(("a",), (False,))):
         pass
     sys.stdout.write("result\n")
     assert capsys.readouterr() == ("result\n", "(raylet) WARNING\nclosed\n")
