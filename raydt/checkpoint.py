@@ -17,6 +17,7 @@ contents, so that a run that is repeated writes the same files again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -138,6 +139,8 @@ class CheckpointStore:
             self._stored = stored
             self._prune(number)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._sweep()  # what was written of it; where the disk is full, the next one needs the space
             raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
@@ -165,27 +168,31 @@ class CheckpointStore:
         return ([_Stored(segment, born, files)] if len(born) else []), small
 
     def _prune(self, number: int) -> None:
-        """Remove what no checkpoint that is kept refers to; ``number`` is the one just written."""
+        """Remove the checkpoints that are too many, and those after ``number``, which was just written."""
         numbers = self.numbers()
         kept = [other for other in numbers if other <= number][-self.keep :]
         for other in set(numbers) - set(kept):
             self.folder.delete(f"{other}/{MANIFEST}")  # first: without it the rest is no checkpoint
-        wanted: set[str] = set()
-        for other in kept:
-            try:
-                files = read_manifest(self.folder.inside(str(other))).files
-            except ModelFileError:
-                return  # it may be readable next time, and its rows have to be there then
-            wanted |= {file.name.removeprefix(BESIDE) for file in files if file.name.startswith(BESIDE)}
-            if other == number:
-                own = {file.name for file in files} | {MANIFEST}
-                for name in set(self.folder.names(str(other))) - own:
-                    self.folder.delete(f"{other}/{name}")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what no complete checkpoint refers to."""
+        numbers, wanted, all_known = self.numbers(), set(), True
         for name in self.folder.names():
-            if name.isdecimal() and int(name) not in kept:
+            if name.isdecimal() and int(name) not in numbers:
                 self.folder.delete_folder(name)
-        for name in set(self.folder.names(ROWS)) - wanted:
-            self.folder.delete(f"{ROWS}/{name}")
+        for number in numbers:
+            try:
+                manifest = read_manifest(self.folder.inside(str(number)))
+            except ModelFileError:
+                all_known = False  # it may be readable next time, and its rows have to be there then
+                continue
+            wanted |= {file.name.removeprefix(BESIDE) for file in manifest.files if file.name not in manifest.own}
+            for name in set(self.folder.names(str(number))) - manifest.own - {MANIFEST}:
+                self.folder.delete(f"{number}/{name}")
+        if all_known:
+            for name in set(self.folder.names(ROWS)) - wanted:
+                self.folder.delete(f"{ROWS}/{name}")
 
 
 def read_checkpoint(folder: Folder) -> Checkpoint:
@@ -226,16 +233,22 @@ def with_rows(
     """
     whole = {name: dict(part) for name, part in components.items() if name != "live" and not name.startswith("rows-")}
     parts: dict[str, dict[str, list[npt.NDArray[Any]]]] = {}
+    unused = {name for name in components if name.startswith("rows-")}
     try:
         for segment in map(_segment, meta.get("segments", [])):
             prefix = _component(segment)
+            if len(components[prefix]["born"]) != segment.rows:
+                raise ValueError(f"{prefix} has not {segment.rows} rows")
             alive = np.unpackbits(components["live"][_name(segment)], count=segment.rows).astype(np.bool_)
             for name, arrays in components.items():
                 if name != prefix and not name.startswith(f"{prefix}-group-"):
                     continue
+                unused.discard(name)
                 rows = parts.setdefault(name.removeprefix(f"{prefix}-") if name != prefix else "coordinator", {})
                 for column, values in arrays.items():
                     rows.setdefault(column, []).append(values[alive])
+        if unused:
+            raise ValueError(f"{min(unused)} belongs to none")
         for name, columns in parts.items():
             whole.setdefault(name, {}).update({column: np.concatenate(values) for column, values in columns.items()})
     except (KeyError, IndexError, TypeError, ValueError) as error:

@@ -1,0 +1,214 @@
+"""A damaged checkpoint is refused by name, and the one before it is there; never a wrong state."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raydt.checkpoint import CheckpointStore, read_checkpoint
+from raydt.errors import ModelFileError
+from raydt.manifest import encode, read_manifest, seal
+from raydt.persistence import read_entry
+from raydt.storage import Folder
+from tests.unit.small_checkpoints import NUMBERS, assert_clean, assert_right, fill, newest, write
+
+#: The checkpoints there are: the last three of five.
+FIRST, BEFORE, LAST = NUMBERS[2:5]
+
+
+@pytest.fixture
+def place(tmp_path):
+    fill(tmp_path, 5)
+    return tmp_path
+
+
+def refused(place, number, name):
+    """A checkpoint cannot be read; the error names the file."""
+    with pytest.raises(ModelFileError, match=re.escape(name)):
+        read_checkpoint(Folder(place / str(number)))
+
+
+def files_of(place, number):
+    """All files a checkpoint needs, but its manifest."""
+    folder = Folder(place / str(number))
+    return [Path(folder.path(entry.name)) for entry in read_manifest(folder).files]
+
+
+def used_by(place, file):
+    """Numbers of the checkpoints that need a file."""
+    return {number for number in (FIRST, BEFORE, LAST) if file in files_of(place, number)}
+
+
+def test_the_checkpoints_share_rows_and_are_right(place):
+    assert CheckpointStore(Folder(place), 3).numbers() == [FIRST, BEFORE, LAST]
+    for number in (FIRST, BEFORE, LAST):
+        assert_right(read_checkpoint(Folder(place / str(number))))
+    uses = [len(used_by(place, file)) for file in (place / "rows").iterdir()]
+    assert {1, 3} <= set(uses), "some rows are shared, others not"
+
+
+def test_every_bit_of_a_manifest(place):
+    file = place / str(LAST) / "manifest.json"
+    data = file.read_bytes()
+    folder = Folder(place / str(LAST))
+    store = CheckpointStore(Folder(place), 3)
+    with file.open("r+b", buffering=0) as stream:
+        for position in range(len(data)):
+            for bit in range(8):
+                stream.seek(position)
+                stream.write(bytes([data[position] ^ 1 << bit]))
+                with pytest.raises(ModelFileError, match=r"manifest\.json"):
+                    read_manifest(folder)
+            if position % 100 == 0:
+                refused(place, LAST, "manifest.json")
+                assert newest(store)[0].number == BEFORE
+            stream.seek(position)
+            stream.write(data[position : position + 1])
+    assert newest(store)[0].number == LAST
+
+
+def test_random_bits_of_the_data(place):
+    draw = random.Random(4)
+    folder = Folder(place / str(LAST))
+    entries = dict(zip(files := files_of(place, LAST), read_manifest(folder).files, strict=True))
+    sizes = [file.stat().st_size for file in files]
+    store, found = CheckpointStore(Folder(place), 3), set()
+    for trial in range(2000):
+        (file,) = draw.choices(files, sizes)
+        data = file.read_bytes()
+        position, bit = draw.randrange(len(data)), draw.randrange(8)
+        file.write_bytes(data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :])
+        with pytest.raises(ModelFileError, match=re.escape(file.name)):
+            read_entry(folder, entries[file])
+        if trial % 40 == 0:
+            refused(place, LAST, file.name)
+            checkpoint, complaints = newest(store)
+            assert all(file.name in complaint for complaint in complaints)
+            sound = {FIRST, BEFORE, LAST} - used_by(place, file)
+            assert (checkpoint.number if checkpoint else None) == max(sound, default=None)
+            found.add(checkpoint.number if checkpoint else None)
+        file.write_bytes(data)
+    assert {BEFORE, None} <= found
+    assert newest(store)[0].number == LAST
+
+
+def test_every_truncation(place):
+    store = CheckpointStore(Folder(place), 3)
+    for file in [*files_of(place, LAST), place / str(LAST) / "manifest.json"]:
+        data = file.read_bytes()
+        for length in {*range(0, len(data), 512), len(data) - 1}:
+            file.write_bytes(data[:length])
+            refused(place, LAST, file.name)
+        file.write_bytes(data + b"\0")
+        refused(place, LAST, file.name)
+        file.write_bytes(data)
+    assert newest(store)[0].number == LAST
+
+
+def test_every_file_deleted(place):
+    store = CheckpointStore(Folder(place), 3)
+    for file in files_of(place, LAST):
+        users, data = used_by(place, file), file.read_bytes()
+        file.unlink()
+        refused(place, LAST, file.name)
+        checkpoint, complaints = newest(store)
+        assert (checkpoint.number if checkpoint else None) == max({FIRST, BEFORE, LAST} - users, default=None)
+        assert len(complaints) == len(users)
+        file.write_bytes(data)
+    (place / str(LAST) / "manifest.json").unlink()
+    refused(place, LAST, "manifest.json")
+    assert newest(store)[0].number == BEFORE
+
+
+def test_a_damaged_manifest_of_another_checkpoint_does_not_matter(place):
+    (place / str(BEFORE) / "manifest.json").write_bytes(b"")
+    assert newest(CheckpointStore(Folder(place), 3))[0].number == LAST
+
+
+def test_files_swapped_between_checkpoints(place):
+    swaps = 0
+    for mine in files_of(place, LAST):
+        for theirs in files_of(place, BEFORE):
+            data, other = mine.read_bytes(), theirs.read_bytes()
+            if mine == theirs or data == other:
+                continue
+            swaps += 1
+            mine.write_bytes(other)
+            theirs.write_bytes(data)
+            refused(place, LAST, "is damaged")
+            refused(place, BEFORE, "is damaged")
+            mine.write_bytes(data)
+            theirs.write_bytes(other)
+    assert swaps > 20
+    assert newest(CheckpointStore(Folder(place), 3))[0].number == LAST
+
+
+def test_a_manifest_of_another_checkpoint(place):
+    shutil.copy(place / str(BEFORE) / "manifest.json", place / str(LAST) / "manifest.json")
+    with pytest.raises(ModelFileError, match="is missing"):
+        read_checkpoint(Folder(place / str(LAST)))
+    assert newest(CheckpointStore(Folder(place), 3))[0].number == BEFORE
+
+
+def test_a_checkpoint_under_the_number_of_another(place):
+    shutil.rmtree(place / str(LAST))
+    shutil.copytree(place / str(BEFORE), place / str(LAST))
+    checkpoint = read_checkpoint(Folder(place / str(LAST)))
+    assert checkpoint.number == BEFORE, "it is still what it says it is"
+    assert_right(checkpoint)
+
+
+def test_the_run_goes_on_from_the_one_before_and_the_damaged_one_goes(place):
+    for file in ("coordinator", "manifest.json"):
+        (damaged,) = (place / str(LAST)).glob(f"{file}*")
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+        store = CheckpointStore(Folder(place), 3)
+        checkpoint, (complaint,) = newest(store)
+        assert checkpoint.number == BEFORE
+        assert damaged.name in complaint
+        store.continue_from(checkpoint)
+        write(store, LAST)
+        assert newest(store)[0].number == LAST
+        assert_clean(Folder(place))
+
+
+def test_damaged_rows_that_all_share_are_written_again_from_the_beginning(place):
+    (shared,) = [file for file in (place / "rows").glob("rows-0-100.*") if len(used_by(place, file)) == 3]
+    shared.write_bytes(shared.read_bytes()[:-1] + b"\1")
+    store = CheckpointStore(Folder(place), 3)
+    checkpoint, complaints = newest(store)
+    assert checkpoint is None
+    assert all(shared.name in complaint for complaint in complaints)
+    store.continue_from(None)
+    write(store, NUMBERS[0])
+    assert newest(store)[0].number == NUMBERS[0]
+    assert_clean(Folder(place))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["meta"]["segments"].pop(),
+        lambda m: m["meta"]["segments"].append([140, 141, 1]),
+        lambda m: m["meta"]["segments"][0].pop(),
+        lambda m: m["meta"]["segments"].insert(0, ["x", 1, 2]),
+        lambda m: m["meta"]["segments"][0].__setitem__(2, 7),
+        lambda m: m["meta"].update(segments=7),
+        lambda m: m["files"].remove(next(f for f in m["files"] if f["component"] == "live")),
+        lambda m: m["files"].remove(next(f for f in m["files"] if f["component"] == "rows-0-100")),
+    ],
+)  # fmt: skip
+def test_segments_that_do_not_fit_the_files_are_refused(place, change):
+    """Not damage, which the hash finds: a manifest whose hash is right."""
+    file = place / str(LAST) / "manifest.json"
+    manifest = json.loads(file.read_bytes())
+    del manifest["sha256"]
+    change(manifest)
+    file.write_bytes(seal(encode(manifest)))
+    with pytest.raises(ModelFileError, match=rf"/{LAST}: its segments of rows do not fit"):
+        read_checkpoint(Folder(place / str(LAST)))
