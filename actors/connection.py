@@ -68,10 +68,8 @@ class Connection:
         self._compiling.start()
         self._cluster = connect(address, self._requested)
 
-    def open(self, epoch: int = 1, *, closes_connection: bool = False) -> RaySession:
+    def open(self, epoch: int = 1) -> RaySession:
         """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.
-
-        With ``closes_connection`` there will be no next: closing the session leaves Ray.
 
         Raises
         ------
@@ -95,7 +93,7 @@ class Connection:
             self._cluster.close()
             self._cluster = connect("local", self._requested)
         try:
-            return RaySession(self._cluster, *self._what, epoch=epoch, owns_cluster=closes_connection, **self._how)
+            return RaySession(self._cluster, *self._what, epoch=epoch, **self._how)
         except ConfigError as error:
             if epoch == 1:
                 raise

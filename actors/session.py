@@ -65,8 +65,6 @@ class RaySession:
         Seconds without progress after which an actor is given up.
     reserve_seconds : float
         How long to wait for the resources of a cluster.
-    owns_cluster : bool
-        :meth:`close` also closes ``cluster``.
 
     Raises
     ------
@@ -89,9 +87,8 @@ class RaySession:
         epoch: int = 1,
         patience: float = PATIENCE,
         reserve_seconds: float = RESERVE_SECONDS,
-        owns_cluster: bool = False,
     ) -> None:
-        self._cluster = cluster if owns_cluster else None
+        self._cluster = cluster
         self._features, self._watch = features, Watch(patience)
         self._group: Any = None
         self._peers: list[Peer] = []
@@ -245,20 +242,17 @@ class RaySession:
         return self._watch.collect([shard.handle.work.remote() for shard in shards], shards)
 
     def close(self) -> None:
-        """End the actors, give back what was reserved, and end Ray if this session owns it."""
+        """End the actors and give back what was reserved, also if they are stopped, or Ray is gone."""
         for peer in self._peers:
             with contextlib.suppress(Exception):  # whatever ended the session may have ended Ray
                 ray.kill(peer.handle)
             if peer.pid is not None:
                 end_if_stopped(peer.pid)
-        if self._group is not None:
+        if self._group is not None and self._cluster.answers():  # a head that is gone would be waited for
             with contextlib.suppress(Exception):
                 remove_placement_group(self._group)
         self._peers, self._group = [], None
         self._under_way.clear()
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         self._require_idle()

@@ -26,7 +26,8 @@ from raydt.features import Features
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
-session = actors.open_session(Faulty(), LearnerOptions(kind="faulty"), features, shards=3)
+connection = actors.Connection(Faulty(), LearnerOptions(kind="faulty"), features, shards=3)
+session = connection.open()
 processes = psutil.Process().children(recursive=True)
 facts = {
     "rows": [result.applied for _, result in session.process([act("report", 0), act("report", 1)])],
@@ -39,6 +40,7 @@ facts = {
     "threads": os.environ.get("NUMBA_NUM_THREADS"),
 }
 session.close()
+connection.close()
 facts["left"] = [process.pid for process in psutil.wait_procs(processes, timeout=10)[1]]
 facts["home"] = sorted(str(path) for path in Path.home().rglob("*"))
 print(json.dumps(facts))

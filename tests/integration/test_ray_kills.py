@@ -1,0 +1,190 @@
+"""Processes on Ray killed and stopped for real: what comes out is what the undisturbed run in this process gave.
+
+Most faults are asked for by ``RAYDT_FAULTS``, which each session hands to its actors, so that every place in the
+program at which a process can die is met for certain; the others come from outside, at a moment of their own choice.
+"""
+
+import json
+import random
+import re
+import threading
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.running.incarnations import RestartBudget
+from raydt.checkpoint import read_checkpoint
+from raydt.errors import RestartsSpentError
+from raydt.faults import injected
+from raydt.storage import Folder
+
+pytestmark = pytest.mark.ray
+
+#: 7,100 updates, one checkpoint at 4,000 and one at the end; the warm-up ends with the first BUILD.
+CONFIG = {
+    "source": {"kind": "synthetic", "generator": "hyperplane", "n": 4000, "n_features": 40, "drift": 4, "seed": 11},
+    "stream": {"model": "sliding_window", "window": 900, "warmup": 900},
+    "learner": {"kind": "fudyadt", "epsilon": 0.3, "max_depth": 6, "feature_groups": 4},
+    "cluster": {"backend": "in_process", "batch_size": 250},
+    "checkpoint": {"every_updates": 4000, "every_seconds": None},
+    "output": {"report": False, "predictions": True, "metrics_every": 500},
+}
+#: Columns that say how the work was done and not what came out.
+HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
+
+#: Cells of a BUILD of 500 rows; larger ones are done by the shards.
+ON_SHARDS = 20_000
+
+
+def results(run):
+    """What must not depend on faults: digest, updates and the columns of the tables (as text, since NaN != NaN)."""
+    columns = {}
+    for table in ("metrics", "predictions", "events"):
+        for name, values in pq.read_table(f"{run.path}/{table}").to_pydict().items():
+            if name not in HOW:
+                columns[f"{table}.{name}"] = repr(values)
+    return {"digest": run.digest, "updates": run.summary["updates"], **columns}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return results(pipelines.replay(CONFIG, tmp_path_factory.mktemp("undisturbed") / "run"))
+
+
+@pytest.fixture
+def replay(cluster, tmp_path, monkeypatch):
+    """A replay on Ray with faults; no process of it is left behind."""
+
+    def replayed(faults="", **settings):
+        monkeypatch.setenv("RAYDT_FAULTS", faults)
+        overrides = ["cluster.backend=ray"] + [f"cluster.{name}={value}" for name, value in settings.items()]
+        return pipelines.replay(CONFIG, tmp_path / "run", overrides=overrides)
+
+    yield replayed
+    assert psutil.wait_procs(actors_here(), timeout=10)[1] == []
+
+
+def actors_here(kind=""):
+    """The actors of this process's Ray, those that are stopped too."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            command = process.cmdline()
+        except psutil.Error:
+            continue
+        if command and command[0].startswith((f"ray::{kind or 'Coordinator'}", f"ray::{kind or 'FeatureShard'}")):
+            found.append(process)
+    return found
+
+
+def after_batches(n, act):
+    """A handler that calls ``act`` once, when the driver has recorded so many batches."""
+    passed = iter(range(1, 10**6))
+
+    def handler(point):
+        if point == "driver.recorded" and next(passed) == n:
+            act()
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("faults", "settings"),
+    [
+        (
+            [
+                "coordinator.before_batch@9#1=kill",  # between batches: one is recorded, the next not begun
+                "shard.before_answer/1@9#2=kill",  # between batches: it has answered all of one
+                "coordinator.local_rebuild@3#3=kill",  # inside a rebuild of its own
+                "shard.after_answer/0@14#4=kill",  # its work is done, its answer is lost
+            ],
+            {},
+        ),
+        (
+            [
+                "coordinator.between_levels@7#1=kill",  # inside a BUILD on the shards
+                "shard.before_answer/1@30#2=kill",  # inside a BUILD on the shards
+                "coordinator.before_snapshot@1#3=kill",  # during a checkpoint
+                "shard.before_parts/1@1#4=kill",  # during a checkpoint: its part is being fetched
+            ],
+            {"local_work_limit": ON_SHARDS},
+        ),
+        (
+            [
+                "coordinator.before_finish@1#1=kill",  # at the end
+                "coordinator.before_restore@1#2=kill",  # during recovery
+                "shard.before_restore/1@1#3=kill",  # during recovery
+                "shard.before_parts/0@1#4=kill",  # at the end: the last checkpoint
+            ],
+            {"batch_size": 1000},
+        ),
+    ],
+    ids=["at work", "BUILD on shards, checkpoint", "recovery, end"],
+)
+def test_processes_killed_at_points(replay, undisturbed, faults, settings):
+    run = replay(",".join(faults), **settings)
+    assert results(run) == undisturbed
+    assert run.summary["restarts"] == len(faults)
+    for epoch, (recovery, fault) in enumerate(zip(run.summary["recoveries"], faults, strict=True), 1):
+        who = "the coordinator" if fault.startswith("coordinator") else f"shard {fault.split('@')[0][-1]}"
+        assert recovery["what"].startswith(f"{who} (pid ")
+        assert recovery["what"].endswith(") died")
+        assert recovery["epoch"] == epoch
+        assert recovery["kind"] == "lost"
+
+
+def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+
+    def kill_one():
+        victims = actors_here()
+        delay = chance.uniform(0, 0.1)
+        threading.Timer(delay, chance.choice(victims).kill).start()
+
+    # Epochs 1 and 2 record 7 batches between them.
+    with injected(after_batches(chance.randint(9, 25), kill_one)):
+        run = replay(
+            "coordinator.before_batch@4#1=stop,shard.before_answer/1@9#2=stop", patience_seconds=2, batch_size=500
+        )
+    assert results(run) == undisturbed, seed
+    lost = [recovery["what"] for recovery in run.summary["recoveries"]]
+    assert lost[0].startswith("the coordinator (pid "), seed
+    assert lost[0].endswith(") has shown no progress for 2 seconds: stopped, stuck or cut off"), seed
+    assert lost[1].startswith("shard 1 (pid "), seed
+    assert lost[1].endswith(") has shown no progress for 2 seconds: stopped, stuck or cut off"), seed
+    # A process that is killed when its work is done is no loss.
+    assert len(lost) == 3 or (len(lost) == 2 and run.summary["restarts"] == 2), seed
+
+
+def test_a_pause_shorter_than_the_patience_is_waited_for(replay, undisturbed):
+    def pause():
+        for process in actors_here():
+            process.suspend()
+            threading.Timer(1.0, process.resume).start()
+
+    with injected(after_batches(5, pause)):
+        run = replay(patience_seconds=10, shards=1)
+    assert results(run) == undisturbed
+    assert run.summary["restarts"] == 0
+    assert run.summary["recoveries"] == []
+
+
+def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.running.run.RestartBudget", lambda: RestartBudget(most=1))
+    with pytest.raises(RestartsSpentError) as caught:
+        replay("coordinator.after_batch@20#1=kill,coordinator.before_batch@1#2=kill", shards=1)
+    pid = r"\(pid \d+ on [^)]+\)"
+    assert re.fullmatch(
+        rf"1 restart in 1 minute did not help: the coordinator {pid} died; the coordinator {pid} died\. Ray's logs of "
+        rf"the processes say why\. The last checkpoint \(update 4,000\) is intact: raydt resume {tmp_path}/run goes on "
+        "from it",
+        str(caught.value),
+    )
+    assert caught.value.exit_code == 1
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["exit_code"], summary["exit_reason"]) == ("failed", 1, "RestartsSpentError")
+    assert [recovery["from_update"] for recovery in summary["recoveries"]] == [4000]
+    assert read_checkpoint(Folder(tmp_path / "run" / "checkpoints" / "4000")).number == 4000
