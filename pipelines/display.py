@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.report.formatting import counted
+from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 
 if TYPE_CHECKING:
     from raydt.receipt import Receipt
@@ -47,6 +48,9 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
         ("where", f"{summary['backend']}, {summary['shards']} shards, {summary['rounds']:,} rounds with them"),
     ]
+    recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)
+    rows += [("recovered", recovered)] if recovered else []
+    rows += [("checkpoints", checkpoints)] if checkpoints else []
     if summary["refused"] or summary["skipped"]:
         skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")
         passed_over = f"{skipped}, {refused}; see quarantine/"

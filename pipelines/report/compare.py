@@ -15,6 +15,7 @@ from pipelines.report.identity import compared_figures
 from pipelines.report.plot import Chart, Panel, Values, curve, linear, look, updates_axis
 from pipelines.report.series import merged, per_unit
 from pipelines.report.tables import Row, Table
+from pipelines.report.verdicts import number
 
 _RATED = ("Updates/s", "Accuracy", "F1", "Macro F1")
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "output")
@@ -37,6 +38,8 @@ class Comparison:
 def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
     """Compare at least two runs."""
     table = [compared_figures(run) for run in runs]
+    if not any(number(run.summary, "restarts") for run in runs):
+        table = [[figure for figure in column if figure[0] != "Restarts"] for column in table]
     differing, same = _differing([run.config for run in runs])
     return Comparison(
         list(labels),

@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import ABSENT, Form, count, duration, figure, moment, names, share, size
 from pipelines.report.margins import Margins
+from pipelines.report.recovery import checkpoints_in_words
 from pipelines.report.verdicts import BASELINES, number
 
 
@@ -78,7 +79,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     for title, key in (("Refused updates", "refused"), ("Bad rows skipped", "skipped"), ("Restarts", "restarts")):
         if summary.get(key):
             rows.append((title, count(summary[key])))
-    rows.append(("Run folder", location))
+    rows += [("Checkpoints", checkpoints_in_words(summary) or ABSENT), ("Run folder", location)]
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
@@ -137,6 +138,7 @@ def compared_figures(run: RunFolder) -> list[tuple[str, float | str | None, Form
         total("Depth", "depth"),
         total("Rebuilds", "rebuilds"),
         total("Rows rebuilt", "rebuilt_rows"),
+        total("Restarts", "restarts"),
         ("Audit", _audited(summary.get("audit")), None),
     ]
 

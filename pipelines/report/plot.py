@@ -174,6 +174,8 @@ class Chart:
         Positions that can be pointed at, as shares of the axis; ``names`` is what each is called.
     over_stream : bool
         The horizontal axis counts updates: pointing at one such chart points at all of them.
+    uprights : str
+        Path of dashed lines across all panels, at moments the caption names.
     """
 
     key: str
@@ -187,6 +189,7 @@ class Chart:
     names: Sequence[str] = ()
     over_stream: bool = True
     wide: bool = False
+    uprights: str = ""
 
     @property
     def readout(self) -> str:
@@ -253,6 +256,11 @@ def boxes(x: Any, y: Any, width: Any, height: Any) -> str:
         for a, b, w, h in rows
         if w > 0 and h > 0
     )
+
+
+def uprights(x: Floats) -> str:
+    """Lines from top to bottom at shares of the plot; those that fall on one another are drawn once."""
+    return "".join(f"M{place} 0V1000" for place in dict.fromkeys(_place(part) for part in x.tolist()))
 
 
 def dots(x: Floats, y: Floats) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.report import charts, identity, margins, rebuilds, tables, tree
+from pipelines.report import charts, identity, margins, rebuilds, recovery, tables, tree
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import count, counted, figure
 from pipelines.report.margins import Margins
@@ -60,6 +60,7 @@ class RunView:
     rebuilds: Table
     stream_charts: list[Chart]
     skipped: Table
+    recoveries: Table
     shards: Table
     config_text: str
     environment: list[tuple[str, str]]
@@ -75,6 +76,10 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
     audit, margin = audit_view(run.summary, location), margins.margins_of(run)
     root = tree.drawn_tree(run.model, names, margin) if run.model else None
     cells, rows, thin = tree.icicle(run.model) if root and not root.leaf else ([], 0, 0)
+
+    def over_stream(here: list[Chart]) -> list[Chart]:
+        return recovery.marked(here, run, charts.last_of(metrics)) if here else []
+
     return RunView(
         prefix=prefix,
         name=identity.name_of(run, location),
@@ -86,7 +91,7 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         figures=identity.key_figures(run, margin),
         verdict=against_baselines(run.summary, metrics),
         few_points=_few_points(run),
-        quality_charts=_quality_charts(run),
+        quality_charts=over_stream(_quality_charts(run)),
         scores=tables.scores(run),
         confusion=tables.confusion(run),
         tree=root,
@@ -98,7 +103,7 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         icicle_thin=f"{counted(thin, 'node')} too small or too deep to be seen {'is' if thin == 1 else 'are'} left out."
         if thin
         else "",
-        shape_charts=[charts.tree_shape(metrics)] if drawn else [],
+        shape_charts=over_stream([charts.tree_shape(metrics)]) if drawn else [],
         features=tables.features_used(run),
         margins=margins.in_words(margin, margins.proven_gaps(run.model)) if margin else "",
         epsilon=figure(margin.epsilon) if margin else "",
@@ -113,8 +118,9 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         ],
         rebuild_charts=_rebuild_charts(run) if rebuilt and len(run.events["rows"]) > 1 else [],
         rebuilds=tables.rebuild_work(run) if rebuilt else Table([]),
-        stream_charts=[charts.live_examples(metrics), charts.work_over_stream(metrics)] if drawn else [],
+        stream_charts=over_stream([charts.live_examples(metrics), charts.work_over_stream(metrics)]) if drawn else [],
         skipped=tables.skipped_rows(run),
+        recoveries=tables.recoveries(run),
         shards=tables.shard_work(run),
         config_text=run.config_text,
         environment=identity.environment(run),
@@ -169,7 +175,6 @@ def _margin_charts(margin: Margins, run: RunFolder) -> list[Chart]:
 
 
 def _rebuild_charts(run: RunFolder) -> list[Chart]:
-    return [
-        rebuilds.timeline(run.events, run.metrics, int(run.summary.get("updates") or 0)),
-        *rebuilds.sizes(run.events),
-    ]
+    updates = int(run.summary.get("updates") or 0)
+    timeline = rebuilds.timeline(run.events, run.metrics, updates)
+    return [*recovery.marked([timeline], run, updates), *rebuilds.sizes(run.events)]

@@ -16,11 +16,13 @@ from pipelines.report.formatting import ABSENT, count, counted, duration, figure
 from pipelines.report.identity import classes_of, f1_name, features_of
 from pipelines.report.margins import Margins, expected
 from pipelines.report.rebuilds import COORDINATOR, LEAF_RESET, PLACE_TONES, SHARDS
+from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
 from pipelines.report.tree import Names, class_name, depths, feature_name, feature_use
 from pipelines.report.verdicts import BASELINES, number
 
 CONFUSION_CLASSES = 12
 FEATURES_SHOWN = 12
+RECOVERIES_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,37 @@ class Table:
 
     rows: list[Row]
     remark: str = ""
+
+
+def recoveries(run: RunFolder) -> Table:
+    """A row for each recovery; the remark says what they cost, and is empty if nothing was lost and no write failed."""
+    entries = recoveries_of(run.summary)
+    rows = [
+        Row(
+            (
+                count(number(entry, "at_update")),
+                str(entry.get("what") or ABSENT),
+                "by raydt resume" if entry.get("kind") == "resumed" else "by itself",
+                _restored(number(entry, "from_update")),
+                count(repeated(entry)),
+                duration(number(entry, "seconds")),
+            )
+        )
+        for entry in entries[-RECOVERIES_SHOWN:]
+    ]
+    words, failed = recovered_in_words(run.summary), checkpoints_failed(run.summary)
+    said = [f"Recovered {words}."] if words else []
+    if words and run.summary.get("model_digest"):
+        said.append("The model is that of a run that lost nothing.")
+    if len(entries) > len(rows):
+        said.append(f"Below are the last {len(rows)} recoveries.")
+    if failed:
+        said.append(f"{counted(failed, 'checkpoint')} could not be written; log.jsonl says why.")
+    return Table(rows, " ".join(said))
+
+
+def _restored(update: float | None) -> str:
+    return ABSENT if update is None else f"checkpoint at update {count(update)}" if update else "the beginning"
 
 
 def scores(run: RunFolder) -> Table:

@@ -16,6 +16,30 @@ from raydt.persistence import save_folder
 
 FEATURES = ["period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", "weekday"]
 
+#: Keys of the summary of a run that lost a shard, was resumed later, and could not write one checkpoint.
+RECOVERED: dict[str, Any] = {
+    "restarts": 1,
+    "recoveries": [
+        {
+            "epoch": 2,
+            "kind": "lost",
+            "what": "shard 1 (pid 4712 on node-a) died",
+            "at_update": 3700,
+            "from_update": 0,
+            "seconds": 0.42,
+        },
+        {
+            "epoch": 3,
+            "kind": "resumed",
+            "what": "the driver was killed",
+            "at_update": 6200,
+            "from_update": 4096,
+            "seconds": 5.2,
+        },
+    ],
+    "checkpoints": {"written": 12, "failed": 1, "seconds": 1.25, "bytes": 3_400_000, "last": 10_000},
+}
+
 
 def write_table(folder: Path, columns: dict[str, Any], parts: int = 1) -> None:
     """Write ``columns`` as ``parts`` Parquet parts."""
@@ -168,6 +192,8 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
         "shards": 2,
         "backend": "ray",
         "restarts": 0,
+        "recoveries": [],
+        "checkpoints": {"written": 7, "failed": 0, "seconds": 0.6, "bytes": 1_900_000, "last": last["seq"]},
         "refused": 0,
         "skipped": 0,
         "model_digest": "sha256:" + "3f" * 32,

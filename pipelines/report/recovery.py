@@ -1,0 +1,70 @@
+"""What a run lost and how it went on: its recoveries and its checkpoints, in words and as lines across the charts.
+
+Invariant: a run that lost nothing has nothing here, and a summary of a version without these keys is read as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pipelines.report.folder import RunFolder
+from pipelines.report.formatting import count, counted, duration, size
+from pipelines.report.plot import Chart, updates_axis, uprights
+from pipelines.report.verdicts import number
+
+
+def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The recoveries that a summary tells of, in order."""
+    entries = summary.get("recoveries")
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def repeated(recovery: dict[str, Any]) -> float | None:
+    """Updates that were done again: those recorded after the checkpoint that was restored."""
+    at, beginning = number(recovery, "at_update"), number(recovery, "from_update")
+    return None if at is None or beginning is None else max(at - beginning, 0.0)
+
+
+def recovered_in_words(summary: dict[str, Any]) -> str:
+    """How often a run recovered and what that cost; empty if it never did."""
+    entries = recoveries_of(summary)
+    times = max(len(entries), int(number(summary, "restarts") or 0))
+    if not times:
+        return ""
+    if not entries:
+        return counted(times, "time")
+    again = sum(repeated(entry) or 0.0 for entry in entries)
+    seconds = sum(number(entry, "seconds") or 0.0 for entry in entries)
+    return f"{counted(times, 'time')}, {counted(int(again), 'update')} repeated, {duration(seconds)} in all"
+
+
+def checkpoints_in_words(summary: dict[str, Any]) -> str:
+    """How many checkpoints a run has written, their bytes and the time they took; empty if it tried none."""
+    written, failed = number(summary.get("checkpoints"), "written"), checkpoints_failed(summary)
+    parts = [f"{count(written or 0)} written"] if written or failed else []
+    if failed:
+        parts.append(f"{count(failed)} failed")
+    if written:
+        amount, seconds, last = (number(summary.get("checkpoints"), key) for key in ("bytes", "seconds", "last"))
+        parts.append(f"{size(amount)} in {duration(seconds)}")
+        parts += [f"the last at update {count(last)}"] if last is not None else []
+    return ", ".join(parts)
+
+
+def checkpoints_failed(summary: dict[str, Any]) -> int:
+    """Checkpoints that could not be written."""
+    return int(number(summary.get("checkpoints"), "failed") or 0)
+
+
+def marked(charts: Iterable[Chart], run: RunFolder, span: int) -> list[Chart]:
+    """The charts with an upright line where the run recovered, on those whose axis counts ``span`` updates."""
+    axis = updates_axis(span)
+    places = [number(entry, "at_update") for entry in recoveries_of(run.summary)]
+    # A run that was interrupted while it repeated updates has ended before the place of its loss.
+    lines = uprights(axis.at([place for place in places if place is not None and 0 <= place <= axis.high]))
+    if not lines:
+        return list(charts)
+    said = " Dashed uprights: recoveries."
+    return [replace(c, uprights=lines, caption=c.caption + said) if c.over_stream else c for c in charts]
