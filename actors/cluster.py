@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors
+from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 
 Bundle = dict[str, float]
@@ -138,7 +139,9 @@ def _plural(name: str) -> str:
     return "CPUs" if name == "CPU" else name
 
 
-def connect(address: str | None = None, requested: Sequence[Bundle] = ()) -> Cluster:
+def connect(
+    address: str | None = None, requested: Sequence[Bundle] = (), *, metrics_port: int | None = None
+) -> Cluster:
     """Connect to Ray.
 
     Where this process is connected already (a test, a notebook), that connection is used and left open, whatever
@@ -151,12 +154,15 @@ def connect(address: str | None = None, requested: Sequence[Bundle] = ()) -> Clu
         ``RAY_ADDRESS`` (which ``ray job submit`` sets for its jobs), else ``local``.
     requested : sequence of Bundle, optional
         What the actors will ask for: the least a private Ray offers.
+    metrics_port : int, optional
+        Where a private Ray serves its metrics, instead of at a port of its choice. It listens on all addresses and
+        asks for no token, as it does in any case where ``ray[default]`` is installed.
 
     Raises
     ------
     ConfigError
-        No cluster answers at the address, the address cannot be used by a job, or this process is connected to
-        another cluster than the one at the address.
+        No cluster answers at the address, the address cannot be used by a job, this process is connected to another
+        cluster than the one at the address, or metrics cannot be served at the port.
     RaydtError
         A private Ray could not be started.
     """
@@ -170,10 +176,12 @@ def connect(address: str | None = None, requested: Sequence[Bundle] = ()) -> Clu
             f"{address} is not the address of a cluster's head. Use host:port (6379 unless chosen otherwise), or "
             "submit the job there: ray job submit --address URL -- python -m pipelines.cli ..."
         )
-    return _start(requested) if address == "local" else _join(address)
+    return _start(requested, metrics_port) if address == "local" else _join(address)
 
 
-def _start(requested: Sequence[Bundle]) -> Cluster:
+def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Cluster:
+    if metrics_port is not None:
+        require_endpoint(metrics_port)
     before_local_ray()
     import ray
 
@@ -192,6 +200,7 @@ def _start(requested: Sequence[Bundle]) -> Cluster:
                 object_store_memory=STORE_BYTES,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
+                _metrics_export_port=metrics_port,
             )
     except (RuntimeError, ConnectionError, OSError, TimeoutError, ValueError) as error:
         raise RaydtError(f"a private Ray could not be started: {error}") from error

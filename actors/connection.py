@@ -36,6 +36,8 @@ class Connection:
         ``{"coordinator": {"num_cpus": 1}, "shard": {"num_cpus": 1}}``; also ``memory`` (bytes) and ``resources``.
     patience : float, optional
         Seconds without progress after which an actor is given up.
+    metrics_port : int, optional
+        See :func:`actors.cluster.connect`.
 
     Raises
     ------
@@ -56,17 +58,18 @@ class Connection:
         address: str | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         patience: float | None = None,
+        metrics_port: int | None = None,
     ) -> None:
         self._what = learner, options, features
         self._how: dict[str, Any] = {"shards": shards, "plan": plan, "resources": resources}
         if patience is not None:
             self._how["patience"] = patience
-        self._address = address
+        self._metrics_port = metrics_port
         self._requested: list[Bundle] = bundles(shards, resources)
         # Kernels are compiled while Ray starts, which is mostly waiting; a session does it again, at no cost by then.
         self._compiling = threading.Thread(target=learner.warmup, name="raydt-warmup", daemon=True)
         self._compiling.start()
-        self._cluster = connect(address, self._requested)
+        self._cluster = connect(address, self._requested, metrics_port=metrics_port)
 
     def open(self, epoch: int = 1) -> RaySession:
         """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.
@@ -91,7 +94,7 @@ class Connection:
                     "another one by --address, and go on with raydt resume"
                 )
             self._cluster.close()
-            self._cluster = connect("local", self._requested)
+            self._cluster = connect("local", self._requested, metrics_port=self._metrics_port)
         try:
             return RaySession(self._cluster, *self._what, epoch=epoch, **self._how)
         except ConfigError as error:

@@ -68,11 +68,19 @@ class Cluster(_Section):
     row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
     resources: Resources = Field(Resources(), description="what the actors ask of the cluster")
     patience_seconds: float = Field(20, ge=1, description="time without progress after which an actor is lost")
+    metrics_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="port of a private Ray's Prometheus endpoint, on all addresses, without a token; null: any port. "
+        "A cluster keeps its own",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
-        if self.backend == "in_process" and self.address is not None:
-            raise ValueError("address is not used in process. Remove cluster.address, or set cluster.backend to ray")
+        for key in ("address", "metrics_port") if self.backend == "in_process" else ():
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key} is not used in process. Remove cluster.{key}, or set cluster.backend to ray")
         return self
 
 

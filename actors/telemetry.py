@@ -1,0 +1,150 @@
+"""Metrics of a run for Prometheus, recorded by the driver process once for each batch.
+
+Invariant: a counter never goes down, whatever a recovery does to the figures it is fed with, and counts nothing twice
+that took effect once: while repeated updates are caught up with, their counters stand still. Nothing is decided by a
+metric. Ray puts ``ray_`` before the names and serves them at each node's metrics port, if ``ray[default]`` is there.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Protocol
+
+from raydt.errors import ConfigError
+
+#: Counters, by the name of what they count, and what each says of itself.
+COUNTERS = {
+    "updates": "Updates done, each counted once",
+    "rebuilds": "Rebuilds of a part of the model, each counted once",
+    "rebuilt_rows": "Rows that rebuilds went through, each counted once",
+    "rounds": "Exchanges with the shards, repeated ones too",
+    "restarts": "Recoveries from the loss of a process",
+    "checkpoints": "Checkpoints written",
+    "checkpoint_seconds": "Seconds spent on writing checkpoints, beside the run",
+}
+
+#: Gauges likewise.
+GAUGES = {
+    "live_examples": "Examples that the model holds",
+    "queue_depth": "Batches under way at the coordinator",
+    "epoch": "Number of the present incarnation of the actors",
+}
+
+#: What of :attr:`raydt.updates.BatchResult.statistics` is counted: those that are part of the model's state, and
+#: those that count traffic, which begins again with new actors.
+_OF_STATE, _OF_TRAFFIC = ("rebuilds", "rebuilt_rows"), ("rounds",)
+
+#: What serves the endpoint: part of ``ray[default]``, not of plain ``ray``.
+_SERVERS = ("aiohttp", "opencensus", "opentelemetry", "prometheus_client")
+
+
+class Meter(Protocol):
+    """Takes note of what a run does."""
+
+    def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
+        """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
+
+    def restarted(self) -> None:
+        """New actors go on from a checkpoint, or from the beginning."""
+
+    def checkpointed(self, seconds: float) -> None:
+        """A checkpoint has been written, in so many seconds."""
+
+
+class Unmetered:
+    """Records nothing: for runs without Ray."""
+
+    def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
+        """Nothing."""
+
+    def restarted(self) -> None:
+        """Nothing."""
+
+    def checkpointed(self, seconds: float) -> None:
+        """Nothing."""
+
+
+class Telemetry:
+    """Records with ``ray.util.metrics``; this process must be connected to Ray.
+
+    A batch costs about 45 microseconds. Values reach the endpoint at Ray's interval, every ten seconds; counters stay
+    there, and a gauge that is not set for two intervals is left out until the next batch.
+
+    Parameters
+    ----------
+    run : str
+        Value of the label ``run``: the name of the run folder.
+    epoch : int
+        Number of the first incarnation of the actors.
+    """
+
+    def __init__(self, run: str, epoch: int = 1) -> None:
+        from ray.util.metrics import Counter, Gauge
+
+        tags, keys = {"run": run}, ("run",)
+        self._counters = {
+            name: Counter(f"raydt_{name}_total", text, keys).set_default_tags(tags) for name, text in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(f"raydt_{name}", text, keys).set_default_tags(tags) for name, text in GAUGES.items()
+        }
+        self._seen = dict.fromkeys(("updates", *_OF_STATE, *_OF_TRAFFIC), 0)
+        self._epoch = epoch
+
+    def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
+        """See :meth:`Meter.batch`."""
+        self._reached("updates", updates)
+        for name in _OF_STATE:
+            self._reached(name, statistics.get(name, 0))
+        for name in _OF_TRAFFIC:
+            # After a fall its true beginning is not known, so that what came before this batch is not counted.
+            self._add(name, statistics.get(name, 0) - self._seen[name])
+            self._seen[name] = statistics.get(name, 0)
+        self._gauges["live_examples"].set(statistics.get("active", 0))
+        self._gauges["queue_depth"].set(queue_depth)
+        self._gauges["epoch"].set(self._epoch)
+
+    def restarted(self) -> None:
+        """See :meth:`Meter.restarted`."""
+        self._epoch += 1
+        self._add("restarts", 1)
+
+    def checkpointed(self, seconds: float) -> None:
+        """See :meth:`Meter.checkpointed`."""
+        self._add("checkpoints", 1)
+        self._add("checkpoint_seconds", seconds)
+
+    def _reached(self, name: str, value: int) -> None:
+        """Count up to ``value``, if that is further than ever before."""
+        self._add(name, value - self._seen[name])
+        self._seen[name] = max(self._seen[name], value)
+
+    def _add(self, name: str, amount: float) -> None:
+        if amount > 0:  # Ray refuses to count nothing
+            self._counters[name].inc(amount)
+
+
+def require_endpoint(port: int) -> None:
+    """Refuse a metrics port that a private Ray could not serve, for which it would wait half a minute in vain.
+
+    Raises
+    ------
+    ConfigError
+        Another program listens there, the port is not for this user, or ``ray[default]`` is not installed.
+    """
+    absent = [name for name in _SERVERS if find_spec(name) is None]
+    if absent:
+        raise ConfigError(
+            f"cluster.metrics_port = {port}: the endpoint needs ray[default] ({', '.join(absent)} not installed). "
+            "Run pip install 'raydt[cluster]', or leave cluster.metrics_port out"
+        )
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the endpoint does: a port just left is free
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ConfigError(
+                f"cluster.metrics_port = {port}: {error.strerror or error}. Choose a free port from 1024 up"
+            ) from error
