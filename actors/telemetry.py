@@ -126,6 +126,14 @@ class Telemetry:
             self._counters[name].inc(amount)
 
 
+def endpoint() -> int:
+    """Port at which the node of this process serves its metrics; nobody listens there without ``ray[default]``."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    return next(int(node["MetricsExportPort"]) for node in ray.nodes() if node["NodeID"] == here)
+
+
 def require_endpoint(port: int) -> None:
     """Refuse a metrics port that a private Ray could not serve, for which it would wait half a minute in vain.
 

@@ -337,17 +337,21 @@ def warmup(as_json: bool) -> int:
 
 @cli.command(short_help="Show versions, memory, caches and Ray's security settings.")
 @click.option("--ray", "with_ray", is_flag=True, help="Start a local Ray too, and list what it listens on.")
+@click.option("--probe", metavar="FOLDER", help="Write, read and delete a file in a folder or URI for checkpoints too.")
 @JSON
-def doctor(with_ray: bool, as_json: bool) -> int:
+def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
     """Show versions, processors, memory, caches and Ray's security settings.
 
     \b
     Example:  raydt doctor --ray
+              raydt doctor --probe s3://bucket/checkpoints
     """
     from pipelines.display import doctor_lines
     from pipelines.doctor import examine
+    from pipelines.doctor import probe as try_out
 
-    facts = examine(with_ray)
+    tried = {"probe": try_out(probe)} if probe is not None else {}
+    facts = {**examine(with_ray), **tried}
     _print(facts, doctor_lines(facts), as_json)
     return 0
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipelines.report.formatting import counted
+from pipelines.report.formatting import counted, duration, size
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 
 if TYPE_CHECKING:
@@ -179,6 +179,10 @@ def doctor_lines(facts: dict[str, Any]) -> str:
                 ("listens", f"{e['address']}:{e['port']} {e['process']}{'' if e['loopback'] else '  (reachable)'}")
                 for e in value
             ]
+        elif name == "probe":
+            took = ", ".join(f"{step} {duration(seconds)}" for step, seconds in value["seconds"].items())
+            free = f"; {size(value['free_bytes'])} free" if value["free_bytes"] is not None else ""
+            rows.append(("probe", f"{value['location']} can hold checkpoints: {size(value['bytes'])}: {took}{free}"))
         elif name.endswith("_bytes") and value is not None:
             rows.append((name.removesuffix("_bytes").replace("_", " "), f"{value / 2**30:.1f} GiB"))
         else:

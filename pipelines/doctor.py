@@ -1,23 +1,47 @@
-"""What this machine offers a run, and what of it can be reached from outside."""
+"""What this machine offers a run, what of it can be reached from outside, and whether a folder can hold checkpoints."""
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import posixpath
 import shutil
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
+import pyarrow as pa
+from pyarrow import fs
 
 import raydt
 from pipelines.running.summary import versions
+from raydt.errors import ConfigError, InputError
 from raydt.learners import learners
+from raydt.storage import Folder
 from raydt.streams.random_updates import warmup as warmup_streams
 
 #: Addresses that only this machine reaches.
 _LOOPBACK = ("127.", "::1")
+
+#: Bytes of the file that a probe writes.
+PROBE_BYTES = 1 << 20
+
+#: What can be done about an error of a filesystem; of all others, what is most often wrong with storage elsewhere.
+_REMEDIES = {
+    errno.EACCES: "Choose a folder that this user may write to",
+    errno.EPERM: "Choose a folder that this user may write to",
+    errno.EROFS: "It is mounted read-only: choose another",
+    errno.ENOSPC: "Free some space, or choose another disk",
+    errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
+    errno.ENOTDIR: "A part of the path is a file: choose another path",
+}
+_REMEDY, _REMEDY_ELSEWHERE = "Choose another folder", "Check the address, the credentials and the network"
+
+T = TypeVar("T")
 
 
 def examine(with_ray: bool = False) -> dict[str, Any]:
@@ -51,15 +75,21 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
 
 def _local_ray() -> dict[str, Any]:
     from actors.cluster import connect
+    from actors.telemetry import endpoint
 
     before = {process.pid for process in psutil.process_iter()}
     cluster = connect("local", [{"CPU": 1.0}])
     try:
         ours = [process for process in psutil.process_iter(["pid", "name"]) if process.pid not in before]
         found = [listener for process in [*ours, psutil.Process()] for listener in listeners(process)]
+        port = endpoint()
     finally:
         cluster.close()
+    served = [listener for listener in found if listener["port"] == port]
     return {
+        "ray_metrics": f"port {port} unless cluster.metrics_port says which; asks for no token"
+        if served
+        else "not served (needs ray[default])",
         "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set"),
         "listeners": found,
         "reachable_listeners": sum(not listener["loopback"] for listener in found),
@@ -83,6 +113,105 @@ def listeners(process: psutil.Process) -> list[dict[str, Any]]:
         }
         for socket in sockets
     ]
+
+
+def probe(location: str) -> dict[str, Any]:
+    """Do in a folder what checkpoints need of it, with a file of a name of its own, and undo it.
+
+    Parameters
+    ----------
+    location : path or URI
+        As ``checkpoint.path``; it is made if it is not there, and removed again.
+
+    Returns
+    -------
+    dict
+        ``location``, ``bytes`` written, ``free_bytes`` of a local disk (else None), and ``seconds`` by step: ``write``
+        (and flush), ``replace``, ``list``, ``read``, ``rename``, ``delete``.
+
+    Raises
+    ------
+    ConfigError
+        Naming the step that failed, why, and a remedy.
+    """
+    place = f"--probe {location[:300]}"
+    if not location or location.endswith("://"):
+        raise ConfigError(f"{place}: names no folder. Write a path, or a URI such as s3://bucket/folder")
+    try:
+        folder = Folder(location)
+    except InputError as error:
+        raise ConfigError(f"{place}: {error.problem}. Write a path, or a URI such as s3://bucket/folder") from error
+    seconds: dict[str, float] = {}
+
+    def step(name: str, act: Callable[[], T]) -> T:
+        began = time.perf_counter()
+        try:
+            return act()
+        except (OSError, pa.ArrowException, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            remedy = _REMEDIES.get(
+                getattr(error, "errno", None) or 0, _REMEDY if folder.is_local else _REMEDY_ELSEWHERE
+            )
+            raise ConfigError(f"{place}: cannot {name}: {reason}. {remedy}") from error
+        finally:
+            seconds[name] = time.perf_counter() - began
+
+    if step("look", lambda: folder.filesystem.get_file_info(folder.root).type) == fs.FileType.File:
+        raise ConfigError(f"{place}: is a file. Choose a folder")
+    absent = step("look", lambda: _absent(folder))
+    name, moved = f"raydt-probe-{uuid.uuid4().hex}", f"raydt-probe-{uuid.uuid4().hex}"
+    first, second = os.urandom(PROBE_BYTES), os.urandom(PROBE_BYTES)
+    try:
+        step("write", lambda: folder.publish(name, first))
+        step("replace", lambda: folder.publish(name, second))
+        listed = step("list", lambda: name in folder.names())
+        same = step("read", lambda: folder.read(name) == second)
+        step("rename", lambda: folder.move(name, moved))
+        gone = not folder.has(name)
+        step("delete", lambda: folder.delete(moved))
+        gone = gone and not folder.has(moved)
+    finally:
+        _undo(folder, (name, moved), absent)
+    if not (listed and same and gone):
+        fault = (
+            "does not list a file just written"
+            if not listed
+            else "gives back other bytes"
+            if not same
+            else ("still shows a file that was renamed or deleted")
+        )
+        raise ConfigError(
+            f"{place}: {fault}. Checkpoints need storage that shows at once what was written; choose another"
+        )
+    free = (
+        shutil.disk_usage(folder.root if not absent else posixpath.dirname(absent[-1])).free
+        if folder.is_local
+        else None
+    )
+    del seconds["look"]
+    return {"location": folder.location, "bytes": PROBE_BYTES, "free_bytes": free, "seconds": seconds}
+
+
+def _absent(folder: Folder) -> list[str]:
+    """Paths that making the folder will make, the deepest first."""
+    missing, path = [], folder.root
+    while path not in ("", "/") and folder.filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        missing.append(path)
+        path = posixpath.dirname(path)
+    return missing
+
+
+def _undo(folder: Folder, names: tuple[str, ...], made: list[str]) -> None:
+    """Leave nothing of a probe behind, as far as the filesystem lets us; what others have put there stays."""
+    try:
+        for name in names:
+            folder.delete(name)
+        for path in made:
+            if folder.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+                return
+            folder.filesystem.delete_dir(path)
+    except (OSError, pa.ArrowException):
+        return  # the step that failed says more
 
 
 def _writable(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -10,7 +11,15 @@ import sys
 import psutil
 import pytest
 
-from pipelines.doctor import examine, listeners, warm_up
+from pipelines.doctor import examine, listeners, probe, warm_up
+from raydt.errors import ConfigError
+from raydt.storage import Folder
+
+STEPS = ("_make", "_open_to_write", "_rename", "_list", "_open_to_read", "_delete_file")
+
+
+def contents(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
 
 
 def test_facts_are_those_of_this_machine():
@@ -46,3 +55,94 @@ def test_a_process_that_is_gone_has_no_listeners():
 
 def test_warm_up_times_every_learner():
     assert {"fudyadt", "streams"} <= warm_up()["seconds"].keys()
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_probe_times_every_step_and_leaves_nothing_behind(tmp_path, uri):
+    place = tmp_path / "new" / "deeper"
+    found = probe(place.as_uri() if uri else str(place))
+    assert found["location"] == str(place)
+    assert list(found["seconds"]) == ["write", "replace", "list", "read", "rename", "delete"]
+    assert all(seconds >= 0 for seconds in found["seconds"].values())
+    assert found["free_bytes"] > found["bytes"] > 0
+    assert contents(tmp_path) == []
+
+
+def test_a_probe_leaves_what_was_there_alone(tmp_path):
+    (tmp_path / "4096").mkdir()
+    (tmp_path / "4096" / "manifest.json").write_text("{}")
+    before = contents(tmp_path)
+    probe(str(tmp_path))
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_on_another_filesystem_can_be_probed():
+    found = probe("mock:///bucket/checkpoints")
+    assert found["location"] == "mock:///bucket/checkpoints"
+    assert found["free_bytes"] is None
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "No space left on device. Free some space, or choose another disk"),
+        (errno.EACCES, "Permission denied. Choose a folder that this user may write to"),
+        (errno.EROFS, "Read-only file system. It is mounted read-only: choose another"),
+        (errno.EIO, "Input/output error. Choose another folder"),
+    ],
+)
+def test_a_step_that_fails_is_named_with_a_remedy(tmp_path, monkeypatch, step, number, remedy):
+    place, real, failed = tmp_path / "new", getattr(Folder, step), []
+
+    def fail_once(self, *arguments):
+        if failed:
+            return real(self, *arguments)
+        failed.append(step)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Folder, step, fail_once)
+    with pytest.raises(ConfigError, match=rf"^--probe {place}: cannot \w+: {remedy}$") as caught:
+        probe(str(place))
+    assert caught.value.exit_code == 2
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "lie", "said"),
+    [
+        ("read", lambda *_: b"other", "gives back other bytes"),
+        ("names", lambda *_: [], "does not list a file just written"),
+        ("has", lambda *_: True, "still shows a file that was renamed or deleted"),
+    ],
+)
+def test_storage_that_does_not_show_what_was_written_is_refused(tmp_path, monkeypatch, method, lie, said):
+    monkeypatch.setattr(Folder, method, lie)
+    with pytest.raises(ConfigError, match=said):
+        probe(str(tmp_path / "new"))
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("", "names no folder"),
+        ("s3://", "names no folder"),
+        ("nfs3://host/x", "not a usable URI"),
+        (__file__, "is a file. Choose a folder"),
+        (f"{__file__}/below", "A part of the path is a file"),
+    ],
+)
+def test_what_is_no_folder_is_refused(location, said):
+    with pytest.raises(ConfigError, match=said):
+        probe(location)
+
+
+def test_the_command_says_it_in_a_line(raydt, tmp_path):
+    code, out, _ = raydt("doctor", "--probe", tmp_path / "new")
+    line = next(line for line in out.splitlines() if line.startswith("probe "))
+    assert f"{tmp_path / 'new'} can hold checkpoints: 1.05 MB: write " in line
+    assert code == 0
+    code, out, err = raydt("doctor", "--probe", __file__)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: --probe {__file__}: is a file.")

@@ -111,7 +111,7 @@ def test_a_damaged_summary_still_gets_its_page(tmp_path: Path, damaged: dict[str
     page = page_of(folder)
     assert len(page.scripts) == 1
     assert ("</script><b>" in page.text) == ("</script><b>" in json.dumps(damaged))
-    assert not re.search(r"\b(nan|None|inf)\b", f"{cells(folder)} {checkpoints(folder) or str()}")
+    assert not re.search(r"\b(nan|None|inf)\b", f"{cells(folder)} {checkpoints(folder) or ''}")
 
 
 def test_a_run_that_gave_up_promises_no_model(tmp_path: Path) -> None:
