@@ -131,7 +131,8 @@ def endpoint() -> int:
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    return next(int(node["MetricsExportPort"]) for node in ray.nodes() if node["NodeID"] == here)
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return next(int(node["MetricsExportPort"]) for node in nodes if node["NodeID"] == here)
 
 
 def require_endpoint(port: int) -> None:
