@@ -64,7 +64,7 @@ class Connection:
         self._how: dict[str, Any] = {"shards": shards, "plan": plan, "resources": resources}
         if patience is not None:
             self._how["patience"] = patience
-        self._metrics_port = metrics_port
+        self._address, self._metrics_port = address, metrics_port
         self._requested: list[Bundle] = bundles(shards, resources)
         # Kernels are compiled while Ray starts, which is mostly waiting; a session does it again, at no cost by then.
         self._compiling = threading.Thread(target=learner.warmup, name="raydt-warmup", daemon=True)

@@ -184,6 +184,11 @@ class RaySession:
         if failure is not None:
             raise failure
 
+    @property
+    def under_way(self) -> int:
+        """Batches at the coordinator."""
+        return len(self._under_way)
+
     def finish(self) -> None:
         """Complete what waits for more updates."""
         self._ask("finish")

@@ -7,7 +7,9 @@ metric. Ray puts ``ray_`` before the names and serves them at each node's metric
 
 from __future__ import annotations
 
+import errno
 import socket
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Protocol
@@ -38,6 +40,9 @@ _OF_STATE, _OF_TRAFFIC = ("rebuilds", "rebuilt_rows"), ("rounds",)
 
 #: What serves the endpoint: part of ``ray[default]``, not of plain ``ray``.
 _SERVERS = ("aiohttp", "opencensus", "opentelemetry", "prometheus_client")
+
+#: How long the endpoint of a Ray that has just ended may keep its port.
+LEAVING_SECONDS = 3.0
 
 
 class Meter(Protocol):
@@ -149,11 +154,17 @@ def require_endpoint(port: int) -> None:
             f"cluster.metrics_port = {port}: the endpoint needs ray[default] ({', '.join(absent)} not installed). "
             "Run pip install 'raydt[cluster]', or leave cluster.metrics_port out"
         )
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the endpoint does: a port just left is free
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise ConfigError(
-                f"cluster.metrics_port = {port}: {error.strerror or error}. Choose a free port from 1024 up"
-            ) from error
+    until = time.monotonic() + LEAVING_SECONDS
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the endpoint does
+            try:
+                probe.bind(("", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
+                    raise ConfigError(
+                        f"cluster.metrics_port = {port}: {error.strerror or error}. Choose a free port from 1024 up"
+                    ) from error
+            else:
+                return
+        time.sleep(0.1)

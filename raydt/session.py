@@ -31,6 +31,10 @@ class Session(Protocol):
         Ends after a batch that was not taken in full. To stop earlier, end ``batches``, not the iteration.
         """
 
+    @property
+    def under_way(self) -> int:
+        """Batches that :meth:`process` has handed on and not given back."""
+
     def finish(self) -> None:
         """Complete what waits for more updates."""
 
@@ -105,6 +109,11 @@ class InProcessSession:
             yield batch, result
             if result.applied < len(batch):
                 return
+
+    @property
+    def under_way(self) -> int:
+        """None: a batch is applied when it is asked for."""
+        return 0
 
     def finish(self) -> None:
         """Complete what waits for more updates."""

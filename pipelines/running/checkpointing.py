@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from actors.telemetry import Meter, Unmetered
 from pipelines.config import Checkpoint
 from raydt.checkpoint import CheckpointStore
 from raydt.errors import RaydtError
@@ -31,6 +32,8 @@ class Checkpointer:
     store : CheckpointStore
     clock : callable
         Seconds of a clock that never goes back.
+    meter : Meter
+        Takes note of every checkpoint.
 
     Attributes
     ----------
@@ -43,9 +46,13 @@ class Checkpointer:
     """
 
     def __init__(
-        self, options: Checkpoint, store: CheckpointStore, clock: Callable[[], float] = time.monotonic
+        self,
+        options: Checkpoint,
+        store: CheckpointStore,
+        clock: Callable[[], float] = time.monotonic,
+        meter: Meter | None = None,
     ) -> None:
-        self.store = store
+        self.store, self._meter = store, meter or Unmetered()
         self._options, self._clock = options, clock
         self._lock, self._busy = threading.Lock(), False
         self._at, self._when = 0, clock()
@@ -129,5 +136,6 @@ class Checkpointer:
         seconds = self._clock() - began
         self.written, self.last = self.written + 1, number
         self.seconds, self.bytes = self.seconds + seconds, self.bytes + size
+        self._meter.checkpointed(seconds)
         what = {"event": "checkpoint_written", "at": number, "bytes": size, "seconds": round(seconds, 3)}
         log.info("checkpoint written", extra=what)

@@ -69,6 +69,7 @@ class Incarnations:
                     address=cluster.address,
                     resources=cluster.resources.model_dump(exclude_none=True),
                     patience=cluster.patience_seconds,
+                    metrics_port=cluster.metrics_port,
                 )
                 opening.callback(self._connection.close)
             self._ending = opening.pop_all()

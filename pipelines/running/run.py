@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from actors.telemetry import Telemetry, Unmetered
 from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
@@ -112,9 +113,10 @@ class Run:
     ) -> None:
         self.config, self.folder, self.fingerprint, self.context = config, folder, fingerprint, context
         self.incarnations, self.interruption = incarnations, interruption
-        self.checkpointer = Checkpointer(
-            config.checkpoint, CheckpointStore(states_of(config, folder), config.checkpoint.keep)
-        )
+        store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
+        on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
+        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
+        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter)
         self.budget = RestartBudget()
         self.recoveries: list[dict[str, Any]] = []
         self.started, self.startup_seconds = datetime.now(timezone.utc), 0.0
@@ -232,6 +234,7 @@ class Run:
                 self.recoveries[-1]["seconds"] = time.perf_counter() - self._lost_at
                 self._lost_at = None
             fault("driver.recorded")
+            self.meter.batch(recorder.statistics, recorder.updates, self.session.under_way)
             if batch.barrier is not None and result.snapshot is not None:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
@@ -249,6 +252,7 @@ class Run:
         """Take from the session what is wanted of it in the end: digest, last checkpoint, model."""
         recorder = self.recorder
         recorder.statistics, self.work = recorder.totals(self.session.statistics()), self.session.work()
+        self.meter.batch(recorder.statistics, recorder.updates, 0)
         digest = self.session.digest()
         if isinstance(error, UpdateError):
             # The stream has gone on beyond the refused update.
@@ -298,6 +302,7 @@ class Run:
         numbers = self.checkpointer.store.numbers()
         last = numbers[-1] if numbers else None
         self.budget.spend(lost, time.monotonic(), run=self.folder.location, checkpoint=last)
+        self.meter.restarted()
         self._going_back("lost", str(lost), recorder.updates if recorder is not None else 0)
 
     def _going_back(self, kind: str, what: str, at_update: int | None) -> None:

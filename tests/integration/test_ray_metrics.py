@@ -1,0 +1,103 @@
+"""Metrics of a run at the Prometheus endpoint of a private Ray, as an operator reads them."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import raydt
+from actors.telemetry import COUNTERS, GAUGES
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(raydt.__file__).resolve().parents[1]
+
+REPLAY = """
+import json, socket, sys, time, urllib.request
+import pipelines
+from pipelines.progress import Silent
+
+class Reader(Silent):
+    '''Reads the endpoint when the stream has ended and Ray is still there.'''
+    pages = []
+
+    def stop(self):
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=10) as answer:
+                self.pages.append(answer.read().decode())
+            if "ray_raydt_updates_total" in self.pages[-1] and f" {ROWS}.0" in self.pages[-1]:
+                return
+            time.sleep(0.2)
+
+PORT, ROWS, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+config = {
+    "source": {"kind": "synthetic", "generator": "sea", "n": ROWS},
+    "learner": {"kind": "fudyadt", "epsilon": 0.2},
+    "cluster": {"shards": 2, "batch_size": 50, "local_work_limit": 0, "metrics_port": PORT},
+    "checkpoint": {"every_seconds": None, "every_updates": 400},
+}
+if __name__ == "__main__":
+    reader = Reader()
+    run = pipelines.replay(config, out, progress=reader)
+    lines = [line for line in reader.pages[-1].splitlines() if line.startswith("ray_raydt_")]
+    print(json.dumps({"lines": lines, "summary": run.summary}))
+"""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The metrics that a replay of 2,000 updates left at the endpoint, and its summary."""
+    folder = tmp_path_factory.mktemp("metrics")
+    script = folder / "program.py"
+    script.write_text(REPLAY)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    variables |= {"PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
+    ended = subprocess.run(
+        [sys.executable, str(script), str(port), "2000", str(folder / "first-run")],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    values, labels = {}, {}
+    for line in told["lines"]:
+        name, tags, value = re.fullmatch(r"ray_raydt_(\w+)\{(.*)\} (\S+)", line).groups()
+        values[name], labels[name] = float(value), dict(re.findall(r'(\w+)="([^"]*)"', tags))
+    return values, labels, told["summary"]
+
+
+def test_counters_are_those_of_the_summary(measured):
+    values, _, summary = measured
+    assert summary["rebuilds"] > 0
+    assert summary["rounds"] > 0
+    for name in ("updates", "rebuilds", "rebuilt_rows", "rounds"):
+        assert values[f"{name}_total"] == summary[name], name
+    assert summary["checkpoints"]["written"] > 1
+    assert values["checkpoints_total"] == summary["checkpoints"]["written"]
+    assert values["checkpoint_seconds_total"] == pytest.approx(summary["checkpoints"]["seconds"])
+    assert "restarts_total" not in values  # what was never counted is not there
+
+
+def test_gauges_say_how_it_is_now(measured):
+    values, _, summary = measured
+    assert values["live_examples"] == summary["active"]
+    assert (values["queue_depth"], values["epoch"]) == (0, 1)
+
+
+def test_every_metric_names_its_run(measured):
+    _, labels, _ = measured
+    assert set(labels) == {f"{name}_total" for name in COUNTERS if name != "restarts"} | set(GAUGES)
+    assert {tags["run"] for tags in labels.values()} == {"first-run"}
