@@ -18,22 +18,28 @@ pytestmark = pytest.mark.ray
 ROOT = Path(raydt.__file__).resolve().parents[1]
 
 REPLAY = """
-import json, socket, sys, time, urllib.request
+import json, sys, threading, time, urllib.request
 import pipelines
 from pipelines.progress import Silent
 
 class Reader(Silent):
-    '''Reads the endpoint when the stream has ended and Ray is still there.'''
-    pages = []
+    '''Reads the endpoint again and again until all has been sent; a gauge stays there for seconds only.'''
+    lines, ended = {}, None
+
+    def start(self, total, unit="updates"):
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        while self.ended is None or time.monotonic() < self.ended + 5:  # two intervals
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60) as answer:
+                page = answer.read().decode()
+            self.lines.update((line.partition("{")[0], line) for line in page.splitlines() if "ray_raydt_" in line)
+            time.sleep(0.2)
 
     def stop(self):
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=10) as answer:
-                self.pages.append(answer.read().decode())
-            if "ray_raydt_updates_total" in self.pages[-1] and f" {ROWS}.0" in self.pages[-1]:
-                return
-            time.sleep(0.2)
+        self.ended = time.monotonic()
+        self.thread.join()
 
 PORT, ROWS, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 config = {
@@ -45,7 +51,7 @@ config = {
 if __name__ == "__main__":
     reader = Reader()
     run = pipelines.replay(config, out, progress=reader)
-    lines = [line for line in reader.pages[-1].splitlines() if line.startswith("ray_raydt_")]
+    lines = [line for line in reader.lines.values() if not line.startswith("#")]
     print(json.dumps({"lines": lines, "summary": run.summary}))
 """
 
@@ -60,14 +66,14 @@ def measured(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    variables |= {"PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
+    variables |= {"PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "2000"}
     ended = subprocess.run(
         [sys.executable, str(script), str(port), "2000", str(folder / "first-run")],
         cwd=folder,
         env=variables,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
