@@ -32,10 +32,13 @@ class Reader(Silent):
 
     def read(self):
         while self.ended is None or time.monotonic() < self.ended + 5:  # two intervals
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60) as answer:
-                page = answer.read().decode()
-            self.lines.update((line.partition("{")[0], line) for line in page.splitlines() if "ray_raydt_" in line)
             time.sleep(0.2)
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60) as answer:
+                    page = answer.read().decode()
+            except OSError:  # it is asked while it starts
+                continue
+            self.lines.update((line.partition("{")[0], line) for line in page.splitlines() if "ray_raydt_" in line)
 
     def stop(self):
         self.ended = time.monotonic()
