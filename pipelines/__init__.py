@@ -12,17 +12,18 @@ from actors.environment import set_numba_cache_dir
 
 if TYPE_CHECKING:
     from pipelines.config import Config, load_config
-    from pipelines.running.job import RunResult, replay
+    from pipelines.running.job import RunResult, replay, resume
     from pipelines.sweeping import SweepResult, sweep
     from pipelines.updating import update
 
-__all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "sweep", "update"]
+__all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "resume", "sweep", "update"]
 
 _HOMES = {
     "Config": "config",
     "load_config": "config",
     "RunResult": "running.job",
     "replay": "running.job",
+    "resume": "running.job",
     "update": "updating",
 }
 _HOMES |= {"SweepResult": "sweeping", "sweep": "sweeping"}

@@ -7,15 +7,21 @@ source to read again) is audited against the examples in it.
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from pipelines.config import Config
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.preparing import features_of
+from pipelines.running.restoring import data_changes
 from pipelines.running.summary import read_summary, write_summary
 from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
 from raydt.audit import AuditReport, history_of_live
-from raydt.errors import InputError
+from raydt.checkpoint import CheckpointStore, read_checkpoint
+from raydt.errors import InputError, ModelFileError
 from raydt.learners import learners
 from raydt.streams.history import history_of
 
@@ -43,13 +49,15 @@ def audit_run(run: str | Path) -> AuditReport:
         raise InputError(
             f"the run has {summary['status']} and left no state to audit: {summary['error']}",
             file=folder.location,
-            remedy="Run the replay again",
+            remedy=f"Go on with it, or run it again: raydt resume {shlex.quote(folder.location)}",
         )
-    meta, components = load_state(states_of(config, folder))
+    meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
-    if (source.fingerprint(), config.model_hash()) != (meta["source_fingerprint"], meta["config_hash"]):
+    changes = data_changes(source.identity(), stream, meta)
+    if changes or config.model_hash() != meta["config_hash"]:
         raise InputError(
-            "the source or the config is not the one this run has used: the fingerprints differ",
+            "the source or the config is not the one this run has used: the fingerprints differ"
+            + (f" ({'; '.join(changes)})" if changes else ""),
             file=folder.location,
             remedy="Audit where the data and config.yaml are unchanged",
         )
@@ -61,6 +69,27 @@ def audit_run(run: str | Path) -> AuditReport:
     if config.output.report:
         publish_report(folder)
     return report
+
+
+def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The last state of a run.
+
+    Raises
+    ------
+    ModelFileError
+        There is none, or it is damaged; the newest sound one before it is then named.
+    """
+    states = states_of(config, folder)
+    try:
+        return load_state(states)
+    except ModelFileError as error:
+        for number in reversed(CheckpointStore(states, 1).numbers()[:-1]):
+            with suppress(ModelFileError):
+                before = states.inside(str(number))
+                read_checkpoint(before)
+                remedy = f"The state before it, of update {number:,}, is sound: raydt audit {before.location}"
+                raise ModelFileError(error.problem, file=error.file, remedy=remedy) from error
+        raise
 
 
 def audit_state(location: str | Path) -> AuditReport:

@@ -102,6 +102,29 @@ def replay(
     return result.exit_code
 
 
+@cli.command(short_help="Go on with a run that was killed, interrupted or has failed.")
+@click.argument("run")
+@SET
+@ADDRESS
+@JSON
+def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
+    """Go on with RUN from its newest checkpoint: what comes out is what would have come out without the break.
+
+    Only cluster, checkpoint (but its path) and output.report may change, and the folders that the data lie in. A run
+    that has completed is left as it is.
+
+    \b
+    Example:  raydt resume runs/first --set cluster.shards=4
+    """
+    from pipelines.display import run_lines
+    from pipelines.progress import reporter
+    from pipelines.running.job import resume as go_on
+
+    result = go_on(run, overrides=overrides, address=address, progress=reporter())
+    _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+    return result.exit_code
+
+
 @cli.command(short_help="Run many settings of CONFIG over rows that are read once.")
 @click.argument("config", type=click.Path(dir_okay=False))
 @click.option(

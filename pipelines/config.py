@@ -137,6 +137,12 @@ class Config(BaseModel):
         """Name of the config file without its suffix; ``run`` for a config that came from no file."""
         return self._name
 
+    def named(self, name: str) -> Config:
+        """The same config with another name."""
+        config = self.model_copy()
+        config._name = name
+        return config
+
     def resolved(self) -> dict[str, Any]:
         """Plain values with all defaults filled in and absolute paths: reads back to the same config."""
         return self.model_dump(mode="json")
@@ -153,9 +159,14 @@ class Config(BaseModel):
         """
         plain = self.resolved()
         model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
-        _map_paths(model, lambda _, path: path.rstrip("/").rsplit("/", 1)[-1])
+        _map_paths(model, lambda _, path: last_component(path))
         text = json.dumps(model, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def last_component(path: str) -> str:
+    """What of a path to data the model hash knows."""
+    return path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def load_config(config: Config | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Config:

@@ -59,7 +59,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))
     if summary["status"] == "interrupted":
-        rows.append(("state", "saved in checkpoints/; this version cannot continue an interrupted run"))
+        rows.append(("state", f"saved; go on with: raydt resume {shlex.quote(path)}"))
     return table(rows)
 
 

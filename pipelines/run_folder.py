@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from pyarrow import fs as pafs
 
+from pipelines.lock import LOCK, locked
 from raydt.errors import ConfigError, InputError
 from raydt.storage import Folder
 
@@ -78,7 +80,8 @@ class RunFolder(Folder):
         folder._made = not folder.has("")
         try:
             if not folder.is_empty():
-                folder.filesystem.delete_dir_contents(folder.root)
+                with locked(folder):
+                    folder.clear()
             folder.filesystem.create_dir(folder.root, recursive=True)
         except OSError as error:
             raise ConfigError(f"{place}: cannot be created: {error.strerror or error}") from error
@@ -87,8 +90,20 @@ class RunFolder(Folder):
         return folder
 
     def is_empty(self) -> bool:
-        """Whether nothing is in the folder, or it does not exist."""
-        return not self.names()
+        """Whether nothing is in the folder (but the lock of one who is about to begin), or it does not exist."""
+        return not set(self.names()) - {LOCK}
+
+    def clear(self) -> None:
+        """Remove everything in the folder but its lock."""
+        if not self.is_local:
+            self.filesystem.delete_dir_contents(self.root)
+            return
+        with os.scandir(self.root) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                elif entry.name != LOCK:
+                    os.unlink(entry.path)
 
     def run_status(self) -> str | None:
         """How the run or sweep that lies here has ended; ``unfinished`` without a summary, None if none lies here."""

@@ -19,6 +19,7 @@ from raydt.errors import InputError, ModelFileError
 from raydt.manifest import MANIFEST
 from raydt.saved_model import SavedModel, model_meta, open_model
 from raydt.sources.base import Source
+from raydt.sources.identity import Identity
 from raydt.sources.options import open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import make_stream
@@ -76,7 +77,7 @@ def states_of(config: Config, folder: RunFolder) -> RunFolder:
 
 
 def state_meta(
-    config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, fingerprint: str
+    config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, data: Identity
 ) -> dict[str, Any]:
     """``meta`` of a state of a run, after ``updates``.
 
@@ -88,16 +89,17 @@ def state_meta(
         State of the stream there: dictionaries as they were then, whatever has been read since.
     updates, next_id : int
         Updates done, and the next running number for rows without an id.
-    fingerprint : str
+    data : Identity
         Of the source.
     """
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
-    meta = run_meta(config, stream, at, updates, fingerprint)
+    meta = run_meta(config, stream, at, updates, data.fingerprint)
+    meta |= {"config": config.resolved(), "source": data.description, **stream.inputs()}
     return {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": next_id}
 
 
 def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, fingerprint: str) -> dict[str, Any]:
-    """``meta`` of a model of a run; arguments as of :func:`state_meta`."""
+    """``meta`` of a model of a run; ``fingerprint`` is the source's, other arguments as of :func:`state_meta`."""
     categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
     meta = model_meta(config.learner, stream.source.features, classes, categories)
     return meta | {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": updates}

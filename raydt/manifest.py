@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -79,6 +80,11 @@ class Manifest(BaseModel):
     def own(self) -> set[str]:
         """Names of the files in the folder itself, without those it shares with others."""
         return {file.name for file in self.files if "/" not in file.name}
+
+
+def is_checkpoint_file(name: str) -> bool:
+    """Whether a file of this name can be one of those that writing a state leaves, complete or not."""
+    return name == MANIFEST or name.startswith(".") or re.fullmatch(rf"{_NAME}{_HASH}(npz|json)", name) is not None
 
 
 def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:

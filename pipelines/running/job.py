@@ -1,23 +1,40 @@
-"""The replay job: a stream goes through a learner, and a run folder says what happened."""
+"""The replay job, and how it is resumed: a stream goes through a learner, and a run folder says what happened."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pipelines.config import Config, load_config
-from pipelines.logs import log_to
+from pipelines.lock import locked
+from pipelines.logs import LOG, log_to
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
-from pipelines.running.preparing import features_of, location_of, require_ray, require_useful_shards
+from pipelines.running.past import Past, past_of
+from pipelines.running.preparing import (
+    clear_place_of_states,
+    features_of,
+    location_of,
+    require_ray,
+    require_useful_shards,
+)
+from pipelines.running.restoring import newest_meta
 from pipelines.running.run import Run, RunResult
-from pipelines.saving import open_stream
+from pipelines.running.sameness import refuse_changes
+from pipelines.running.summary import read_summary
+from pipelines.saving import config_of, open_stream, states_of
+from raydt.checkpoint import CheckpointStore
+from raydt.errors import InputError
+from raydt.features import Features
+from raydt.manifest import MANIFEST
+from raydt.sources.identity import Identity
 
-__all__ = ["RunResult", "replay"]
+__all__ = ["RunResult", "replay", "resume"]
 
 
 def replay(
@@ -41,7 +58,7 @@ def replay(
     address : str, optional
         Ray cluster to use, instead of ``cluster.address``.
     overwrite : bool
-        Remove the run that ``out`` holds.
+        Remove the run that ``out`` holds, and the checkpoints that ``checkpoint.path`` holds.
     progress : Reporter, optional
 
     Returns
@@ -52,16 +69,14 @@ def replay(
     Raises
     ------
     ConfigError
-        A config that cannot be run, or an output folder that is not empty. Nothing has been written.
+        A config that cannot be run, an output folder that is not empty, or one that another process writes. Nothing
+        has been written.
     SystemExit
         A signal came before there was anything to keep. Nothing has been written.
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    config = load_config(config, overrides)
-    if address is not None:
-        require_ray(config, address)
-        config = load_config(config, [f"cluster.address={address}"])
+    config = _with_address(load_config(config, overrides), address)
     progress = progress or Silent()
     began = time.perf_counter()
     with Interruption() as interruption:
@@ -70,11 +85,137 @@ def replay(
             source, _ = open_stream(config)
             features = features_of(source, config)
             require_useful_shards(config.cluster, features)
-            where = "on Ray" if config.cluster.backend == "ray" else "in this process"
-            progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
-            with Incarnations(config, features) as incarnations, log_to(folder) as context:
-                run = Run(config, folder, incarnations, interruption, source.fingerprint(), context)
-                return run.run(progress, began)
+            with _sole_writer(config, folder):
+                if config.checkpoint.path is not None:
+                    clear_place_of_states(states_of(config, folder), overwrite=overwrite)
+                return _run(config, folder, features, source.identity(), interruption, progress, began)
         except BaseException:
             folder.discard_if_empty()
             raise
+
+
+def resume(
+    run: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    address: str | None = None,
+    progress: Reporter | None = None,
+) -> RunResult:
+    """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
+
+    What comes out is what would have come out without the break. A run that has completed is left as it is.
+
+    Parameters
+    ----------
+    run : path or URI
+        A run folder.
+    overrides : sequence of str
+        As of :func:`replay`. ``cluster``, ``checkpoint`` (but its path) and ``output.report`` may change, and the
+        folders that the data lie in.
+    address, progress
+        As of :func:`replay`.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    ConfigError
+        Another model config, other data, or another process that writes the run. Nothing has been changed.
+    InputError
+        No run is there, or its config is damaged. Nothing has been changed. Otherwise as of :func:`replay`.
+    """
+    progress = progress or Silent()
+    began = time.perf_counter()
+    with Interruption() as interruption:
+        folder = _existing(run)
+        if _summary(folder).get("status") == "completed":
+            return _completed(folder, progress)
+        there = config_of(folder)
+        config = _with_address(load_config(there, overrides), address)
+        refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
+        source, stream = open_stream(config)
+        features = features_of(source, config)
+        require_useful_shards(config.cluster, features)
+        data = source.identity()
+        with _sole_writer(config, folder):
+            summary = _summary(folder)
+            if summary.get("status") == "completed":  # by the one that has just ended
+                return _completed(folder, progress)
+            store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
+            past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
+            return _run(config.named(past.name), folder, features, data, interruption, progress, began, past)
+
+
+def _with_address(config: Config, address: str | None) -> Config:
+    if address is None:
+        return config
+    require_ray(config, address)
+    return load_config(config, [f"cluster.address={address}"])
+
+
+@contextmanager
+def _sole_writer(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Be the only process that writes the folder, and that of the checkpoints if it is elsewhere."""
+    with locked(folder):
+        if config.checkpoint.path is None:
+            yield
+        else:
+            with locked(states_of(config, folder)):
+                yield
+
+
+def _run(
+    config: Config,
+    folder: RunFolder,
+    features: Features,
+    data: Identity,
+    interruption: Interruption,
+    progress: Reporter,
+    began: float,
+    past: Past | None = None,
+) -> RunResult:
+    """Begin a run, or go on with it."""
+    where = "on Ray" if config.cluster.backend == "ray" else "in this process"
+    progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
+    run: Run | None = None
+    with Incarnations(config, features, past.epoch if past is not None else 0) as incarnations:
+        try:
+            with log_to(folder) as context:
+                run = Run(config, folder, incarnations, interruption, data, context, past)
+                return run.run(progress, began)
+        except BaseException:
+            if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
+                folder.delete("config.yaml")
+                folder.delete(LOG)
+            raise
+
+
+def _existing(run: str | Path) -> RunFolder:
+    """The folder of a run that has begun.
+
+    Raises
+    ------
+    InputError
+    """
+    folder = RunFolder(run)
+    if folder.has("sweep.json"):
+        problem = "this is a sweep, not a run: its settings are not kept half-way"
+        raise InputError(problem, file=folder.location, remedy="Run the sweep again with --overwrite")
+    if not folder.has("config.yaml"):
+        what = "this is a model or a state, not a run" if folder.has(MANIFEST) else "no run is here"
+        raise InputError(what, file=folder.location, remedy="Give the folder that replay wrote")
+    return folder
+
+
+def _summary(folder: RunFolder) -> dict[str, Any]:
+    """What the last process said of the run; empty if it came to say nothing that can be read."""
+    with suppress(InputError):
+        return read_summary(folder) if folder.has("summary.json") else {}
+    return {}
+
+
+def _completed(folder: RunFolder, progress: Reporter) -> RunResult:
+    progress.stage(f"{folder.location}: the run has completed, there is nothing to do")
+    return RunResult(folder.location, read_summary(folder))

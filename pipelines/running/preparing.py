@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 
 from pipelines.config import Cluster, Config
-from pipelines.run_folder import default_location
+from pipelines.run_folder import RunFolder, default_location
+from raydt.checkpoint import ROWS
 from raydt.errors import ConfigError
 from raydt.features import Features
+from raydt.manifest import MANIFEST, is_checkpoint_file
 from raydt.sources.base import Source
 
 #: Shards that a private Ray may start for each CPU of the machine.
@@ -52,6 +54,37 @@ def require_useful_shards(cluster: Cluster, features: Features) -> None:
 def features_of(source: Source, config: Config) -> Features:
     """The features of a source, dealt into the groups that the learner's options ask for."""
     return dataclasses.replace(source.features, groups=config.learner.feature_groups)
+
+
+def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
+    """Refuse a ``checkpoint.path`` that holds what looks like checkpoints: they would be taken for those of this run.
+
+    Parameters
+    ----------
+    states : RunFolder
+        The folder of ``checkpoint.path``.
+    overwrite : bool
+        Remove them, if they are checkpoints and nothing else.
+
+    Raises
+    ------
+    ConfigError
+    """
+    place = f"checkpoint.path = {states.location}"
+    ours = [name for name in states.names() if name.isdecimal() or name == ROWS]
+    if not ours:
+        return
+    if not overwrite:
+        raise ConfigError(
+            f"{place}: checkpoints of another run are here. Choose another folder, or replace them with --overwrite"
+        )
+    for name in ours:
+        strange = next((file for file in states.names(name) if not is_checkpoint_file(file)), None)
+        if strange is not None:
+            raise ConfigError(f"{place}: {name}/{strange} is not of a checkpoint. Choose another folder")
+    for name in sorted(ours, key=lambda name: name == ROWS):  # no manifest is left without its rows
+        states.delete(f"{name}/{MANIFEST}")
+        states.delete_folder(name)
 
 
 def location_of(out: str | Path | None, name: str) -> str | Path:

@@ -1,44 +1,48 @@
 """Going back to a checkpoint: learner, stream and tables together.
 
 Invariant: after :func:`restore_newest` all three are at the same update, and the tables hold what they held there. A
-checkpoint that is damaged is passed over with a warning that names it; one of another config or source is an error.
+checkpoint that is damaged is passed over with a warning that names it; one of another config or of other data is an
+error, before anything is changed.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from pipelines.running.recorder import Recorder
+from pipelines.running.sameness import refuse_changes
 from pipelines.saving import open_stream
-from raydt.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.checkpoint import CheckpointStore, read_checkpoint
 from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.manifest import read_manifest
 from raydt.saved_model import understood
 from raydt.session import Session
+from raydt.sources.identity import Identity, differences, file_differences
 from raydt.streams.base import Stream
 
 log = logging.getLogger(__name__)
 
 
 class Restored(NamedTuple):
-    """Stream and recorder at a checkpoint, and what is known of the run until then."""
+    """Stream and recorder at a checkpoint."""
 
     stream: Stream
     recorder: Recorder
-    history: dict[str, Any]
 
 
 def restore_newest(
-    config: Config, folder: RunFolder, session: Session, store: CheckpointStore, fingerprint: str
+    config: Config, folder: RunFolder, session: Session, store: CheckpointStore, data: Identity
 ) -> Restored | None:
     """Restore the newest checkpoint that is sound; None if there is none, and then nothing has been changed.
 
     Raises
     ------
     ConfigError
-        The checkpoint is of another model config, or of another source.
+        The checkpoint is of another model config, or of other data.
     ProcessLostError
         A process was lost meanwhile.
     """
@@ -47,31 +51,89 @@ def restore_newest(
         try:
             checkpoint = read_checkpoint(place)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)
-            require_same(config, fingerprint, checkpoint)
             _, stream = open_stream(config)
+            require_same(config, data, stream, checkpoint.meta, place.location)
             recorder = Recorder(folder, config.output, stream)
-            recorded = checkpoint.components["recorder"]
-            recorder.restore({**recorded, "prequential": checkpoint.components["scores"]})
+            stream.restore(checkpoint.components["stream"])
+            recorder.restore({**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]})
         except (ModelFileError, InputError, KeyError) as error:
             log.warning("checkpoint passed over: %s", error, extra={"event": "checkpoint_damaged", "at": number})
             continue
-        stream.restore(checkpoint.components["stream"])
         session.restore(saved.arrays, saved.groups)
         store.continue_from(checkpoint)
         log.info("restored", extra={"event": "restored", "at": number})
-        return Restored(stream, recorder, recorded)
+        return Restored(stream, recorder)
     store.continue_from(None)
+    log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
     return None
 
 
-def require_same(config: Config, fingerprint: str, checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint of another model config or source.
+def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
+    """``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint is of another model config, or of other data.
+    """
+    for number in reversed(store.numbers()):
+        place = store.folder.inside(str(number))
+        try:
+            meta = read_manifest(place).meta
+        except ModelFileError:
+            continue  # it is named when it is passed over for good
+        require_same(config, data, stream, meta, place.location)
+        return meta
+    return None
+
+
+def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
+    """Refuse a checkpoint of another model config or of other data, and say in what they differ.
+
+    Parameters
+    ----------
+    config : Config
+    data : Identity
+        Of the source.
+    stream : Stream
+        Of the config.
+    meta : mapping
+        Of the checkpoint.
+    place : str
+        Where it is.
 
     Raises
     ------
     ConfigError
     """
-    if checkpoint.meta["config_hash"] != config.model_hash():
-        raise ConfigError("the checkpoint is of another model config")
-    if checkpoint.meta["source_fingerprint"] != fingerprint:
-        raise ConfigError("the checkpoint is of another source")
+    if meta["config_hash"] is None or meta["source_fingerprint"] is None:
+        raise ConfigError(
+            f"{place}: this state was made by an update, not by a run, so that no stream goes on from it. Move it out "
+            "of the checkpoints"
+        )
+    if meta["config_hash"] != config.model_hash():
+        refuse_changes(meta.get("config", {}), config.resolved(), place)
+        raise ConfigError(
+            f"{place}: the checkpoint is of another model config. Put back config.yaml as the run wrote it"
+        )
+    changes = data_changes(data, stream, meta)
+    if changes:
+        lines = "".join(f"\n  {line}" for line in changes)
+        raise ConfigError(
+            f"{place}: the data are not those that the checkpoint was made from:{lines}\nPut back the data as they "
+            "were (they may lie in another folder: --set source.path=...), or start a new run"
+        )
+
+
+def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:
+    """In what the data differ from those that a checkpoint was made from, in words; arguments as above."""
+    found = []
+    if meta["source_fingerprint"] != data.fingerprint:
+        then = meta.get("source")
+        found = differences(then, data.description) if isinstance(then, dict) else []
+        found = found or ["the fingerprints differ"]
+    for key, now in stream.inputs().items():
+        then = meta.get(key)
+        change = file_differences(then, now) if isinstance(then, dict) else None
+        found += [f"stream.{key}: {change}"] if change is not None else []
+    return found

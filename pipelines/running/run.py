@@ -26,6 +26,7 @@ from pipelines.running.feeding import feed
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake
 from pipelines.running.interruption import Interruption
+from pipelines.running.past import Past, kept
 from pipelines.running.recorder import Recorder
 from pipelines.running.restoring import restore_newest
 from pipelines.running.summary import run_summary, write_summary
@@ -36,6 +37,7 @@ from raydt.faults import fault
 from raydt.persistence import save_folder
 from raydt.session import Session
 from raydt.snapshot import Snapshot
+from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
 from raydt.updates import BatchResult, UpdateBatch
 
@@ -96,10 +98,17 @@ class Run:
     folder : RunFolder
     incarnations : Incarnations
     interruption : Interruption
-    fingerprint : str
+    data : Identity
         Of the source.
     context : LogContext
         Where the run is, for its log.
+    past : Past, optional
+        Of a run that goes on from the newest checkpoint of its folder.
+
+    Attributes
+    ----------
+    begun : bool
+        Whether an update could be applied. Before, nothing of a run that goes on has been changed.
     """
 
     def __init__(
@@ -108,18 +117,21 @@ class Run:
         folder: RunFolder,
         incarnations: Incarnations,
         interruption: Interruption,
-        fingerprint: str,
+        data: Identity,
         context: LogContext,
+        past: Past | None = None,
     ) -> None:
-        self.config, self.folder, self.fingerprint, self.context = config, folder, fingerprint, context
+        self.config, self.folder, self.data, self.context = config, folder, data, context
         self.incarnations, self.interruption = incarnations, interruption
         store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
         self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter)
         self.budget = RestartBudget()
-        self.recoveries: list[dict[str, Any]] = []
-        self.started, self.startup_seconds = datetime.now(timezone.utc), 0.0
+        self.begun, self._past = False, past
+        self.recoveries = list(past.recoveries) if past is not None else []
+        self.started = past.started if past is not None else datetime.now(timezone.utc)
+        self.startup_seconds = 0.0
         self._lost_at: float | None = None
         self.digest: str | None = None
         self.work: list[dict[str, Any]] = []
@@ -128,7 +140,7 @@ class Run:
         self.recorder: Recorder
         self.intake: Intake
 
-    def run(self, progress: Reporter, began: float, *, resuming: bool = False) -> RunResult:
+    def run(self, progress: Reporter, began: float) -> RunResult:
         """Apply the stream, save what came out, and raise what stopped it, if it was an error.
 
         Parameters
@@ -136,23 +148,24 @@ class Run:
         progress : Reporter
         began : float
             When the job began, on ``time.perf_counter``.
-        resuming : bool
-            Go on from the newest checkpoint of the folder.
         """
-        if not resuming:
+        if self._past is None:
             self.folder.write_text("config.yaml", self.config.to_yaml())
         log.info(
-            "run resumed" if resuming else "run started",
+            "run started" if self._past is None else "run resumed",
             extra={
-                "event": "run_resumed" if resuming else "run_started",
+                "event": "run_started" if self._past is None else "run_resumed",
                 "folder": self.folder.location,
+                "config": self.config.name,
                 "config_hash": self.config.model_hash(),
             },
         )
         error: Exception | None = None
         try:
-            error = self._incarnate(progress, began, resuming)
+            error = self._incarnate(progress, began)
         except Exception as raised:
+            if not self.begun:
+                raise
             error = raised
         finally:
             progress.stop()
@@ -169,7 +182,7 @@ class Run:
         )
         return RunResult(self.folder.location, summary)
 
-    def _incarnate(self, progress: Reporter, began: float, resuming: bool) -> Exception | None:
+    def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
         """One incarnation after another, until one has come to an end; what ended the stream early, if anything.
 
         Raises
@@ -179,12 +192,15 @@ class Run:
         Exception
             The learner cannot be trusted any more.
         """
-        restoring = resuming
+        restoring = self._past is not None
+        if self._past is not None:
+            self._going_back("resumed", f"resumed after {self._past.ended}", None)
         while True:
             try:
                 self._open(restoring)
-                if not self.startup_seconds:
+                if not self.begun:
                     self.startup_seconds = time.perf_counter() - began
+                    self._begin()
                     progress.start(self.stream.length())
                 error = self._apply(progress)
                 self._conclude(error)
@@ -193,17 +209,22 @@ class Run:
                 self._recover_from(lost)
                 restoring = True
 
+    def _begin(self) -> None:
+        """From here on a run that goes on is another than it was: its config, and that it has not ended."""
+        if self._past is not None:
+            self.folder.write_text("config.yaml", self.config.to_yaml())
+            self.folder.delete("summary.json")
+        self.begun = True
+
     def _open(self, restoring: bool) -> None:
         """A new incarnation at the newest checkpoint, or at the beginning."""
         self.session = self.incarnations.open()
         self.context.epoch = self.incarnations.epoch
         restored = None
         if restoring:
-            restored = restore_newest(self.config, self.folder, self.session, self.checkpointer.store, self.fingerprint)
+            restored = restore_newest(self.config, self.folder, self.session, self.checkpointer.store, self.data)
         if restored is not None:
-            self.stream, self.recorder = restored.stream, restored.recorder
-            if not self.recoveries:  # resumed by another process: it knows of the run what the checkpoint says
-                self.recoveries += restored.history["recoveries"]
+            self.stream, self.recorder = restored
         else:
             _, self.stream = open_stream(self.config)
             self.recorder = Recorder(self.folder, self.config.output, self.stream)
@@ -266,7 +287,7 @@ class Run:
             recorder.compact()
         at = self.stream.state()
         self.checkpointer.write_last(recorder.updates, self._meta(at), snapshot, self._components(at))
-        meta = run_meta(self.config, self.stream, at, recorder.updates, self.fingerprint)
+        meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint)
         model, place = {"arrays": self.session.model()}, self.folder.inside("model")
         save_folder(place.root, "model", meta, model, filesystem=place.filesystem)
         if complete:
@@ -282,14 +303,14 @@ class Run:
 
     def _meta(self, at: dict[str, Any]) -> dict[str, Any]:
         recorder = self.recorder
-        return state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.fingerprint)
+        meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
+        return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries)}
 
     def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """What a checkpoint holds beside the learner."""
         recorded = self.recorder.state()
         scores = recorded.pop("prequential")
-        history = {"recoveries": self.recoveries, "epoch": self.incarnations.epoch}
-        return {"stream": at, "recorder": {**recorded, **history}, "scores": scores}
+        return {"stream": at, "recorder": recorded, "scores": scores}
 
     def _recover_from(self, lost: ProcessLostError) -> None:
         """Give up what the lost process was part of; an error if that happens too often."""
@@ -342,7 +363,7 @@ class Run:
             exit_code=128 + stop if error is None and stop is not None else code,
             error=str(error) if error is not None else None,
             digest=self.digest,
-            fingerprint=self.fingerprint,
+            fingerprint=self.data.fingerprint,
             statistics=recorder.statistics,
             work=self.work,
             started=self.started,

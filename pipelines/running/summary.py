@@ -75,6 +75,7 @@ def run_summary(
     work : list of dict
         Work of each shard.
     started : datetime
+        When the run was started first, whatever processes have gone on with it.
     startup_seconds : float
         Connecting, compiling and opening, before the first update.
     recoveries : list of dict
@@ -113,6 +114,7 @@ def run_summary(
         "checkpoints": checkpoints,
         "model_digest": digest,
         "started": started.astimezone(timezone.utc).isoformat(timespec="seconds"),
+        "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "raydt_version": raydt.__version__,
         "versions": versions(),
         "config_hash": config.model_hash(),

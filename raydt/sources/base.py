@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.features import Features
+from raydt.sources.identity import Identity
 from raydt.sources.times import TimeColumn
 
 #: :attr:`Rows.op` of a row that is no update: passed over, neither bad nor skipped.
@@ -94,7 +95,10 @@ class Source(Protocol):
         """Total number of rows if it is known without reading them."""
 
     def fingerprint(self) -> str:
-        """``sha256:`` of what identifies the data: schema, row count, and content or generator settings."""
+        """That of :meth:`identity`: ``sha256:`` of schema, row count, and content or generator settings."""
+
+    def identity(self) -> Identity:
+        """What identifies the data. Files are read for it at each call."""
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""

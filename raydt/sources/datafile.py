@@ -275,6 +275,11 @@ class DataFile(ABC):
         """The file for random access."""
         return self.place.filesystem.open_input_file(self.place.path)
 
+    def described(self, rows: int | None) -> dict[str, Any]:
+        """The file as it is: the last component of its path, ``rows`` as given, size, and :meth:`content_hash`."""
+        name = self.place.path.rpartition("/")[2]
+        return {"name": name, "rows": rows, "bytes": self.place.size, "sha256": self.content_hash()}
+
     def content_hash(self) -> str:
         """SHA-256 of the bytes: all of them up to 256 MiB, else of 256 evenly spread blocks of 1 MiB."""
         self.require_unchanged()

@@ -5,7 +5,6 @@ Invariant: a row's number is its place over all files, the same wherever reading
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from raydt.sources.datafile import DataFile
 from raydt.sources.drift import Columns, agreement, require_agreement
 from raydt.sources.encoder import RowEncoder
 from raydt.sources.envelope import Envelope
+from raydt.sources.identity import Identity, hashed
 from raydt.sources.labels import Labels, resolve_positive
 from raydt.sources.times import TimeColumn
 
@@ -114,17 +114,19 @@ class FileSource:
         return column
 
     def fingerprint(self) -> str:
-        """``sha256:`` of columns and types, ``limit``, and each file's rows, size and content hash.
+        """That of :meth:`identity`."""
+        return self.identity().fingerprint
+
+    def identity(self) -> Identity:
+        """Columns and types, ``limit``, and each file's rows, size and content hash.
 
         Paths do not enter, so that data may move. The bytes are read at each call.
         """
         schema = [[field.name, str(field.type)] for field in self._agreed.schema]
-        files = [
-            [rows, file.place.size, file.content_hash()]
-            for rows, file in zip(self._rows_at_opening, self._files, strict=True)
-        ]
-        text = json.dumps({"kind": self._files[0].kind, "schema": schema, "limit": self._limit, "files": files})
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        described = {"kind": self._files[0].kind, "schema": schema, "limit": self._limit}
+        files = [file.described(rows) for rows, file in zip(self._rows_at_opening, self._files, strict=True)]
+        content = [[file["rows"], file["bytes"], file["sha256"]] for file in files]
+        return Identity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of encoded rows from row ``start`` on.

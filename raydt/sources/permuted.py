@@ -9,7 +9,6 @@ numbers that rows have in the files, and messages name the file and the row ther
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from raydt.rng import permutation, stream_key
 from raydt.sources.base import Rows
 from raydt.sources.datafile import DataFile
 from raydt.sources.files import FileSource
+from raydt.sources.identity import Identity, hashed
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -62,10 +62,11 @@ class PermutedFiles(FileSource):
         """File and row within it (zero-based)."""
         return super().where(int(self._load()[row]))
 
-    def fingerprint(self) -> str:
-        """``sha256:`` of the files' fingerprint and the seed."""
-        text = f"{super().fingerprint()} permuted by {self._seed}"
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    def identity(self) -> Identity:
+        """That of the files, and the seed."""
+        files = super().identity()
+        described = {**files.description, "permutation": self._seed}
+        return Identity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
 
     def _placed(self, error: InputError, row: int) -> InputError:
         """The error with the file and row that it is about."""

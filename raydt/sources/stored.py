@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from raydt.errors import ConfigError, InputError
 from raydt.sources.base import Rows, Source
+from raydt.sources.identity import Identity
 from raydt.sources.times import TimeColumn
 
 
@@ -51,7 +52,7 @@ class StoredSource:
         self.has_labels, self.known_classes = source.has_labels, source.known_classes
         self.classes, self.positive = source.classes, source.positive
         self.n_rows = sum(len(chunk) for chunk in self.chunks)
-        self._fingerprint = source.fingerprint()
+        self._identity = source.identity()
         # A stream that was made over the original has asked it for times already.
         self._column = source.require_ts() if any(chunk.ts is not None for chunk in self.chunks) else None
         self._places = [place for chunk in self.chunks for place in _places(source, chunk)]
@@ -83,7 +84,11 @@ class StoredSource:
 
     def fingerprint(self) -> str:
         """That of the original."""
-        return self._fingerprint
+        return self._identity.fingerprint
+
+    def identity(self) -> Identity:
+        """That of the original."""
+        return self._identity
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on, copied."""

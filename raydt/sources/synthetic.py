@@ -12,7 +12,6 @@ weights on a closed-form path instead of a random walk, so that any row can be c
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from raydt.errors import ConfigError
 from raydt.features import Features
 from raydt.rng import permutation, stream_key, uniform
 from raydt.sources.base import Rows
+from raydt.sources.identity import Identity, hashed
 from raydt.sources.times import TimeColumn
 
 if TYPE_CHECKING:
@@ -81,9 +81,13 @@ class SyntheticSource(ABC):
         raise ConfigError("the stream needs event times, but generated rows have none. Use files, with source.ts")
 
     def fingerprint(self) -> str:
-        """``sha256:`` of the generator's settings."""
-        text = json.dumps(self._options.model_dump(), sort_keys=True)
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        """That of :meth:`identity`."""
+        return self.identity().fingerprint
+
+    def identity(self) -> Identity:
+        """The generator's settings."""
+        options = self._options.model_dump()
+        return Identity(hashed(json.dumps(options, sort_keys=True)), options)
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""

@@ -38,6 +38,9 @@ class Stream(Protocol):
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
 
+    def inputs(self) -> dict[str, Any]:
+        """What the files that it reads beside the source are, by option: as :class:`Identity` describes a file."""
+
     def length(self) -> int | None:
         """At most so many updates are in the whole stream, where that is known in advance (for the progress bar).
 

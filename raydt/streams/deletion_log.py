@@ -178,6 +178,7 @@ class DeletionLogStream(RowStream):
         super().__init__(options, source)
         self._log = LoggedDeletions(options.deletion_log, base_dir, source.id_kind)
         self._done = 0
+        self._described: dict[str, Any] = {}
 
     def _next(self, size: int) -> UpdateBatch | None:
         log = self._log
@@ -218,9 +219,15 @@ class DeletionLogStream(RowStream):
         n = self.source.n_rows
         return None if n is None else n + len(self._log.ids)
 
+    def inputs(self) -> dict[str, Any]:
+        """The log, as it was when this was called first."""
+        if not self._described:
+            self._described = self._log.file.described(len(self._log.ids))
+        return {"deletion_log": self._described}
+
     def state(self) -> dict[str, Any]:
         """Position, dictionaries, deletions done, and a hash of the log."""
-        return {**super().state(), "deletions": self._done, "log": self._log.file.content_hash()}
+        return {**super().state(), "deletions": self._done, "log": self.inputs()["deletion_log"]["sha256"]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position.
@@ -230,7 +237,10 @@ class DeletionLogStream(RowStream):
         ConfigError
             The log is not the one that the position belongs to.
         """
-        if state["log"] != self._log.file.content_hash():
-            raise ConfigError(f"the deletion log {self._log.file.name} has changed since this position was saved")
+        if state["log"] != self.inputs()["deletion_log"]["sha256"]:
+            raise ConfigError(
+                f"the deletion log {self._log.file.name} has changed since this position was saved. Put back the log "
+                "as it was, or start a new run"
+            )
         super().restore(state)
         self._done = int(state["deletions"])

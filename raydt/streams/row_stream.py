@@ -193,6 +193,10 @@ class RowStream(ABC):
         if self._live is not None:
             self._live = set(state["active"].tolist())
 
+    def inputs(self) -> dict[str, Any]:
+        """No file beside the source."""
+        return {}
+
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it of an update; see :meth:`raydt.streams.base.Stream.where`."""
         return self.source.where(row)

@@ -1,0 +1,76 @@
+"""One writer at a time for a local folder.
+
+Invariant: of the processes of one machine that ask, at most one is inside :func:`locked` for a folder. The kernel
+releases the lock of a process that dies, however it dies. Folders elsewhere have no lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from raydt.errors import ConfigError
+from raydt.storage import Folder
+
+LOCK = ".lock"
+
+#: What a filesystem that has no locks says (some network mounts).
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+@contextmanager
+def locked(folder: Folder) -> Iterator[None]:
+    """Be the only writer of a folder, which is made if it is not there, while the block runs.
+
+    Raises
+    ------
+    ConfigError
+        Another process is; it is named.
+    """
+    if not folder.is_local:
+        yield
+        return
+    made = not folder.has("")
+    folder.make()
+    path = folder.path(LOCK)
+    descriptor = _acquired(path, folder.location)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(path)  # before it is released: whoever waits finds that its file has no name any more
+        os.close(descriptor)
+        if made:
+            with suppress(OSError):
+                os.rmdir(folder.root)  # if nothing was put there
+
+
+def _acquired(path: str, folder: str) -> int:
+    """Descriptor of the locked file, which holds our process id."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # not handed on to child processes
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            who = f"process {holder}" if holder else "another process"
+            raise ConfigError(
+                f"{folder}: {who} is writing here. Wait until it has ended, or end it (it saves its state on SIGTERM)"
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+        try:
+            same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+        except FileNotFoundError:
+            same = False
+        if same:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+            return descriptor
+        os.close(descriptor)  # its holder ended and removed it between our two steps

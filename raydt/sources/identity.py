@@ -1,0 +1,103 @@
+"""What identifies the data of a source: described, so that a difference can be named, and hashed.
+
+Invariant: two sources have the same fingerprint exactly if what identifies their data is the same; their places are
+not part of it, so that data may move. The names of files are in the description for messages only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+
+class Identity(NamedTuple):
+    """What a source's data are.
+
+    Attributes
+    ----------
+    fingerprint : str
+        ``sha256:`` and 64 hexadecimal digits.
+    description : dict
+        JSON values. Of files: ``kind``, ``schema`` (names and types), ``limit``, ``files`` (``name``, ``rows`` if the
+        format says it, ``bytes``, ``sha256`` of the contents) and, in a drawn order, ``permutation``; of a generator:
+        its options.
+    """
+
+    fingerprint: str
+    description: dict[str, Any]
+
+
+def hashed(text: str) -> str:
+    """``sha256:`` of a text."""
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In what two descriptions of data differ, in words; empty if in nothing.
+
+    Parameters
+    ----------
+    then, now : mapping
+        As of :attr:`Identity.description`. What was read from a file may be of another version.
+    """
+    found = [
+        f"{key}: {_shown(then, key)} then, {_shown(now, key)} now"
+        for key in dict.fromkeys([*then, *now])
+        if key not in ("files", "schema") and then.get(key) != now.get(key)
+    ]
+    try:
+        found += _columns(dict(then.get("schema", [])), dict(now.get("schema", [])))
+        found += _files(then.get("files", []), now.get("files", []))
+    except (TypeError, ValueError, KeyError, AttributeError):
+        found.append("its description cannot be understood: another version of raydt wrote it")
+    return found
+
+
+def file_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """In what one file differs from what it was, in words; None if in nothing that counts."""
+    if (then["rows"], then["bytes"], then["sha256"]) == (now["rows"], now["bytes"], now["sha256"]):
+        return None
+    name = then["name"] if then["name"] == now["name"] else f"{then['name']} (now {now['name']})"
+    changes = [
+        f"{then[key]:,} {key} then, {now[key]:,} now"
+        for key in ("rows", "bytes")
+        if then[key] != now[key] and None not in (then[key], now[key])
+    ]
+    return f"{name}: {', '.join(changes) or 'as long as it was, with other contents'}"
+
+
+def _columns(then: dict[str, str], now: dict[str, str]) -> Iterator[str]:
+    yield from (f"column {name!r} ({kind}) is gone" for name, kind in then.items() if name not in now)
+    yield from (f"column {name!r} ({kind}) is new" for name, kind in now.items() if name not in then)
+    for name, kind in then.items():
+        if now.get(name, kind) != kind:
+            yield f"column {name!r}: {kind} then, {now[name]} now"
+    if list(then) != list(now) and then.keys() == now.keys():
+        yield f"the columns come in another order: {', '.join(then)} then, {', '.join(now)} now"
+
+
+def _files(then: list[Mapping[str, Any]], now: list[Mapping[str, Any]]) -> Iterator[str]:
+    before, after = [file["sha256"] for file in then], [file["sha256"] for file in now]
+    if before != after and sorted(before) == sorted(after):
+        yield f"the files come in another order: {_names(then)} then, {_names(now)} now"
+        return
+    if len(before) != len(after):
+        yield f"{len(before)} files then, {len(after)} now"
+        yield from (f"{file['name']} is gone" for file in then if file["sha256"] not in after)
+        yield from (f"{file['name']} is new" for file in now if file["sha256"] not in before)
+        return
+    for old, new in zip_longest(then, now):
+        change = file_differences(old, new)
+        if change is not None:
+            yield change
+
+
+def _names(files: list[Mapping[str, Any]]) -> str:
+    return ", ".join(str(file["name"]) for file in files)
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "not there"
