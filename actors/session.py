@@ -179,7 +179,7 @@ class RaySession:
                 source = None
             result = own(result)
             if result.snapshot is not None:
-                result.snapshot.parts = self._parts()
+                result.snapshot.parts = self._parts(result.snapshot.aside)
             yield batch, result
         if failure is not None:
             raise failure
@@ -215,16 +215,16 @@ class RaySession:
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now."""
         snapshot: Snapshot = self._ask("snapshot", tuple(segments))
-        snapshot.parts = self._parts()
+        snapshot.parts = self._parts(snapshot.aside)
         return snapshot
 
-    def _parts(self) -> Iterator[dict[int, GroupSnapshot]]:
+    def _parts(self, number: int) -> Iterator[dict[int, GroupSnapshot]]:
         """What the shards have set aside, one after the other: each is a large object in this process's memory."""
         shards = self._peers[1:]  # now: whoever takes the parts may do so while this session is closed
 
         def take() -> Iterator[dict[int, GroupSnapshot]]:
             for shard in shards:
-                aside = shard.handle.take_aside.options(concurrency_group=CONTROL).remote()
+                aside = shard.handle.take_aside.options(concurrency_group=CONTROL).remote(number)
                 yield self._watch.collect([aside], [shard])[0]
 
         return take()

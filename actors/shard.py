@@ -57,10 +57,10 @@ class FeatureShard:
         fault("shard.after_answer")
         return reply
 
-    def take_aside(self) -> dict[int, GroupSnapshot]:
-        """What the last snapshot has set aside, once; called beside the work."""
+    def take_aside(self, number: int) -> dict[int, GroupSnapshot]:
+        """What the last snapshot, of this number, has set aside, once; called beside the work."""
         fault("shard.before_parts")
-        return self._shard.take_aside()
+        return self._shard.take_aside(number)
 
     def restore(self, groups: dict[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import SequenceGapError, StaleEpochError
+from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 
 Payload = Mapping[str, Any]
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class FeatureShard:
         self.worker, self.index = worker, index
         self.epoch, self.seq = 0, 0
         self._reply: Any = None
-        self._aside: dict[int, GroupSnapshot] = {}
+        self._aside: tuple[int, dict[int, GroupSnapshot]] = 0, {}
         self.answered, self.seconds = 0, 0.0
 
     def receive(self, epoch: int, seq: int, method: str, payload: Payload) -> Any:
@@ -120,14 +120,24 @@ class FeatureShard:
         self.seconds += time.perf_counter() - began
         return self._reply
 
-    def _set_aside(self, method: str, payload: Payload) -> None:
-        """Copy what a snapshot needs of this position; what was set aside before is dropped."""
+    def _set_aside(self, method: str, payload: Payload) -> int:
+        """Copy what a snapshot needs of this position, and answer with its number; what was aside before is dropped."""
         rows, state = self.worker.rows(payload["slots"]), self.worker.state()
-        self._aside = {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
+        number = self.seq + 1
+        self._aside = number, {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
+        return number
 
-    def take_aside(self) -> dict[int, GroupSnapshot]:
-        """What was set aside last, once."""
-        aside, self._aside = self._aside, {}
+    def take_aside(self, number: int) -> dict[int, GroupSnapshot]:
+        """What message ``number`` has set aside, once.
+
+        Raises
+        ------
+        ExchangeError
+            It is gone: it was taken, or a later snapshot has taken its place. No snapshot mixes two positions.
+        """
+        (at, aside), self._aside = self._aside, (0, {})
+        if at != number:
+            raise ExchangeError(f"shard {self.index} has set aside snapshot {at}, not {number}")
         return aside
 
     def work(self) -> dict[str, Any]:

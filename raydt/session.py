@@ -139,7 +139,7 @@ class InProcessSession:
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now."""
         snapshot = self.driver.run(take_snapshot(self.coordinator, segments))
-        snapshot.parts = [shard.take_aside() for shard in self.shards]
+        snapshot.parts = [shard.take_aside(snapshot.aside) for shard in self.shards]
         return snapshot
 
     def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:

@@ -64,6 +64,8 @@ class Snapshot:
         What never changes of the examples born since, in this order.
     state : dict of str to ndarray
         Everything else the coordinator knows; arrays by example are in the order of ``born``.
+    aside : int
+        Number under which the shards have set their parts aside.
     parts : iterable of dict
         The feature groups by number, one shard after the other; can be taken once, by another thread too.
     """
@@ -72,6 +74,7 @@ class Snapshot:
     born: npt.NDArray[np.int64]
     rows: Arrays
     state: Arrays
+    aside: int
     parts: Iterable[dict[int, GroupSnapshot]] = field(default=())
 
 
@@ -89,8 +92,8 @@ def take_snapshot(coordinator: LearnerCoordinator, segments: Sequence[Segment] =
     born = coordinator.born(slots)
     since = next_segment(born, segments)
     new = slots[np.searchsorted(born, since) :]
-    yield Ask(SET_ASIDE, {"slots": new})
-    return Snapshot(since, born, coordinator.rows(new), coordinator.state(slots))
+    aside, *_ = yield Ask(SET_ASIDE, {"slots": new})
+    return Snapshot(since, born, coordinator.rows(new), coordinator.state(slots), aside)
 
 
 def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> int:

@@ -1,83 +1,156 @@
 """The smallest learner in which everything that can go wrong between machines shows in the digest.
 
-Every group chains what it is told into one number, so that an update applied twice, left out, or out of order
-changes all that follows; the coordinator's predictions are read off the chains.
+Every group chains what it is told into one number, so that a step taken twice, left out, or out of order changes all
+that follows; the predictions are read off the chains. The row of a deletion is not sent again: a shard chains what
+it finds in the slot, so that a slot that was filled too early, or not restored, shows as well.
 """
 
 import numpy as np
 
 from raydt.digest import digest
+from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Tell
 from raydt.learners.base import LearnerOptions
-from raydt.updates import BatchResult
+from raydt.memory import grown
+from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
+
+#: Updates of one round, so that a batch takes several.
+ROUND = 3
+MODULUS = 2**31 - 1
 
 
 class ChainShard:
     def __init__(self, features, groups):
-        self.groups = {int(group): features.group_columns(group) for group in groups}
-        self.columns = np.concatenate([*self.groups.values(), np.empty(0, np.int64)])
+        self.groups = {int(group): features.group_columns(int(group)) for group in groups}
+        self.columns = features.columns_of(groups)
+        self.X = np.zeros((0, len(features)))
         self.chains = dict.fromkeys(self.groups, 1)
 
     def handle(self, method, payload):
-        if method == "add":
+        return getattr(self, f"on_{method}")(**payload)
+
+    def on_rows(self, slots, X):
+        if len(slots):
+            self.X = grown(self.X, max(len(self.X), int(slots.max()) + 1))
+        self.X[np.ix_(slots, self.columns)] = X
+
+    def on_steps(self, steps):
+        """Chains before each step; a step adds (1), removes (-1) or looks at (0) the row of a slot."""
+        before = np.empty((len(steps), len(self.groups)), np.int64)
+        for place, (sign, slot) in enumerate(steps.tolist()):
+            before[place] = list(self.chains.values())
             for group, columns in self.groups.items():
-                for row in payload["X"][:, columns]:
-                    self.chains[group] = (self.chains[group] * 31 + int(row.sum())) % (2**31 - 1)
-            return None
-        assert method == "chains"
-        return np.array(list(self.chains.values()), np.int64) + payload["offset"]
+                if sign:
+                    term = int(self.X[slot, columns].sum() * 4) + sign
+                    self.chains[group] = (self.chains[group] * 31 + term) % MODULUS
+        return before
+
+    def on_equal(self, slots, x):
+        return (self.X[np.ix_(slots, self.columns)] == x[self.columns]).all(axis=1)
+
+    def on_chains(self):
+        return np.array(list(self.chains.values()), np.int64)
 
     def rows(self, slots):
-        return {group: {} for group in self.groups}
+        return {group: {"X": self.X[np.ix_(slots, columns)]} for group, columns in self.groups.items()}
 
     def state(self):
         return {group: {"chain": np.array([chain])} for group, chain in self.chains.items()}
 
     def restore(self, state):
-        self.chains = {group: int(state[group]["chain"][0]) for group in self.groups}
+        for group, columns in self.groups.items():
+            if len(state[group]["X"]) > len(self.X):
+                self.X = grown(self.X, len(state[group]["X"]))
+            self.X[: len(state[group]["X"]), columns] = state[group]["X"]
+            self.chains[group] = int(state[group]["chain"][0])
 
 
 class ChainCoordinator:
-    def __init__(self, shards):
-        self.shards, self.seq, self.chains = shards, 0, np.empty(0, np.int64)
+    def __init__(self, features, shards):
+        self.columns = [features.columns_of(groups) for groups in features.assign(shards)]
+        self.store = ExampleStore(len(features), 0)
+        self.seq, self.chains = 0, np.empty(0, np.int64)
 
     def process(self, batch, *, skip_refused=False):
-        predictions = np.empty(len(batch), np.int32)
-        for position, row in enumerate(batch.X):
-            replies = yield Ask("chains", {}, [{"offset": index} for index in range(self.shards)])
-            chains = np.concatenate([reply - index for index, reply in enumerate(replies)])
-            predictions[position] = chains.sum() % 7
-            yield Tell("add", {"X": row[None]})
-            self.seq += 1
-        return BatchResult(len(batch), predictions, inserts=len(batch))
+        m = len(batch)
+        self.store.reserve(m)
+        old, new = np.full(m, -1, np.int32), np.full(m, -1, np.int32)
+        fault, rows = np.zeros(m, np.int8), np.cumsum(CARRIES_ROW[batch.op]) - 1
+        result = BatchResult(m, np.full(m, -1, np.int32))
+        begin = 0
+        while begin < m:
+            stop = self.store.admit(batch.op, batch.id, begin, skip_refused, old, new, fault)
+            for first in range(begin, stop, ROUND):
+                yield from self.take(batch, range(first, min(stop, first + ROUND)), old, new, fault, rows, result)
+            if stop < m and not fault[stop]:
+                assert batch.op[stop] == DELETE_VALUE
+                slots = self.in_order_of_birth()
+                slots = slots[self.store.y[slots] == batch.y[rows[stop]]]
+                replies = yield Ask("equal", {"slots": slots, "x": batch.X[rows[stop]]})
+                equal = slots[np.logical_and.reduce(replies)]
+                if len(equal):
+                    old[stop] = equal[0]
+                    self.store.discard(int(equal[0]))
+                    yield from self.take(batch, range(stop, stop + 1), old, new, fault, rows, result)
+                else:
+                    fault[stop] = UNKNOWN_VALUE
+            if stop < m and fault[stop] and not skip_refused:
+                result.applied = stop
+                break
+            begin = stop + 1
+        result.refused = [Refusal(int(i), int(fault[i])) for i in np.flatnonzero(fault)]
+        self.store.release(old[old >= 0])
+        result.inserts, result.deletes = int((new >= 0).sum()), int((old >= 0).sum())
+        self.seq = batch.start + result.applied
+        return result
+
+    def take(self, batch, places, old, new, fault, rows, result):
+        """One round: the new rows, then the steps, whose replies are the chains before each of them."""
+        added = [place for place in places if new[place] >= 0]
+        slots, X = new[added], batch.X[rows[added]]
+        self.store.y[slots], self.store.born[slots] = batch.y[rows[added]], batch.start + np.array(added, np.int64)
+        yield Tell("rows", {"slots": slots}, [{"X": X[:, columns]} for columns in self.columns])
+        steps, asked = [], []
+        for place in places:
+            if fault[place]:
+                continue
+            if batch.op[place] in (DELETE, DELETE_VALUE, UPDATE):
+                steps.append((-1, old[place]))
+            if batch.op[place] not in (DELETE, DELETE_VALUE):
+                asked.append((len(steps), place))
+                steps.append((0, 0) if batch.op[place] == QUERY else (1, new[place]))
+        replies = yield Ask("steps", {"steps": np.array(steps, np.int64).reshape(-1, 2)})
+        before = np.concatenate(replies, axis=1)
+        for step, place in asked:
+            if batch.start + place >= batch.warmup:
+                result.predictions[place] = before[step].sum() % 7
 
     def finish(self):
-        replies = yield Ask("chains", {"offset": 0})
-        self.chains = np.concatenate(replies)
+        self.chains = np.concatenate((yield Ask("chains", {})))
 
     def digest(self):
-        return digest([("seq", np.array(self.seq)), ("chains", self.chains)])
+        slots = self.in_order_of_birth()
+        rows = [("born", self.born(slots)), *self.rows(slots).items()]
+        return digest([("seq", np.array(self.seq)), ("chains", self.chains), *rows])
 
     def statistics(self):
-        return {"active": self.seq}
-
-    def model(self):
-        return {"chains": self.chains}
+        return {"active": self.store.live}
 
     def in_order_of_birth(self):
-        return np.empty(0, np.int32)
+        return self.store.in_order_of_birth()
 
     def born(self, slots):
-        return np.empty(0, np.int64)
+        return self.store.born[slots]
 
     def rows(self, slots):
-        return {}
+        return {"id": self.store.id[slots], "y": self.store.y[slots]}
 
     def state(self, slots):
-        return {"seq": np.array(self.seq), "chains": self.chains}
+        return {"seq": np.array([self.seq]), "chains": self.chains}
 
     def restore(self, state):
-        self.seq, self.chains = int(state["seq"]), state["chains"]
+        self.store.fill(state["id"], state["y"], state["born"])
+        self.seq, self.chains = int(state["seq"][0]), state["chains"]
 
 
 class Chain:
@@ -85,7 +158,7 @@ class Chain:
     Options = LearnerOptions
 
     def coordinator(self, options, features, shards, plan):
-        return ChainCoordinator(shards)
+        return ChainCoordinator(features, shards)
 
     def shard(self, options, features, groups, store=None):
         return ChainShard(features, groups)

@@ -1,231 +1,313 @@
-"""The third driver of the exchange: the real coordinator and shards, an unreliable network, machines that crash.
+"""The third driver of the exchange: the real coordinator and shards, an unreliable network, machines that fail.
 
-Everything happens in one thread in simulated time and follows from a seed. Messages and replies are delayed, lost
-(and sent again under the same number) and duplicated; duplicates may arrive rounds or incarnations later. A machine
-crashes before or after it handles any message. Then all machines are restored to the last saved state, those that
-survived too, under the next epoch, and the batches since are applied again.
+Everything happens in one thread in simulated time and follows from a seed. Messages and replies are delayed, lost (and
+sent again under the same number) and duplicated; duplicates may arrive rounds or incarnations later. A machine may
+crash before and after every event it handles, and be paused; a pause that takes too long counts as a crash. Then the
+driver restores the last checkpoint into machines of the next epoch, perhaps another number of them, and reads the
+stream again from there. The driver may crash too: a new one has nothing but the store.
 
-Expected: the same digest and predictions as without any of it.
+Expected: the same digest, model, rows, predictions and refusals as without any of it.
 """
 
 from __future__ import annotations
 
-import copy
-import heapq
-import random
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from raydt.errors import SequenceGapError, StaleEpochError
-from raydt.exchange import Ask, FeatureShard, Tell
-from raydt.snapshot import take_snapshot, whole
+from raydt.errors import ExchangeError, StaleEpochError
+from raydt.exchange import FeatureShard
+from raydt.features import Features
+from raydt.learners.base import WorkPlan
+from raydt.snapshot import Barrier, Snapshot, take_snapshot, whole
+from raydt.streams.base import Stream
 from raydt.updates import BatchResult, UpdateBatch
-
-RESEND_AFTER = 50
+from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
+from tests.simulation.network import Faults, Network
 
 
 @dataclass(frozen=True)
-class Faults:
-    """Probabilities per message, and when to crash.
+class Setup:
+    """A learner, its options, and where its work is done."""
 
-    A machine may crash before and after each message it handles; ``crash_at`` makes it so at the n-th of these
-    places in the run, ``crash`` at random, ``most_crashes`` times at the most.
-    """
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    late: float = 0.0
-    crash: float = 0.0
-    most_crashes: int = 5
-    crash_at: int | None = None
+    name: str
+    learner: Any
+    options: Any
+    plan: WorkPlan
 
 
-class Crash(Exception):
-    """A machine is gone; carries its name, ``coordinator`` or the index of a shard."""
+class DriverDied(BaseException):
+    """The driver is gone in the middle of what it does; nothing that would tidy up may catch this."""
 
 
-@dataclass(order=True)
-class Message:
-    """A request on its way to a shard, or a reply on its way back."""
+@dataclass
+class Record:
+    """What a driver has written down, as in a run folder: everything up to ``updates``, once."""
 
-    time: int
-    order: int
-    shard: int = field(compare=False)
-    epoch: int = field(compare=False)
-    seq: int = field(compare=False)
-    request: Ask | None = field(compare=False, default=None)
-    reply: Any = field(compare=False, default=None)
+    updates: int = 0
+    predictions: list[int] = field(default_factory=list)
+    refused: list[list[int]] = field(default_factory=list)
+    inserts: int = 0
+    deletes: int = 0
+
+    def add(self, batch: UpdateBatch, result: BatchResult) -> None:
+        """Note a batch, which must be the next one, and have been taken in full."""
+        assert (batch.start, result.applied) == (self.updates, len(batch)), "an update is missing, or comes twice"
+        self.updates = batch.stop
+        self.predictions += result.predictions.tolist()
+        self.refused += [[batch.start + refusal.position, refusal.reason] for refusal in result.refused]
+        self.inserts += result.inserts
+        self.deletes += result.deletes
 
 
-class Simulation:
-    """A learner's machines and the network between them.
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint: the learner's state (coordinator, groups), the stream's, and the record."""
+
+    state: dict[str, Any]
+    groups: dict[int, dict[str, Any]]
+    stream: dict[str, Any]
+    run: dict[str, Any]
+
+
+class Driver(Machine):
+    """The process that reads the stream and owns the machines; a new one knows nothing."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__("driver", 0)
+        self.stream, self.record = stream, Record()
+        self.writes: int | None = None  # position of the checkpoint that is being made
+        self.at_end = False  # the stream has ended
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions that must not matter: shards by epoch, the size of each next batch, where a checkpoint is wanted."""
+
+    shards: Callable[[int], int]
+    size: Callable[[], int]
+    checkpoint: Callable[[], bool]
+
+
+class Simulation(Network):
+    """One run: machines, network, stream and store.
 
     Parameters
     ----------
-    learner, options, features, shards, plan
-        As for a session.
+    setup : Setup
+    open_stream : callable
+        A fresh stream.
+    store : object
+        Keeps checkpoints, see ``tests.simulation.stores``.
+    plan : Plan
     seed : int
+        Of everything that happens by chance.
     faults : Faults
-    machine : type
-        The class of the shards.
-    save_every : int
-        Batches between two saved states.
     """
 
     def __init__(
-        self, learner, options, features, shards, plan, *, seed=0, faults=Faults(), machine=FeatureShard, save_every=3
-    ):
-        self._make_coordinator = lambda: learner.coordinator(options, features, shards, plan)
-        groups = features.assign(shards)
-        self._make_shard = lambda index: machine(learner.shard(options, features, groups[index]), index)
-        self.random, self.faults, self.save_every = random.Random(seed), faults, save_every
-        self.coordinator = self._make_coordinator()
-        self.shards = [self._make_shard(index) for index in range(shards)]
-        self.events: Counter[str] = Counter()
-        self.epoch, self.seq, self.time = 0, 0, 0
-        self._network: list[Message] = []
-        self._told: set[int] = set()  # shards that have not acknowledged the last Tell
-        self._last: Ask | None = None
-        self._next_epoch()
+        self,
+        setup: Setup,
+        open_stream: Callable[[], Stream],
+        store: Any,
+        plan: Plan,
+        *,
+        seed: int = 0,
+        faults: Faults = Faults(),
+    ) -> None:
+        super().__init__(seed, faults)
+        self.setup, self.store, self.plan = setup, store, plan
+        self._open = open_stream
+        self.driver: Driver = Driver(open_stream())
+        self._features: Features = self.driver.stream.source.features
+        self._outcome: dict[str, Any] = {}
 
-    # -- the run ------------------------------------------------------------------------------------------------
+    def run(self) -> dict[str, Any]:
+        """Everything that must not depend on faults, once the stream has ended."""
+        self.post(self.visit, self.driver, self._begin)
+        self.pass_time()
+        return self._outcome
 
-    def run(self, batches: Sequence[UpdateBatch]) -> tuple[str, list[BatchResult]]:
-        """Apply all batches, whatever happens; the digest and the result of each batch."""
-        results: list[BatchResult] = []
-        saved: tuple[int, Any] = 0, None
-        while True:
+    def lost(self, epoch: int) -> None:
+        self.visit(self.driver, self._begin_after, epoch)
+
+    def replace_driver(self) -> None:
+        self.epoch += 1  # what the machines of the old one still say reaches nobody
+        self.store.new_driver()
+        self.driver = Driver(self._open())
+        self.post(self.visit, self.driver, self._begin, delay=self.random.randint(1, 500))
+
+    # -- an incarnation -------------------------------------------------------------------------------------------
+
+    def _begin_after(self, epoch: int) -> None:
+        if epoch == self.epoch:
+            self._begin()
+
+    def _begin(self) -> None:
+        """The next incarnation, from the last checkpoint or from the beginning."""
+        self.epoch += 1
+        self.events["incarnations"] += 1
+        driver, saved, shards = self.driver, self.store.load(), self.plan.shards(self.epoch)
+        self.events["restored"] += saved is not None
+        driver.stream, driver.record, driver.writes, driver.at_end = self._open(), Record(), None, False
+        if saved is not None:
+            driver.stream.restore(saved.stream)
+            driver.record = Record(**saved.run)
+        old = self.members()
+        reused = self.faults.survivors and saved is not None and shards == len(self.shards)
+        alive = [machine for machine in old if reused and not machine.dead and machine.wakes <= self.time]
+        self.abandon([machine for machine in old if machine not in alive])
+        self.then(self._start_shard, self.epoch, 0, shards, saved, {machine.name: machine for machine in alive})
+
+    def _start_shard(self, epoch: int, index: int, shards: int, saved: Saved | None, alive: dict[str, Any]) -> None:
+        """Bring up the shards, one after the other, and then the coordinator."""
+        if epoch != self.epoch:
+            return
+        if index == shards:
+            self._start_coordinator(shards, saved, alive)
+            return
+        groups = self._features.assign(shards)[index]
+        machine = alive.get(f"shard {index}")
+        if machine is None or machine.dead:
+            worker = self.setup.learner.shard(self.setup.options, self._features, groups)
+            machine = ShardMachine(index, epoch, FeatureShard(worker, index))
+
+        def restore() -> None:
             try:
-                while len(results) < len(batches):
-                    results.append(self.drive(self.coordinator.process(batches[len(results)])))
-                    if len(results) - saved[0] >= self.save_every:
-                        saved = len(results), self._state()
-                self.drive(self.coordinator.finish())
-                self._settle()
-                return self.coordinator.digest(), results
-            except Crash as crash:
-                self.events["crash"] += 1
-                self._replace(crash.args[0])
-                self._restore(saved[1])
-                del results[saved[0] :]
+                machine.shard.begin_epoch(epoch)
+            except StaleEpochError:  # it slept, and has been restored to a later incarnation before it heard of this
+                assert epoch != self.epoch
+                self.events["stale restore"] += 1
+                return
+            if saved is not None:
+                machine.shard.worker.restore({int(group): saved.groups[int(group)] for group in groups})
+            self.then(self._start_shard, epoch, index + 1, shards, saved, alive)
 
-    def drive(self, exchange: Iterator[Ask]) -> Any:
-        """Drive one generator to its end."""
-        replies: list[Any] | None = None
-        while True:
+        machine.epoch = epoch
+        self.shards.append(machine)
+        self.visit(machine, restore)
+
+    def _start_coordinator(self, shards: int, saved: Saved | None, alive: dict[str, Any]) -> None:
+        old = alive.get("coordinator")
+        if old is None or old.dead:
+            coordinator = self.setup.learner.coordinator(self.setup.options, self._features, shards, self.setup.plan)
+        else:
+            old.dead, coordinator = True, old.coordinator
+        machine = CoordinatorMachine(self.epoch, coordinator, shards, self.send, self.remind)
+
+        def restore() -> None:
+            if saved is not None:
+                coordinator.restore(saved.state)
+            self.coordinator = machine
+            self.then(self._at_driver, machine.epoch, self._feed)
+
+        self.visit(machine, restore)
+
+    def _at_driver(self, epoch: int, handle: Callable[..., None], *arguments: Any) -> None:
+        """Something reaches the driver from an incarnation: heard only if it is the present one."""
+        if epoch != self.epoch:
+            self.events["stale answer"] += 1
+            return
+        self.visit(self.driver, handle, *arguments)
+
+    # -- batches --------------------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Hand the next batch to the coordinator."""
+        batch = next(self.driver.stream.batches(self.plan.size()), None)
+        if batch is None:
+            self.driver.at_end = True
+            self._finish_once_written()
+            return
+        if self.driver.writes is None and self.plan.checkpoint():
+            self.driver.writes = batch.stop
+            batch = replace(batch, barrier=Barrier(self.driver.stream.state(), self.store.segments()))
+        self.then(self.visit, self.coordinator, self._apply, self.coordinator, batch)
+
+    def _apply(self, machine: CoordinatorMachine, batch: UpdateBatch) -> None:
+        def applied(result: BatchResult) -> None:
+            if batch.barrier is None:
+                self.then(self._at_driver, machine.epoch, self._take, batch, result)
+            else:
+                machine.run(take_snapshot(machine.coordinator, batch.barrier.segments), lambda s: snapped(result, s))
+
+        def snapped(result: BatchResult, snapshot: Snapshot) -> None:
+            result.snapshot = snapshot
+            self.then(self._at_driver, machine.epoch, self._take, batch, result)
+
+        machine.run(machine.coordinator.process(batch, skip_refused=True), applied)
+
+    def _take(self, batch: UpdateBatch, result: BatchResult) -> None:
+        """The driver has the result of a batch: it goes on, and beside that makes a checkpoint."""
+        self.driver.record.add(batch, result)
+        if batch.barrier is not None:
+            assert result.snapshot is not None
+            stream, run = batch.barrier.stream, asdict(self.driver.record)
+            self._collect(result.snapshot, [], lambda: self._write(batch.stop, result.snapshot, stream, run))
+        self._feed()
+
+    def _finish_once_written(self) -> None:
+        if self.driver.at_end and self.driver.writes is None:
+            self.then(self.visit, self.coordinator, self._finish, self.coordinator)
+
+    def _finish(self, machine: CoordinatorMachine) -> None:
+        """The end of the stream: the last checkpoint is of everything, and is what is compared."""
+
+        def finished(_: None) -> None:
+            machine.run(take_snapshot(machine.coordinator), snapped)
+
+        def snapped(snapshot: Snapshot) -> None:
+            digest = machine.coordinator.digest()
+            self.then(self._at_driver, machine.epoch, self._compare, snapshot, digest)
+
+        machine.run(machine.coordinator.finish(), finished)
+
+    def _compare(self, snapshot: Snapshot, digest: str) -> None:
+        def end() -> None:
+            self._outcome, self.ended = outcome(digest, self.driver.record, whole(snapshot)), True
+
+        self._collect(snapshot, [], end)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def _collect(self, snapshot: Snapshot, parts: list[Any], done: Callable[[], None]) -> None:
+        """Fetch what the shards have set aside, one after the other."""
+        if len(parts) == len(self.shards):
+            snapshot.parts = parts
+            done()
+            return
+
+        machine, epoch = self.shards[len(parts)], self.epoch
+
+        def answer() -> None:
             try:
-                request = exchange.send(replies)
-            except StopIteration as end:
-                return end.value
-            self._settle()
-            self.seq += 1
-            self._last, self._told = request, set(range(len(self.shards)))
-            for index in range(len(self.shards)):
-                self._send(index)
-            # A Tell is under way while the coordinator goes on.
-            replies = [] if isinstance(request, Tell) else self._settle()
+                part = machine.shard.take_aside(snapshot.aside)
+            except ExchangeError:
+                assert epoch != self.epoch, "a part of the present snapshot is gone"
+                self.events["part refused"] += 1
+            else:
+                self.then(self._at_driver, epoch, more, part)
 
-    # -- the network --------------------------------------------------------------------------------------------
+        def more(part: Any) -> None:
+            self._collect(snapshot, [*parts, part], done)
 
-    def _settle(self) -> list[Any]:
-        """Let time pass until every shard has answered the last request; the answers in shard order."""
-        answers: dict[int, Any] = {}
-        while self._told:
-            message = heapq.heappop(self._network)
-            self.time = max(self.time, message.time)
-            if message.request is not None:
-                self._deliver(message)
-            elif message.reply is not None:
-                self._receive(message, answers)
-            elif message.shard in self._told and (message.epoch, message.seq) == (self.epoch, self.seq):
-                self.events["resent"] += 1
-                self._send(message.shard)
-        return [answers[index] for index in sorted(answers)]
+        self.later(self.visit, machine, answer)
 
-    def _send(self, shard: int) -> None:
-        self._post(Message(0, 0, shard, self.epoch, self.seq, request=self._last))
-        timer = Message(self.time + RESEND_AFTER, self._tick(), shard, self.epoch, self.seq)
-        heapq.heappush(self._network, timer)
-
-    def _post(self, message: Message) -> None:
-        """Put a message on the network: once, twice or not at all, now or much later."""
-        copies = 0 if self._chance("loss") else 1 + self._chance("duplicate")
-        for _ in range(copies):
-            delay = self.random.randint(1, 20) + (self.random.randint(100, 2000) if self._chance("late") else 0)
-            posted = copy.copy(message)
-            posted.time, posted.order = self.time + delay, self._tick()
-            heapq.heappush(self._network, posted)
-
-    def _deliver(self, message: Message) -> None:
-        """A request reaches a shard, which answers or refuses it."""
-        self._perhaps_crash(message.shard)
-        payload = copy.deepcopy(message.request.for_shard(message.shard))
+    def _write(self, position: int, snapshot: Any, stream: dict[str, Any], run: dict[str, Any]) -> None:
+        self.store.left[0] = self.random.randrange(40) if self.falls("crash_writing") else None
         try:
-            reply = self.shards[message.shard].receive(message.epoch, message.seq, message.request.method, payload)
-        except (StaleEpochError, SequenceGapError) as refusal:
-            assert (message.epoch, message.seq) < (self.epoch, self.seq), "a message of this round was refused"
-            self.events[type(refusal).__name__] += 1
+            self.store.write(position, snapshot, stream, run)
+        except DriverDied:
+            self.crash(self.driver)
             return
-        self._perhaps_crash(message.shard)
-        self._post(Message(0, 0, message.shard, message.epoch, message.seq, reply=[copy.deepcopy(reply)]))
+        self.driver.writes = None
+        self.events["checkpoints"] += 1
+        self._finish_once_written()
 
-    def _receive(self, message: Message, answers: dict[int, Any]) -> None:
-        """A reply reaches the coordinator, which takes only the first one to its last request."""
-        self._perhaps_crash("coordinator")
-        if (message.epoch, message.seq) != (self.epoch, self.seq) or message.shard not in self._told:
-            self.events["reply ignored"] += 1
-            return
-        self._told.remove(message.shard)
-        answers[message.shard] = message.reply[0]
-        self._perhaps_crash("coordinator")
 
-    # -- the machines -------------------------------------------------------------------------------------------
-
-    def _perhaps_crash(self, machine: int | str) -> None:
-        at = self.events["handled"]
-        self.events["handled"] += 1
-        if at == self.faults.crash_at or (
-            self.events["crash"] < self.faults.most_crashes and self.random.random() < self.faults.crash
-        ):
-            raise Crash(machine)
-
-    def _replace(self, machine: int | str) -> None:
-        if machine == "coordinator":
-            self.coordinator = self._make_coordinator()
-        else:
-            self.shards[machine] = self._make_shard(machine)
-
-    def _state(self) -> Any:
-        self._settle()
-        snapshot = self.drive(take_snapshot(self.coordinator))
-        self._settle()
-        snapshot.parts = [shard.take_aside() for shard in self.shards]
-        return copy.deepcopy(whole(snapshot))
-
-    def _restore(self, state: Any) -> None:
-        """Everything as it was saved, or (None) as it was at first."""
-        if state is None:
-            for machine in ["coordinator", *range(len(self.shards))]:
-                self._replace(machine)
-        else:
-            coordinator, groups = copy.deepcopy(state)
-            self.coordinator.restore(coordinator)
-            for shard in self.shards:
-                shard.worker.restore(groups)
-        self._next_epoch()
-
-    def _next_epoch(self) -> None:
-        self.epoch, self.seq, self._told = self.epoch + 1, 0, set()
-        for shard in self.shards:
-            shard.begin_epoch(self.epoch)
-
-    def _chance(self, kind: str) -> bool:
-        happens = self.random.random() < getattr(self.faults, kind)
-        self.events[kind] += happens
-        return happens
-
-    def _tick(self) -> int:
-        self.events["tick"] += 1
-        return self.events["tick"]
+def outcome(digest: str, record: Record, state: tuple[dict[str, Any], dict[int, dict[str, Any]]]) -> dict[str, Any]:
+    """What must be the same whatever happens."""
+    coordinator, groups = state
+    arrays = {name: array.tolist() for name, array in coordinator.items()}
+    columns = {group: {name: array.tolist() for name, array in groups[group].items()} for group in sorted(groups)}
+    return {"digest": digest, **asdict(record), "state": arrays, "groups": columns}

@@ -1,0 +1,109 @@
+"""Where simulated drivers keep their checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+from typing import Any
+
+from pyarrow import fs
+
+from raydt.checkpoint import CheckpointStore, read_checkpoint
+from raydt.snapshot import Segment, Snapshot, whole
+from raydt.storage import Folder
+from tests.simulation.simulator import DriverDied, Saved
+
+#: What a manifest must say, none of which matters here.
+_META = {"learner": {}, "features": [], "classes": [], "config_hash": "", "source_fingerprint": ""}
+
+
+class Memory:
+    """The last checkpoint, in full, in memory that survives a driver."""
+
+    def __init__(self) -> None:
+        self._saved: Saved | None = None
+        self.left: list[int | None] = [None]
+
+    def segments(self) -> list[Segment]:
+        """Nothing is stored that a snapshot could leave out."""
+        return []
+
+    def write(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
+        """Keep a checkpoint instead of the one before."""
+        state, groups = whole(snapshot)
+        self._saved = copy.deepcopy(Saved(state, groups, stream, run))
+
+    def load(self) -> Saved | None:
+        """The last checkpoint."""
+        return copy.deepcopy(self._saved)
+
+    def new_driver(self) -> None:
+        """The driver is dead: what it knew of the store is gone."""
+
+
+class MortalFolder(Folder):
+    """A folder whose owner dies at the ``left``-th operation that changes something; nothing is tidied up after."""
+
+    left: list[int | None]
+
+    def _changes(self) -> None:
+        if self.left[0] is not None:
+            self.left[0] -= 1
+            if self.left[0] < 0:
+                raise DriverDied
+
+    def _open_to_write(self, path: str) -> Any:
+        self._changes()
+        return super()._open_to_write(path)
+
+    def _rename(self, old: str, new: str) -> None:
+        self._changes()
+        super()._rename(old, new)
+
+    def _delete_file(self, path: str) -> None:
+        self._changes()
+        super()._delete_file(path)
+
+    def _delete_all(self, path: str) -> None:
+        self._changes()
+        super()._delete_all(path)
+
+
+class Checkpoints:
+    """The product's checkpoints, on a filesystem in memory.
+
+    Attributes
+    ----------
+    left : list of one int or None
+        So many more operations of the filesystem until the driver dies.
+    """
+
+    def __init__(self) -> None:
+        self._filesystem = fs._MockFileSystem(datetime.datetime(2000, 1, 1))
+        self.left: list[int | None] = [None]
+        self.new_driver()
+
+    def segments(self) -> list[Segment]:
+        """As of the last checkpoint."""
+        return self._store.segments
+
+    def write(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
+        """Write a checkpoint, or die at it."""
+        self._store.write(position, {**_META, "offset": position}, snapshot, {"stream": stream, "run": run})
+
+    def load(self) -> Saved | None:
+        """The last complete checkpoint, which the next one follows."""
+        numbers = self._store.numbers()
+        checkpoint = read_checkpoint(self._store.folder.inside(str(numbers[-1]))) if numbers else None
+        self._store.continue_from(checkpoint)
+        if checkpoint is None:
+            return None
+        parts = checkpoint.components
+        groups = {int(name[6:]): arrays for name, arrays in parts.items() if name.startswith("group-")}
+        return Saved(parts["coordinator"], groups, parts["stream"], parts["run"])
+
+    def new_driver(self) -> None:
+        """The driver is dead: what it knew of the store is gone."""
+        folder = MortalFolder("run/checkpoints", self._filesystem)
+        folder.left = self.left = [None]
+        self._store = CheckpointStore(folder, keep=3)

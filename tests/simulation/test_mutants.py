@@ -1,0 +1,213 @@
+"""Faults put into the product are found: each mutant below makes some seed end otherwise, or not at all."""
+
+import numpy as np
+import pytest
+
+import raydt.checkpoint
+import raydt.snapshot
+from raydt.example_store import ExampleStore
+from raydt.exchange import FeatureShard, GroupSnapshot
+from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+from raydt.learners.fudyadt.dynamic_tree import DynamicTree
+from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.sources.files import FileSource
+from raydt.streams.random_updates import RandomUpdatesStream
+from raydt.streams.row_stream import RowStream
+from tests.simulation.scenarios import examine, scenario
+from tests.simulation.setups import SETUPS
+
+#: Seeds a mutant may survive before it counts as not found.
+MOST_SEEDS = 150
+
+MUTANTS = {}
+
+
+def mutant(learner):
+    """Note a function that puts one fault into the product, to be found with a learner of ``tests.simulation.setups``.
+
+    Kernels trust their arguments: with the compiled learner only faults are tried that leave every index in bounds.
+    """
+
+    def note(make):
+        MUTANTS[make.__name__] = make, learner
+        return make
+
+    return note
+
+
+@mutant("chain")
+def a_shard_applies_repeated_messages(patch):
+    receive = FeatureShard.receive
+
+    def forgetful(self, epoch, seq, method, payload):
+        self.seq -= seq == self.seq and epoch == self.epoch
+        return receive(self, epoch, seq, method, payload)
+
+    patch.setattr(FeatureShard, "receive", forgetful)
+
+
+@mutant("chain")
+def a_shard_applies_messages_of_other_epochs(patch):
+    receive = FeatureShard.receive
+    patch.setattr(FeatureShard, "receive", lambda self, epoch, *rest: receive(self, self.epoch, *rest))
+
+
+@mutant("chain")
+def a_shard_applies_late_messages(patch):
+    receive = FeatureShard.receive
+
+    def careless(self, epoch, seq, method, payload):
+        if epoch == self.epoch and seq < self.seq:
+            return self.worker.handle(method, payload)
+        return receive(self, epoch, seq, method, payload)
+
+    patch.setattr(FeatureShard, "receive", careless)
+
+
+@mutant("chain")
+def a_new_epoch_goes_on_with_the_old_numbers(patch):
+    patch.setattr(FeatureShard, "begin_epoch", lambda self, epoch: setattr(self, "epoch", epoch))
+
+
+@mutant("spread")
+def a_shard_restores_its_rows_in_another_order(patch):
+    restore = FuDyADTShard.restore
+
+    def reversing(self, state):
+        restore(self, {group: {"X": arrays["X"][::-1].copy()} for group, arrays in state.items()})
+
+    patch.setattr(FuDyADTShard, "restore", reversing)
+
+
+@mutant("spread")
+def a_coordinator_does_not_restore_the_rest_of_the_warm_up(patch):
+    restore = FuDyADTCoordinator.restore
+
+    def without(self, state):
+        restore(self, {**state, "warmup_left": np.zeros(1, np.int64)})
+
+    patch.setattr(FuDyADTCoordinator, "restore", without)
+
+
+@mutant("cached")
+def the_cache_is_not_filled_after_a_restore(patch):
+    def fill_cache(self):
+        yield from ()
+
+    patch.setattr(DynamicTree, "fill_cache", fill_cache)
+
+
+@mutant("chain")
+def births_are_numbered_anew_by_a_restore(patch):
+    fill = ExampleStore.fill
+    patch.setattr(ExampleStore, "fill", lambda self, key, y, born: fill(self, key, y, np.arange(len(born))))
+
+
+@mutant("chain")
+def slots_are_released_before_their_batch_is_acknowledged(patch):
+    admit, release = ExampleStore.admit, ExampleStore.release
+
+    def eager(self, op, key, begin, skip, old, new, fault):
+        for place in range(begin, len(op)):
+            if admit(self, op[: place + 1], key, place, skip, old, new, fault) == place:
+                return place
+            release(self, old[place : place + 1][old[place : place + 1] >= 0])
+        return len(op)
+
+    patch.setattr(ExampleStore, "admit", eager)
+    patch.setattr(ExampleStore, "release", lambda self, slots: None)
+
+
+@mutant("chain")
+def a_snapshot_is_taken_late(patch):
+    """The shard notes what is wanted, and looks at it only when it is fetched."""
+
+    def note(self, method, payload):
+        self._aside = self.seq + 1, payload["slots"]
+        return self.seq + 1
+
+    def take(self, number):
+        rows, state = self.worker.rows(self._aside[1]), self.worker.state()
+        return {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
+
+    patch.setattr(FeatureShard, "_set_aside", note)
+    patch.setattr(FeatureShard, "take_aside", take)
+
+
+@mutant("chain")
+def a_snapshot_is_taken_one_message_early(patch):
+    receive, set_aside = FeatureShard.receive, FeatureShard._set_aside
+
+    def remembering(self, epoch, seq, method, payload):
+        if (epoch, seq) == (self.epoch, self.seq + 1):
+            self.earlier, self.now = getattr(self, "now", {}), self.worker.state()
+        return receive(self, epoch, seq, method, payload)
+
+    def early(self, method, payload):
+        number = set_aside(self, method, payload)
+        groups = self._aside[1].items()
+        self._aside = number, {group: part._replace(state=self.earlier.get(group, {})) for group, part in groups}
+        return number
+
+    patch.setattr(FeatureShard, "receive", remembering)
+    patch.setattr(FeatureShard, "_set_aside", early)
+
+
+@mutant("chain")
+def a_segment_begins_one_update_late(patch):
+    following = raydt.snapshot.next_segment
+    patch.setattr(raydt.snapshot, "next_segment", lambda born, stored: following(born, stored) + bool(stored))
+
+
+class _ForgetfulNumpy:
+    """NumPy, whose bitmaps have no zeros."""
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def packbits(self, bits):
+        return np.packbits(np.ones_like(bits))
+
+
+@mutant("chain")
+def a_bitmap_forgets_deletions(patch):
+    patch.setattr(raydt.checkpoint, "np", _ForgetfulNumpy())
+
+
+@mutant("chain")
+def what_a_stream_has_read_ahead_shows_in_its_state(patch):
+    state = RowStream.state
+
+    def ahead(self):
+        return {**state(self), "row": min(self._reader._read_to, 1 << 40)}
+
+    patch.setattr(RowStream, "state", ahead)
+
+
+@mutant("chain")
+def a_stream_restores_its_active_ids_in_another_order(patch):
+    restore = RandomUpdatesStream.restore
+
+    def sorting(self, state):
+        restore(self, {**state, "active": np.sort(state["active"])})
+
+    patch.setattr(RandomUpdatesStream, "restore", sorting)
+
+
+@mutant("chain")
+def a_source_forgets_its_dictionaries(patch):
+    patch.setattr(FileSource, "restore", lambda self, state: None)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(name, tmp_path, monkeypatch):
+    put, learner = MUTANTS[name]
+    for seed in range(list(SETUPS).index(learner), len(SETUPS) * MOST_SEEDS, len(SETUPS)):
+        simulation, expected = scenario(seed, tmp_path)
+        with monkeypatch.context() as patch:
+            put(patch)
+            try:
+                examine(simulation, expected)
+            except Exception:
+                return
+    pytest.fail(f"{MOST_SEEDS} seeds do not find it")
