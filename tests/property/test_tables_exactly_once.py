@@ -25,7 +25,6 @@ from pipelines.running.intake import Intake
 from raydt.errors import ProcessLostError
 from raydt.faults import injected
 from raydt.manifest import MANIFEST
-from raydt.streams.base import Stream
 
 N = 160
 TABLES = ("metrics", "events", "predictions", "quarantine")
