@@ -212,3 +212,16 @@ def test_segments_that_do_not_fit_the_files_are_refused(place, change):
     file.write_bytes(seal(encode(manifest)))
     with pytest.raises(ModelFileError, match=rf"/{LAST}: its segments of rows do not fit"):
         read_checkpoint(Folder(place / str(LAST)))
+
+
+def test_rows_of_a_manifest_that_cannot_be_read_now_are_kept(place):
+    file = place / str(BEFORE) / "manifest.json"
+    data = file.read_bytes()
+    file.write_bytes(data[:-1])
+    store = CheckpointStore(Folder(place), 3)
+    store.continue_from(newest(store)[0])
+    write(store, NUMBERS[5])
+    file.write_bytes(data)
+    assert_right(read_checkpoint(Folder(place / str(BEFORE))))
+    write(store, NUMBERS[5] + 10)
+    assert_clean(Folder(place))

@@ -11,11 +11,11 @@ import textwrap
 import pytest
 from pyarrow import fs
 
-from raydt.checkpoint import CheckpointStore
+from raydt.checkpoint import CheckpointStore, read_checkpoint
 from raydt.errors import ModelFileError
 from raydt.storage import Folder
 from tests.storage_faults import DeathError, Fault, FaultyStorage
-from tests.unit.small_checkpoints import NUMBERS, assert_clean, fill, newest, write
+from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
 
 #: Checkpoints there are before: none, or as many as are kept.
 BEFORE = (0, 3)
@@ -110,6 +110,8 @@ def test_every_operation_on_another_filesystem(fault):
         failed = storage.failed
         found, complaints = assert_one_of(folder, NUMBERS[0], NUMBERS[1], succeeded=succeeded)
         assert not complaints
+        for number in store.numbers():  # those that are being removed, too: whole, or no checkpoint any more
+            assert_right(read_checkpoint(folder.inside(str(number))))
         if fault is Fault.DEATH:
             store = continuing(folder, found, 1)
         write(store, NUMBERS[2])
@@ -197,7 +199,7 @@ def test_a_disk_that_is_full_until_it_is_larger(small_disk, keep):
 
 LIMITED = """
     import resource, sys
-    from raydt.checkpoint import CheckpointStore
+    from raydt.checkpoint import CheckpointStore, read_checkpoint
     from raydt.errors import ModelFileError
     from raydt.storage import Folder
     from tests.unit.small_checkpoints import NUMBERS, assert_clean, newest, write
@@ -228,3 +230,13 @@ def test_files_that_may_not_grow(tmp_path):
     code = textwrap.dedent(LIMITED)
     ended = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_number_written_again_replaces_what_was_there(tmp_path):
+    folder = Folder(tmp_path)
+    first = fill(tmp_path, 1)
+    store, number = continuing(folder, first), NUMBERS[1]
+    store.write(number, {**META, "offset": number}, snapshot(number, store), {"stream": {"seq": "another"}})
+    write(continuing(folder, first), number)
+    assert_clean(folder)
+    assert not assert_one_of(folder, number, number, succeeded=True)[1]
