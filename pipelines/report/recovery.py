@@ -59,7 +59,7 @@ def checkpoints_failed(summary: dict[str, Any]) -> int:
 
 
 def marked(charts: Iterable[Chart], run: RunFolder, span: int) -> list[Chart]:
-    """The charts with an upright line where the run recovered, on those whose axis counts ``span`` updates."""
+    """Charts whose axis counts ``span`` updates, with an upright line where the run recovered."""
     axis = updates_axis(span)
     places = [number(entry, "at_update") for entry in recoveries_of(run.summary)]
     # A run that was interrupted while it repeated updates has ended before the place of its loss.
@@ -67,4 +67,4 @@ def marked(charts: Iterable[Chart], run: RunFolder, span: int) -> list[Chart]:
     if not lines:
         return list(charts)
     said = " Dashed uprights: recoveries."
-    return [replace(c, uprights=lines, caption=c.caption + said) if c.over_stream else c for c in charts]
+    return [replace(c, uprights=lines, caption=c.caption + said) for c in charts]
