@@ -49,7 +49,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("where", f"{summary['backend']}, {summary['shards']} shards, {summary['rounds']:,} rounds with them"),
     ]
     recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)
-    rows += [("recovered", recovered)] if recovered else []
+    rows += [("losses", recovered)] if recovered else []
     rows += [("checkpoints", checkpoints)] if checkpoints else []
     if summary["refused"] or summary["skipped"]:
         skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")

@@ -28,16 +28,18 @@ def repeated(recovery: dict[str, Any]) -> float | None:
 
 
 def recovered_in_words(summary: dict[str, Any]) -> str:
-    """How often a run recovered and what that cost; empty if it never did."""
+    """How often a run recovered and was resumed, and what is known of the cost; empty if it did neither."""
     entries = recoveries_of(summary)
-    times = max(len(entries), int(number(summary, "restarts") or 0))
-    if not times:
-        return ""
-    if not entries:
-        return counted(times, "time")
-    again = sum(repeated(entry) or 0.0 for entry in entries)
-    seconds = sum(number(entry, "seconds") or 0.0 for entry in entries)
-    return f"{counted(times, 'time')}, {counted(int(again), 'update')} repeated, {duration(seconds)} in all"
+    resumed = sum(entry.get("kind") == "resumed" for entry in entries)
+    recovered = max(len(entries) - resumed, int(number(summary, "restarts") or 0))
+    parts = [f"{what} {counted(n, 'time')}" for what, n in (("recovered", recovered), ("resumed", resumed)) if n]
+    again = [updates for updates in map(repeated, entries) if updates is not None]
+    seconds = [number(entry, "seconds") for entry in entries]
+    if again:
+        parts.append(f"{counted(int(sum(again)), 'update')} repeated")
+    if any(seconds):
+        parts.append(f"{duration(sum(value or 0.0 for value in seconds))} in all")
+    return ", ".join(parts)
 
 
 def checkpoints_in_words(summary: dict[str, Any]) -> str:
@@ -61,7 +63,9 @@ def checkpoints_failed(summary: dict[str, Any]) -> int:
 def marked(charts: Iterable[Chart], run: RunFolder, span: int) -> list[Chart]:
     """Charts whose axis counts ``span`` updates, with an upright line where the run recovered."""
     axis = updates_axis(span)
-    places = [number(entry, "at_update") for entry in recoveries_of(run.summary)]
+    # Of a run that was resumed it may not be known how far it had come, but from where it went on.
+    known = [(number(entry, "at_update"), number(entry, "from_update")) for entry in recoveries_of(run.summary)]
+    places = [begun if reached is None else reached for reached, begun in known]
     # A run that was interrupted while it repeated updates has ended before the place of its loss.
     lines = uprights(axis.at([place for place in places if place is not None and 0 <= place <= axis.high]))
     if not lines:

@@ -59,7 +59,7 @@ def recoveries(run: RunFolder) -> Table:
         for entry in entries[-RECOVERIES_SHOWN:]
     ]
     words, failed = recovered_in_words(run.summary), checkpoints_failed(run.summary)
-    said = [f"Recovered {words}."] if words else []
+    said = [f"{words[0].upper()}{words[1:]}."] if words else []
     if words and run.summary.get("model_digest"):
         said.append("The model is that of a run that lost nothing.")
     if len(entries) > len(rows):
