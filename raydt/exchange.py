@@ -135,9 +135,10 @@ class FeatureShard:
         ExchangeError
             It is gone: it was taken, or a later snapshot has taken its place. No snapshot mixes two positions.
         """
-        (at, aside), self._aside = self._aside, (0, {})
+        at, aside = self._aside
         if at != number:
             raise ExchangeError(f"shard {self.index} has set aside snapshot {at}, not {number}")
+        self._aside = 0, {}
         return aside
 
     def work(self) -> dict[str, Any]:

@@ -43,6 +43,9 @@ class Faults:
     survivors: bool = True
 
 
+NO_FAULTS = Faults()
+
+
 class Network:
     """A queue of events, the machines they reach, and what goes wrong with either.
 

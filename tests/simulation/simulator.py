@@ -23,7 +23,7 @@ from raydt.snapshot import Barrier, Snapshot, take_snapshot, whole
 from raydt.streams.base import Stream
 from raydt.updates import BatchResult, UpdateBatch
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
-from tests.simulation.network import Faults, Network
+from tests.simulation.network import NO_FAULTS, Faults, Network
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Simulation(Network):
         plan: Plan,
         *,
         seed: int = 0,
-        faults: Faults = Faults(),
+        faults: Faults = NO_FAULTS,
     ) -> None:
         super().__init__(seed, faults)
         self.setup, self.store, self.plan = setup, store, plan

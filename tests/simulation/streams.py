@@ -83,7 +83,7 @@ def examples(n: int, seed: int = 0, classes: str = "xy") -> list[Row]:
 
 
 def spelled(text: str, seed: int = 0) -> list[Row]:
-    """A change log from words like ``+3`` (insert e3), ``-3``, ``*3`` (update), ``?3`` (query), ``=3`` (delete by value).
+    """A change log from words: ``+3`` (insert e3), ``-3``, ``*3`` (update), ``?3`` (query), ``=3`` (delete by value).
 
     Inserts, queries and deletions by value of one number carry the same row, updates another one each.
     """

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from raydt.errors import SequenceGapError, StaleEpochError
-from raydt.exchange import Ask, FeatureShard, InProcessDriver, Tell
+from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
+from raydt.exchange import SET_ASIDE, Ask, FeatureShard, InProcessDriver, Tell
 
 
 class Recorder:
@@ -19,6 +19,12 @@ class Recorder:
             raise KeyError("node")
         self.seen.append((method, payload))
         return np.array([len(self.seen)])
+
+    def rows(self, slots):
+        return {7: {"X": np.array(slots)}}
+
+    def state(self):
+        return {7: {"seen": np.array([len(self.seen)])}}
 
 
 @pytest.fixture
@@ -100,3 +106,23 @@ def test_a_message_that_failed_may_be_sent_again(shards):
         shards[0].receive(0, 1, "fail", {})
     assert (shards[0].seq, shards[0].answered) == (0, 0)
     shards[0].receive(0, 1, "split", {})
+
+
+def test_what_is_set_aside_is_of_its_message_and_taken_once(shards):
+    shard = shards[0]
+    shard.receive(0, 1, "split", {})
+    number = shard.receive(0, 2, SET_ASIDE, {"slots": [4, 5]})
+    assert shard.receive(0, 2, SET_ASIDE, {"slots": [4, 5]}) == number
+    shard.receive(0, 3, "split", {})
+    aside = shard.take_aside(number)[7]
+    assert (aside.rows["X"].tolist(), aside.state["seen"].tolist()) == ([4, 5], [1])
+    with pytest.raises(ExchangeError, match="shard 0 has set aside snapshot 0, not 2"):
+        shard.take_aside(number)
+
+
+def test_parts_of_two_snapshots_are_never_mixed(shards):
+    shard = shards[0]
+    first, second = (shard.receive(0, seq, SET_ASIDE, {"slots": [seq]}) for seq in (1, 2))
+    with pytest.raises(ExchangeError, match="shard 0 has set aside snapshot 2, not 1"):
+        shard.take_aside(first)
+    assert shard.take_aside(second)[7].rows["X"].tolist() == [2]
