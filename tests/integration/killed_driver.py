@@ -1,0 +1,62 @@
+"""A driver that is killed for real, quickly: a process forked from one that has everything loaded and compiled.
+
+Its checkpoints are waited for, so that the place of its death does not depend on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from pathlib import Path
+from typing import Any
+
+import pipelines
+from pipelines.running.checkpointing import Checkpointer
+from pipelines.running.job import replay, resume
+from raydt.faults import Plan, injected
+from raydt.learners import learners
+from raydt.streams.random_updates import warmup
+
+assert pipelines is not None
+learners()["fudyadt"].warmup()
+warmup()
+
+
+def killed_replay(config: dict[str, Any], out: Path, faults: str) -> None:
+    """Replay in another process, which the faults kill; it is an error if they do not."""
+    _killed(_replay, config, str(out), faults)
+
+
+def killed_resume(run: Path, faults: str) -> None:
+    """Resume in another process, which the faults kill."""
+    _killed(_resume, str(run), faults)
+
+
+def write_and_wait(checkpointer: Checkpointer, *arguments: Any) -> None:
+    """Write a checkpoint as always, but go on only when it is written."""
+    _write(checkpointer, *arguments)
+    checkpointer.settle()
+
+
+_write = Checkpointer.write
+
+
+def _killed(target: Any, *arguments: Any) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=target, args=arguments)
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL, process.exitcode
+
+
+def _replay(config: dict[str, Any], out: str, faults: str) -> None:
+    Checkpointer.write = write_and_wait  # type: ignore[method-assign]
+    with injected(Plan(faults)):
+        replay(config, out)
+
+
+def _resume(run: str, faults: str) -> None:
+    Checkpointer.write = write_and_wait  # type: ignore[method-assign]
+    with injected(Plan(faults)):
+        resume(run)

@@ -1,0 +1,387 @@
+"""What a resume refuses and how it says it; when there is nothing to do; who may write a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import replay, resume, update
+from pipelines.auditing import audit_run
+from pipelines.lock import LOCK, locked
+from pipelines.run_folder import RunFolder
+from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.faults import injected
+from raydt.sources.identity import differences
+from raydt.storage import Folder
+
+N = 400
+
+
+def write_rows(path, n=N, **changes):
+    rng = np.random.default_rng(1)
+    columns = {"k": np.arange(n), "x": rng.random(n), "z": rng.random(n)}
+    columns["y"] = (columns["x"] > columns["z"]).astype(np.int64)
+    pq.write_table(pa.table({**columns, **changes}), path)
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "data").mkdir()
+    write_rows(tmp_path / "data" / "rows.parquet")
+    pq.write_table(pa.table({"id": [3, 5], "after": [10, 350]}), tmp_path / "data" / "log.parquet")
+    return tmp_path / "data"
+
+
+def config(data, **sections):
+    plain = {
+        "source": {"kind": "parquet", "path": str(data / "rows.parquet"), "id": "k"},
+        "stream": {"model": "deletion_log", "deletion_log": str(data / "log.parquet")},
+        "learner": {"kind": "fudyadt", "max_depth": 4},
+        "cluster": {"backend": "in_process", "batch_size": 20},
+        "checkpoint": {"every_seconds": None, "every_updates": 100},
+        "output": {"report": False, "metrics_every": 50},
+    }
+    return {name: {**plain.get(name, {}), **sections.get(name, {})} for name in plain}
+
+
+class Gone(BaseException):
+    """The driver is no more."""
+
+
+def end_at(n, point="driver.recorded", act=None):
+    """A handler that ends the driver at the n-th pass through a point."""
+    passes = 0
+
+    def handler(name):
+        nonlocal passes
+        passes += name == point
+        if passes == n:
+            if act is not None:
+                act()
+            else:
+                raise Gone
+
+    return handler
+
+
+def cut(data, out, n=16, **sections):
+    """A run whose driver is gone after ``n`` batches of 20 updates, with checkpoints at 100, 200 and 300."""
+    with injected(end_at(n)), pytest.raises(Gone):
+        replay(config(data, **sections), out)
+    return out
+
+
+def contents(run):
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "log.jsonl"}
+
+
+def checkpoints(run):
+    return sorted(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdigit())
+
+
+@pytest.fixture
+def run(data, tmp_path):
+    return cut(data, tmp_path / "run")
+
+
+def refused(run, *overrides, error=ConfigError):
+    """The message of a resume that is refused, which has changed nothing."""
+    before = contents(run)
+    with pytest.raises(error) as raised:
+        resume(run, overrides=overrides)
+    assert raised.value.exit_code == 2
+    assert contents(run) == before
+    return str(raised.value)
+
+
+class TestConfig:
+    @pytest.mark.parametrize(
+        ("override", "words"),
+        [
+            ("learner.epsilon=0.2", 'learner.epsilon = 0.2 here, "auto" in the run'),
+            ("stream.on_error=skip", 'stream.on_error = "skip" here, "error" in the run'),
+            ("stream.warmup=10", "stream.warmup = 10 here, 0 in the run"),
+            ("source.limit=10", "source.limit = 10 here, null in the run"),
+            ("output.predictions=true", "output.predictions = true here, false in the run (the table would begin"),
+            ("output.metrics_every=10", "output.metrics_every = 10 here, 50 in the run (the rows of the table"),
+            ("checkpoint.path=/elsewhere", 'checkpoint.path = "/elsewhere" here, null in the run (the checkpoints of'),
+        ],
+    )
+    def test_of_another_model_or_other_tables_is_refused(self, run, override, words):
+        said = refused(run, override)
+        assert words in said
+        assert "config.yaml: a run goes on with the model config it began with" in said
+        assert "start a new run" in said
+
+    def test_every_key_that_differs_is_named(self, run):
+        said = refused(run, "stream={model: sliding_window, window: 7}", "learner.max_depth=5")
+        for words in ('stream.model = "sliding_window"', "stream.window = 7 here, nothing in the run", "max_depth = 5"):
+            assert words in said
+
+    def test_operation_may_change_and_is_kept_only_if_the_run_goes_on(self, run):
+        written = (run / "config.yaml").read_text()
+        refused(run, "cluster.shards=3", "learner.epsilon=0.2")
+        assert (run / "config.yaml").read_text() == written
+        resume(run, overrides=["cluster.shards=3", "checkpoint.keep=1", "output.report=true"])
+        assert "shards: 3" in (run / "config.yaml").read_text()
+        assert (run / "report.html").exists()
+        assert len(checkpoints(run)) == 1
+
+    def test_that_was_edited_by_hand_is_refused_by_what_the_checkpoint_says(self, run):
+        text = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(text.replace("max_depth: 4", "max_depth: 9"))
+        assert "learner.max_depth = 9 here, 4 in the run" in refused(run)
+
+    def test_that_is_damaged_is_named(self, run):
+        (run / "config.yaml").write_text("source: [")
+        said = refused(run, error=InputError)
+        assert "config.yaml" in said
+        assert "damaged" in said
+
+
+class TestData:
+    def test_may_lie_in_another_folder(self, run, data, tmp_path):
+        shutil.move(data, tmp_path / "moved")
+        said = refused(run, error=InputError)
+        assert "no file is there" in said
+        places = ("source.path={}/rows.parquet", "stream.deletion_log={}/log.parquet")
+        assert resume(run, overrides=[text.format(tmp_path / "moved") for text in places]).status == "completed"
+        assert audit_run(run).ok
+
+    def test_of_another_name_are_another_config(self, run, data):
+        shutil.copy(data / "rows.parquet", data / "other.parquet")
+        assert 'other.parquet" here' in refused(run, f"source.path={data / 'other.parquet'}")
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"n": N + 1}, "rows.parquet: 400 rows then, 401 now"),
+            ({"y": np.zeros(N, np.int64)}, "rows.parquet: "),
+            ({"w": np.zeros(N)}, "column 'w' (double) is new"),
+            ({"x": np.arange(N)}, "column 'x': double then, int64 now"),
+        ],
+    )
+    def test_that_changed_are_refused(self, run, data, changes, words):
+        write_rows(data / "rows.parquet", **changes)
+        said = refused(run)
+        assert words in said
+        assert "Put back the data as they were" in said
+
+    def test_a_deletion_log_that_changed_is_refused(self, run, data):
+        pq.write_table(pa.table({"id": [3, 5, 7], "after": [10, 350, 390]}), data / "log.parquet")
+        assert "stream.deletion_log: log.parquet: 2 rows then, 3 now" in refused(run)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        ({"seed": 7, "n": 5}, {"seed": 8, "n": 5}, ["seed: 7 then, 8 now"]),
+        ({"limit": None}, {"limit": None, "permutation": 3}, ["permutation: not there then, 3 now"]),
+        (
+            {"schema": [["a", "double"], ["b", "string"]]},
+            {"schema": [["b", "string"], ["a", "double"]]},
+            ["the columns come in another order: a, b then, b, a now"],
+        ),
+        ({"schema": [["a", "double"]]}, {"schema": []}, ["column 'a' (double) is gone"]),
+        ({"files": "?"}, {"files": []}, ["its description cannot be understood: another version of raydt wrote it"]),
+    ],
+)
+def test_differences_are_named(then, now, words):
+    assert differences(then, now) == words
+
+
+def test_differences_of_files_are_named():
+    a, b, c = ({"name": name, "rows": None, "bytes": 9, "sha256": name} for name in "abc")
+    assert differences({"files": [a, b]}, {"files": [b, a]}) == [
+        "the files come in another order: a, b then, b, a now"
+    ]
+    assert differences({"files": [a, b]}, {"files": [a]}) == ["2 files then, 1 now", "b is gone"]
+    assert differences({"files": [a]}, {"files": [a, c]}) == ["1 files then, 2 now", "c is new"]
+    assert differences({"files": [a]}, {"files": [b]}) == ["a (now b): as long as it was, with other contents"]
+    assert differences({"files": [a]}, {"files": [{**a, "name": "renamed"}]}) == []
+
+
+class TestCheckpoints:
+    def test_the_one_before_a_damaged_one_is_used(self, run, caplog):
+        wanted = sorted(checkpoints(run))
+        file = next((run / "checkpoints" / str(wanted[-1])).glob("coordinator.*.npz"))
+        file.write_bytes(file.read_bytes()[:-1])
+        summary = resume(run).summary
+        assert summary["recoveries"][-1]["from_update"] == wanted[-2]
+        assert str(file) in caplog.text
+        assert audit_run(run).ok
+
+    def test_none_means_from_the_beginning(self, data, tmp_path, caplog):
+        run = cut(data, tmp_path / "run", n=2)
+        summary = resume(run).summary
+        assert summary["recoveries"][0]["from_update"] == 0
+        assert "there is no complete checkpoint: starting at the first update" in caplog.text
+        assert (summary["updates"], summary["inserts"]) == (402, 400)
+
+    def test_an_updated_state_is_never_gone_on_from(self, run):
+        last = run / "checkpoints" / str(checkpoints(run)[-1])
+        pq.write_table(pa.table({"id": [7]}), run.parent / "requests.parquet")
+        update(last, delete=run.parent / "requests.parquet", out=run / "checkpoints" / "9999")
+        said = refused(run)
+        assert "checkpoints/9999: this state was made by an update" in said
+
+    def test_a_damaged_last_state_is_not_audited_and_the_one_before_is_named(self, run):
+        resume(run)
+        *_, before, last = checkpoints(run)
+        (run / "checkpoints" / str(last) / "manifest.json").write_text("{}")
+        with pytest.raises(ModelFileError, match=rf"checkpoints/{last}.*raydt audit .*/checkpoints/{before}$"):
+            audit_run(run)
+
+
+class TestPlaceOfCheckpoints:
+    def test_of_another_run_is_refused_unless_overwritten(self, data, tmp_path):
+        place = tmp_path / "states"
+        cut(data, tmp_path / "first", checkpoint={"path": str(place)})
+        job = config(data, checkpoint={"path": str(place)})
+        with pytest.raises(ConfigError, match=r"checkpoint.path = .*states: checkpoints of another run are here"):
+            replay(job, tmp_path / "second")
+        assert not (tmp_path / "second").exists()
+        assert resume(tmp_path / "first").status == "completed"
+        (place / "notes").mkdir()
+        (tmp_path / "second").mkdir()
+        replay(job, tmp_path / "second", overwrite=True)
+        assert audit_run(tmp_path / "second").ok
+        assert (place / "notes").exists()
+
+    def test_other_files_are_never_removed(self, data, tmp_path):
+        (tmp_path / "states" / "2024").mkdir(parents=True)
+        (tmp_path / "states" / "2024" / "photo.jpg").touch()
+        with pytest.raises(ConfigError, match=r"2024/photo.jpg is not of a checkpoint"):
+            replay(config(data, checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run", overwrite=True)
+        assert (tmp_path / "states" / "2024" / "photo.jpg").exists()
+
+
+class TestRunFolder:
+    def test_a_completed_run_is_left_as_it_is(self, data, tmp_path, raydt):
+        first = replay(config(data), tmp_path / "run")
+        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+        again = resume(tmp_path / "run", overrides=["cluster.shards=3"])
+        assert (again.status, again.digest) == ("completed", first.digest)
+        code, out, err = raydt("resume", tmp_path / "run", "--json")
+        assert (code, json.loads(out)["model_digest"]) == (0, first.digest)
+        assert "there is nothing to do" in err
+        assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+
+    @pytest.mark.parametrize(
+        ("make", "words"),
+        [
+            (lambda folder: None, "no run is here. Give the folder that replay wrote"),
+            (lambda folder: (folder / "manifest.json").touch(), "this is a model or a state, not a run"),
+            (lambda folder: (folder / "sweep.json").touch(), "this is a sweep, not a run"),
+        ],
+    )
+    def test_what_is_no_run_is_refused(self, tmp_path, make, words, raydt):
+        make(tmp_path)
+        code, _, err = raydt("resume", tmp_path)
+        assert code == 2
+        assert words in err
+
+    def test_a_bad_row_stops_it_again_and_the_message_says_what_to_do(self, tmp_path, data, raydt):
+        write_rows(data / "rows.parquet", x=np.where(np.arange(N) == 390, np.nan, 0.5))
+        with pytest.raises(InputError, match="row 390"):
+            replay(config(data), tmp_path / "run")
+        code, _, err = raydt("resume", tmp_path / "run")
+        assert (code, "row 390" in err) == (2, True)
+        code, _, err = raydt("resume", tmp_path / "run", "--set", "stream.on_error=skip")
+        assert code == 2
+        assert 'stream.on_error = "skip" here, "error" in the run' in err
+        assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] == 392
+
+    def test_the_log_goes_on(self, run):
+        before = (run / "log.jsonl").read_text()
+        resume(run)
+        after = (run / "log.jsonl").read_text()
+        assert after.startswith(before)
+        events = [json.loads(line)["event"] for line in after.splitlines()]
+        assert (events[0], events[-1]) == ("run_started", "run_ended")
+        assert "run_resumed" in events
+
+    def test_an_interrupted_run_says_how_to_go_on(self, data, tmp_path, raydt):
+        with injected(end_at(8, act=lambda: os.kill(os.getpid(), signal.SIGINT))):
+            stopped = replay(config(data), tmp_path / "run")
+        from pipelines.display import run_lines
+
+        assert f"raydt resume {tmp_path / 'run'}" in run_lines(stopped.summary, stopped.path)
+        code, out, _ = raydt("resume", tmp_path / "run")
+        assert (code, "completed" in out) == (0, True)
+
+
+HOLD = """
+import sys
+from pipelines.lock import locked
+from raydt.storage import Folder
+with locked(Folder(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestOneWriter:
+    def test_a_second_process_is_refused_and_the_first_is_named(self, run, data):
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        try:
+            with pytest.raises(ConfigError, match=f"process {holder.pid} on .* is writing here"):
+                resume(run)
+            with pytest.raises(ConfigError, match=f"process {holder.pid} on .* is writing here"):
+                replay(config(data), run, overwrite=True)
+            assert (run / "config.yaml").exists()
+        finally:
+            holder.kill()
+            holder.wait()
+            holder.stdin.close()
+            holder.stdout.close()
+        assert (run / LOCK).exists(), "it could not clear up"
+        assert resume(run).status == "completed"
+        assert not (run / LOCK).exists()
+
+    def test_a_run_holds_its_folder(self, run, data):
+        seen = []
+
+        def look(point):
+            if point == "driver.recorded" and not seen:
+                with pytest.raises(ConfigError, match=f"process {os.getpid()}"):
+                    resume(run)
+                seen.append(point)
+
+        with injected(look):
+            resume(run)
+        assert seen
+
+    def test_a_folder_that_was_made_for_the_lock_is_removed_with_it(self, tmp_path):
+        with locked(Folder(tmp_path / "new")):
+            assert RunFolder(tmp_path / "new").is_empty()
+        assert not (tmp_path / "new").exists()
+
+    def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(self, tmp_path, monkeypatch):
+        """Whoever opened the file just before its holder removed it must not hold a file without a name."""
+        import fcntl
+
+        real, removed = fcntl.flock, []
+
+        def removed_before(descriptor, how):
+            if not removed:
+                removed.append(os.unlink(tmp_path / LOCK))
+            return real(descriptor, how)
+
+        monkeypatch.setattr(fcntl, "flock", removed_before)
+        with locked(Folder(tmp_path)):
+            assert (tmp_path / LOCK).read_text().startswith(f"{os.getpid()} on ")
