@@ -134,13 +134,14 @@ class RaySession:
     def _open(self, learner: Learner, options: LearnerOptions, plan: WorkPlan, epoch: int) -> None:
         """Build the two halves of the learner in the actors."""
         coordinator, *shards = self._peers
-        opened = [
+        # All at once: each loads compiled kernels, which takes as long as all the rest, and speaks to no other yet.
+        patience = self._watch.patience
+        opened = [coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience)]
+        opened += [
             shard.handle.open.remote(epoch, index, learner, options, self._features, groups)
             for index, (shard, groups) in enumerate(zip(shards, self._features.assign(len(shards)), strict=True))
         ]
-        self._watch.collect(opened, shards)
-        patience = self._watch.patience
-        self._call(coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience))
+        self._watch.collect(opened, self._peers)
 
     def process(
         self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False

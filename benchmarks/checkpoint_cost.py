@@ -161,12 +161,12 @@ def compare(backend: str, window: int, every: float, minutes: float) -> None:
     stands = [seconds for replay in on for seconds in replay["stands"]]
     peaks = [max(replay["peak"] for replay in sides[saving]) / 2**20 for saving in (False, True)]
     print(
-        f"{backend}: lost {lost:.2%}, cpu {cpu_lost:.2%}; per minute lost {lost * share:.2%}, cpu {cpu_lost * share:.2%}"
-        "; goal below 5 %"
+        f"{backend}: lost {lost:.2%}, cpu {cpu_lost:.2%}; "
+        f"per minute lost {lost * share:.2%}, cpu {cpu_lost * share:.2%}; goal below 5 %"
     )
     print(
-        f"{backend}: {checkpoints} checkpoints; the stream stands still {statistics.median(stands or [0]):.3f} s (median), "
-        f"{max(stands, default=0.0):.3f} s (longest); longest batch without a barrier "
+        f"{backend}: {checkpoints} checkpoints; the stream stands still {statistics.median(stands or [0]):.3f} s "
+        f"(median), {max(stands, default=0.0):.3f} s (longest); longest batch without a barrier "
         f"{max(replay['longest_without'] for replay in on):.3f} s"
     )
     print(

@@ -143,9 +143,12 @@ class Watching:
             last["at"] = now
         if "at" in last and "replayed" not in last and updates > last["kill"]:
             last["replayed"], last["updates"] = now - last["at"], updates - last["from"]
-        if self.kills and updates >= self.kills[0][0] and not self.recovering and ("replayed" in last or not last):
-            if any((self.folder / "checkpoints").glob("*/manifest.json")):
-                self.kill(updates, self.kills.pop(0)[1])
+        ready = not self.recovering and ("replayed" in last or not last)
+        if ready and self.kills and updates >= self.kills[0][0] and self.has_checkpoint():
+            self.kill(updates, self.kills.pop(0)[1])
+
+    def has_checkpoint(self) -> bool:
+        return any((self.folder / "checkpoints").glob("*/manifest.json"))
 
     def kill(self, updates: int, name: str) -> None:
         victim = actors_here((name,))[-1]
