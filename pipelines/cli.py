@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -380,7 +381,7 @@ def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with its code."""
+    """Run a command and exit with its code; of this process's own command line if there are no ``arguments``."""
     try:
         code = cli.main(args=arguments, prog_name="raydt", standalone_mode=False)
     except click.ClickException as error:
@@ -397,6 +398,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.kept:
             click.echo(f"kept: {error.kept}", err=True)
         code = error.exit_code
+    if arguments is None and code in (130, 143):
+        # Nothing is left to be done, and the interpreter would take its time over that: whoever sent the signal waits.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

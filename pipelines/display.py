@@ -59,8 +59,15 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))
     if summary["status"] == "interrupted":
-        rows.append(("state", f"saved; go on with: raydt resume {shlex.quote(path)}"))
+        rows.append(("resume", going_on(summary, path)))
     return table(rows)
+
+
+def going_on(summary: dict[str, Any], path: str) -> str:
+    """Where a run that was interrupted goes on."""
+    last = summary["checkpoints"]["last"]
+    place = "starts at the first update" if last is None else f"goes on from update {last:,}"
+    return f"raydt resume {shlex.quote(path)} {place}"
 
 
 def _updates(summary: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ class RunFolder(Folder):
         ``location`` is no URI that can be opened.
     """
 
-    _made = False
+    _created = _made = False
 
     def __init__(self, location: str | Path) -> None:
         try:
@@ -77,7 +77,7 @@ class RunFolder(Folder):
                     f"{place}: the folder is not empty: it holds a run ({run}). "
                     "Choose a new or empty folder, or replace the run with --overwrite"
                 )
-        folder._made = not folder.has("")
+        folder._created, folder._made = True, not folder.has("")
         try:
             if not folder.is_empty():
                 with locked(folder):
@@ -119,6 +119,16 @@ class RunFolder(Folder):
         """Remove the folder if :meth:`create` made it and nothing is in it."""
         if self._made and self.is_empty():
             self.filesystem.delete_dir(self.root)
+
+    def discard_beginning(self) -> None:
+        """Remove config and log, if a job has written nothing else, and the folder as :meth:`discard_if_empty` does.
+
+        Only for the one who writes here, and only before the first update.
+        """
+        if self._created and set(self.names()) <= {"config.yaml", "log.jsonl", LOCK}:
+            for name in ("config.yaml", "log.jsonl", LOCK):
+                self.delete(name)
+            self.discard_if_empty()
 
     @classmethod
     def existing(cls, location: str | Path) -> RunFolder:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from pipelines.config import Config
 from pipelines.running.intake import Intake
@@ -20,6 +22,7 @@ def feed(
     intake: Intake,
     tally: Tally,
     recorded: Callable[[UpdateBatch, BatchResult], None] | None = None,
+    undivided: AbstractContextManager[Any] | None = None,
 ) -> None:
     """Feed the session until the stream ends, the intake is stopped, or an update is refused for good.
 
@@ -33,6 +36,8 @@ def feed(
         Its ``seconds`` go on, and are the processing time in the end.
     recorded : callable, optional
         Called with every batch and its result, once the tally has them.
+    undivided : context manager, optional
+        Entered whenever the tally takes a batch: what another thread reads of it outside is of one update.
 
     Raises
     ------
@@ -44,8 +49,9 @@ def feed(
     refused: UpdateError | None = None
     began = time.perf_counter() - tally.seconds
     for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
-        tally.record(batch, result, time.perf_counter() - began)
-        tally.record_skipped(intake.take_skipped(tally.updates))
+        with undivided or nullcontext():
+            tally.record(batch, result, time.perf_counter() - began)
+            tally.record_skipped(intake.take_skipped(tally.updates))
         if result.applied < len(batch):
             refused = tally.update_error(batch, result.refused[-1])
         if recorded is not None:

@@ -1,49 +1,231 @@
-"""SIGINT and SIGTERM as a wish to stop cleanly.
+"""SIGINT and SIGTERM: an orderly end if there is time for it, and an end in any case.
 
-The first signal stops the intake: what has been read is applied, state and summary are written. A second signal,
-or one that comes before there is anything to keep, ends the process at once.
+The first signal stops the intake and starts a clock. An orderly end (what was read is applied and saved) has
+:data:`GRACE_SECONDS`. Then, or at a second signal, a thread of its own says the last words of the job (a summary, no
+more) and ends the process: the main thread may be in a compiled kernel, in a read or in Ray, where no Python handler
+runs. What that loses is repeated exactly by whoever goes on from the last checkpoint.
+
+Invariant: from the first signal to the end of the process no more than :data:`LIMIT_SECONDS` pass, and what was
+written by then says the exit code: either the main thread has settled it, or the last words do, never both.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
+
+from actors.processes import end_private_ray
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+#: From the first signal: when the job is cut short, and when the process ends whatever the last words are waiting for.
+#: ``ray job stop`` kills after 3 seconds; memory of many gigabytes takes some tenths of one to be given back.
+GRACE_SECONDS, LIMIT_SECONDS = 1.6, 2.2
+
+#: How long the last words may take after a second signal.
+HASTE_SECONDS = 0.15
+
+#: What wraps a command (``timeout``, package managers) hands on a signal that the terminal or the system has sent to
+#: the whole group already. The same signal within this time is that, not a second wish.
+REPEATED_SECONDS = 0.03
+
 
 class Interruption:
-    """Context in which signals are requests. Outside the main thread, where Python allows no handlers, it does nothing.
+    """Context in which signals are wishes to end soon.
+
+    Outside the main thread, where Python allows no handlers, it does nothing. In an interactive session the process
+    is the user's, and is not ended: a signal stops the intake, and a second one raises.
 
     Attributes
     ----------
     signal : signal.Signals or None
-        The request, once there is one.
+        The wish, once there is one.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self._stop: Callable[[], None] | None = None
+        self._last_words: Callable[[], str | None] = lambda: None
         self._previous: dict[signal.Signals, Any] = {}
+        self._previous_wakeup = self._wakeup = -1
+        self._lock, self._ending, self._settled = threading.Lock(), False, False
+        self._raised, self._exit_code = False, 0
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
+            if not hasattr(sys, "ps1"):
+                # The interpreter's own handler writes the number to the pipe at once, whatever the main thread does.
+                heard, self._wakeup = os.pipe()
+                os.set_blocking(self._wakeup, False)
+                self._previous_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+                threading.Thread(target=self._listen, args=(heard,), name="raydt-signals", daemon=True).start()
             self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        code = error.code if isinstance(error, SystemExit) else None
+        self._settle(self._exit_code)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self._wakeup >= 0:
+            signal.set_wakeup_fd(self._previous_wakeup)
+            os.close(self._wakeup)  # which ends the thread
+        if code is not None and self.signal is not None and code != 128 + self.signal:
+            raise SystemExit(128 + self.signal)  # it was ray.init's handler that raised
 
-    def arm(self, stop: Callable[[], None]) -> None:
-        """From now on the first signal calls ``stop``."""
-        self._stop = stop
+    def arm(self, stop: Callable[[], None], last_words: Callable[[], str | None] | None = None) -> None:
+        """From now on a signal calls ``stop`` instead of raising SystemExit in the main thread.
+
+        Parameters
+        ----------
+        stop : callable
+            Asks for an orderly end. May be called more than once, and in any thread.
+        last_words : callable, optional
+            As of :meth:`on_cut`.
+
+        Raises
+        ------
+        SystemExit
+            A signal has come since :meth:`disarm`. One that came while another ``stop`` was armed calls this one.
+        """
+        if last_words is not None:
+            self._last_words = last_words
+        before, self._stop = self._stop, stop
+        if self.signal is not None and before is not None:
+            stop()
+        else:
+            self.check()
+
+    def hold(self) -> None:
+        """From now on a signal does nothing but start the clock; SystemExit if one has come already."""
+        self.arm(_nothing)
+
+    def disarm(self) -> None:
+        """From now on a signal raises SystemExit in the main thread; so does this, if one has come already."""
+        self._stop = None
+        self.check()
+
+    def check(self) -> None:
+        """Raise SystemExit if a signal has come."""
+        if self.signal is not None:
+            self._raised = True
+            raise SystemExit(128 + self.signal)
+
+    def on_cut(self, last_words: Callable[[], str | None]) -> None:
+        """What to do if the process has to be ended: called once, in another thread than the main one.
+
+        It may not rely on anything that the main thread is changing, and returns a line to be shown on stderr.
+        """
+        self._last_words = last_words
+
+    def settle(self, failed: int | None = None) -> signal.Signals | None:
+        """Decide how the job has ended: what is written from now on is the truth, and no last words contradict it.
+
+        Parameters
+        ----------
+        failed : int, optional
+            Exit code of the error that has ended the job.
+
+        Returns
+        -------
+        signal.Signals or None
+            The signal that has interrupted it. One that comes later only shortens what is left to do.
+        """
+        self._stop = _nothing
+        wish = self.signal
+        self._settle(failed if failed is not None else 128 + wish if wish is not None else 0)
+        return wish
+
+    def _settle(self, code: int) -> None:
+        self._stop = self._stop or _nothing
+        with self._lock:
+            if not self._ending:
+                self._settled, self._exit_code = True, code
+                return
+        threading.Event().wait()  # the other thread is ending the process
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._stop is None or self.signal is not None:
+        """The handler of the main thread, which runs when it gets to it."""
+        first = self.signal is None
+        stop = self._wish(number)
+        if (stop is None and not self._raised) or (self._wakeup < 0 and not first):
+            self._raised = True
             raise SystemExit(128 + number)  # which nothing on the way takes for an error of the run
-        self.signal = signal.Signals(number)
-        self._stop()
+
+    def _wish(self, number: int) -> Callable[[], None] | None:
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+        stop = self._stop
+        if stop is not None:
+            stop()
+        return stop
+
+    def _listen(self, heard: int) -> None:
+        """The thread: hears signals, and ends the process in time."""
+        poll = select.poll()
+        poll.register(heard, select.POLLIN)
+        began: float | None = None
+        while True:
+            if began is not None:
+                passed = time.monotonic() - began
+                remaining = (LIMIT_SECONDS if self._settled else GRACE_SECONDS) - passed
+                if remaining <= 0:
+                    self._end(LIMIT_SECONDS - passed)
+                    continue
+                if not poll.poll(1000 * remaining):
+                    continue
+            numbers = os.read(heard, 64)
+            if not numbers:
+                os.close(heard)
+                return
+            for number in numbers:
+                now = time.monotonic()
+                if number not in SIGNALS:
+                    continue
+                if began is None:
+                    began = now
+                    self._wish(number)
+                elif number != self.signal or now - began > REPEATED_SECONDS:
+                    self.signal = signal.Signals(number)
+                    self._end(HASTE_SECONDS, at_once=True)
+
+    def _end(self, seconds: float, *, at_once: bool = False) -> None:
+        """End the process, after the last words if nothing is settled; they have so many seconds."""
+        with self._lock:
+            settled = self._settled
+            if settled and seconds > 0 and not at_once:
+                return  # what was settled is being written
+            self._ending = True
+        assert self.signal is not None
+        code = self._exit_code if settled else 128 + self.signal
+        for act in ([] if settled else [self._speak]) + [end_private_ray]:
+            acting = threading.Thread(target=_unheard, args=(act,), name="raydt-ending", daemon=True)
+            acting.start()
+            acting.join(max(seconds, HASTE_SECONDS))
+        os._exit(code)
+
+    def _speak(self) -> None:
+        line = self._last_words()
+        sys.stderr.write((line or ("interrupted" if self.signal == signal.SIGINT else "terminated")) + "\n")
+        sys.stderr.flush()
+        sys.stdout.flush()
+
+
+def _unheard(act: Callable[[], None]) -> None:
+    """Do something whose failure there is nobody left to be told of."""
+    with contextlib.suppress(BaseException):
+        act()
+
+
+def _nothing() -> None:
+    """What stops a job that is ending."""

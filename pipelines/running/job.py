@@ -24,7 +24,8 @@ from pipelines.running.preparing import (
     require_useful_shards,
 )
 from pipelines.running.restoring import newest_meta
-from pipelines.running.run import Run, RunResult
+from pipelines.running.result import RunResult
+from pipelines.running.run import Run
 from pipelines.running.sameness import refuse_changes
 from pipelines.running.summary import read_summary
 from pipelines.saving import config_of, open_stream, states_of
@@ -88,6 +89,7 @@ def replay(
             with _sole_writer(config, folder):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
+                interruption.on_cut(folder.discard_beginning)
                 return _run(config, folder, features, source.identity(), interruption, progress, began)
         except BaseException:
             folder.discard_if_empty()

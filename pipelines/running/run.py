@@ -1,21 +1,25 @@
 """One run: incarnations of a learner, one after another, until the stream has ended.
 
 Invariant: whatever ends a run, every update before that point has taken effect exactly once, and tables, model,
-state and summary describe the same update number. When a process is lost, everything goes back to the last
+state and summary describe the same update number, unless there was no time for that (an interruption), or no model any
+more; then the last checkpoint is what counts. When a process is lost, everything goes back to the last
 checkpoint, and from there on the stream is replayed; since no result depends on a clock or a process, what comes out
 is what would have come out without the loss.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
+import threading
 import time
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from actors.telemetry import Telemetry, Unmetered
 from pipelines.config import Config
+from pipelines.display import going_on
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.report.formatting import counted
@@ -25,11 +29,12 @@ from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.feeding import feed
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake
-from pipelines.running.interruption import Interruption
+from pipelines.running.interruption import HASTE_SECONDS, Interruption
 from pipelines.running.past import Past, kept
 from pipelines.running.recorder import Recorder
 from pipelines.running.restoring import restore_newest
-from pipelines.running.summary import run_summary, write_summary
+from pipelines.running.result import RunResult
+from pipelines.running.summary import exit_code_of, run_summary, write_summary
 from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
 from raydt.checkpoint import CheckpointStore
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
@@ -48,45 +53,6 @@ READ_AHEAD = 3
 
 #: Least time between two updates of the progress shown.
 SHOW_SECONDS = 0.2
-
-
-@dataclass(frozen=True, repr=False)
-class RunResult:
-    """What a run left behind.
-
-    Attributes
-    ----------
-    path : str
-        The run folder: an absolute path or a URI.
-    summary : dict
-        Content of ``summary.json``.
-    """
-
-    path: str
-    summary: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"RunResult({self.path!r}, {self.status}, {self.summary['updates']:,} updates)"
-
-    @property
-    def status(self) -> str:
-        """``completed`` or ``interrupted``."""
-        return str(self.summary["status"])
-
-    @property
-    def exit_code(self) -> int:
-        """What the command line returns: 0, 130 or 143."""
-        return int(self.summary["exit_code"])
-
-    @property
-    def digest(self) -> str:
-        """Digest of the final model."""
-        return str(self.summary["model_digest"])
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Prequential metrics of the whole run."""
-        return dict(self.summary["metrics"])
 
 
 class Run:
@@ -128,6 +94,7 @@ class Run:
         self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter)
         self.budget = RestartBudget()
+        self.undivided = threading.Lock()
         self.begun, self._past = False, past
         self.recoveries = list(past.recoveries) if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
@@ -149,6 +116,7 @@ class Run:
         began : float
             When the job began, on ``time.perf_counter``.
         """
+        self.interruption.on_cut(lambda: self._cut_short(progress))
         if self._past is None:
             self.folder.write_text("config.yaml", self.config.to_yaml())
         log.info(
@@ -163,6 +131,9 @@ class Run:
         error: Exception | None = None
         try:
             error = self._incarnate(progress, began)
+        except SystemExit:
+            if self.interruption.signal is None or not self.begun:
+                raise
         except Exception as raised:
             if not self.begun:
                 raise
@@ -189,6 +160,8 @@ class Run:
         ------
         RestartsSpentError
             Processes were lost too often.
+        SystemExit
+            A signal has come, and there is no incarnation that could come to an orderly end.
         Exception
             The learner cannot be trusted any more.
         """
@@ -197,6 +170,7 @@ class Run:
             self._going_back("resumed", f"resumed after {self._past.ended}", None)
         while True:
             try:
+                self.interruption.disarm()
                 self._open(restoring)
                 if not self.begun:
                     self.startup_seconds = time.perf_counter() - began
@@ -206,6 +180,7 @@ class Run:
                 self._conclude(error)
                 return error
             except ProcessLostError as lost:
+                self.interruption.disarm()
                 self._recover_from(lost)
                 restoring = True
 
@@ -264,7 +239,7 @@ class Run:
                 show_at = time.perf_counter() + SHOW_SECONDS
 
         try:
-            feed(self.config, self.session, self.intake, recorder, recorded)
+            feed(self.config, self.session, self.intake, recorder, recorded, self.undivided)
         except InputError as error:  # of the stream, or a refused update: the learner is sound
             return error
         return self.intake.error
@@ -342,39 +317,59 @@ class Run:
 
     def _finish(self, error: Exception | None) -> tuple[dict[str, Any], Exception | None]:
         """Write tables, summary and report; an error while saving is the run's, if it had none."""
-        recorder, stop = self.recorder, self.interruption.signal
+        recorder, interruption = self.recorder, self.interruption
         try:
-            recorder.close()
+            if interruption.signal is not None and self.digest is None and error is None:
+                recorder.abandon()  # there is no checkpoint of what it has
+            else:
+                recorder.close()
         except Exception as raised:  # the summary has to say what happened, whatever it was
             error = error or raised
-        code = error.exit_code if isinstance(error, RaydtError) else 1 if error is not None else 0
-        interrupted = error is None and stop is not None
         fault("run.before_summary")
-        summary = run_summary(
+        report_seconds = None
+        if self.config.output.report and (interruption.signal is None or error is not None):
+            write_summary(self.folder, self._summary(error))  # which the report shows
+            with contextlib.suppress(SystemExit):
+                interruption.disarm()
+                began = time.perf_counter()
+                publish_report(self.folder)
+                report_seconds = time.perf_counter() - began
+                interruption.hold()
+        stop = interruption.settle(exit_code_of(error))
+        summary = {**self._summary(error, stop), "report_seconds": report_seconds}
+        write_summary(self.folder, summary)
+        return summary, error
+
+    def _summary(self, error: Exception | None, stop: signal.Signals | None = None) -> dict[str, Any]:
+        """The summary of the run as it is now, ended by an error or a signal."""
+        return run_summary(
             config=self.config,
             source=self.stream.source,
-            recorder=recorder,
-            status="failed" if error is not None else "interrupted" if interrupted else "completed",
-            exit_reason=type(error).__name__
-            if error is not None
-            else stop.name
-            if stop is not None
-            else "end_of_stream",
-            exit_code=128 + stop if error is None and stop is not None else code,
-            error=str(error) if error is not None else None,
+            recorder=self.recorder,
+            error=error,
+            stop=stop,
             digest=self.digest,
             fingerprint=self.data.fingerprint,
-            statistics=recorder.statistics,
+            statistics=self.recorder.statistics,
             work=self.work,
             started=self.started,
             startup_seconds=self.startup_seconds,
             recoveries=self.recoveries,
             checkpoints=self.checkpointer.figures(),
         )
+
+    def _cut_short(self, progress: Reporter) -> str | None:
+        """The last words of a run that has no time for an orderly end: a summary; also where it goes on, as a line.
+
+        Called in another thread while the main one may be anywhere.
+        """
+        if not self.begun:
+            self.folder.discard_beginning()
+            return None
+        with contextlib.suppress(Exception):
+            progress.stop()
+        self.undivided.acquire(timeout=HASTE_SECONDS / 3)
+        summary = self._summary(None, self.interruption.signal)
         write_summary(self.folder, summary)
-        if self.config.output.report:
-            began = time.perf_counter()
-            publish_report(self.folder)
-            summary["report_seconds"] = time.perf_counter() - began
-            write_summary(self.folder, summary)
-        return summary, error
+        log.info("run cut short", extra={"event": "interrupted", "last_checkpoint": summary["checkpoints"]["last"]})
+        return f"interrupted at update {summary['updates']:,}; {going_on(summary, self.folder.location)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import signal
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,7 +14,7 @@ from actors.memory import peak_rss_bytes
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from pipelines.running.recorder import Recorder
-from raydt.errors import InputError
+from raydt.errors import InputError, RaydtError
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -40,10 +41,8 @@ def run_summary(
     config: Config,
     source: Source,
     recorder: Recorder,
-    status: str,
-    exit_reason: str,
-    exit_code: int,
-    error: str | None,
+    error: Exception | None,
+    stop: signal.Signals | None,
     digest: str | None,
     fingerprint: str,
     statistics: dict[str, int],
@@ -60,12 +59,10 @@ def run_summary(
     config : Config
     source : Source
     recorder : Recorder
-    status : {"completed", "interrupted", "failed"}
-    exit_reason : str
-        ``end_of_stream``, the name of a signal, or the class of the error.
-    exit_code : int
-        What the command line returns.
-    error : str or None
+    error : Exception or None
+        What it has failed with.
+    stop : signal or None
+        What has interrupted it, if it has not failed.
     digest : str or None
         None if the model was lost with its processes.
     fingerprint : str
@@ -87,10 +84,7 @@ def run_summary(
     return {
         "schema_version": SCHEMA_VERSION,
         "name": config.name,
-        "status": status,
-        "exit_reason": exit_reason,
-        "exit_code": exit_code,
-        "error": error,
+        **_ending(error, stop),
         "learner": config.learner.kind,
         "updates": recorder.updates,
         "inserts": recorder.inserts,
@@ -128,6 +122,23 @@ def run_summary(
         "work": work,
         "audit": None,
     }
+
+
+def exit_code_of(error: Exception | None) -> int | None:
+    """What the command line returns after an error; None without one."""
+    return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
+
+
+def _ending(error: Exception | None, stop: signal.Signals | None) -> dict[str, Any]:
+    """How a run has ended: ``exit_reason`` is ``end_of_stream``, the name of a signal, or the class of the error."""
+    if error is not None:
+        status, reason, code = "failed", type(error).__name__, exit_code_of(error)
+    elif stop is not None:
+        status, reason, code = "interrupted", stop.name, 128 + stop
+    else:
+        status, reason, code = "completed", "end_of_stream", 0
+    text = str(error) if error is not None else None
+    return {"status": status, "exit_reason": reason, "exit_code": code, "error": text}
 
 
 def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:

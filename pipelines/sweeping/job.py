@@ -6,8 +6,10 @@ does not show in them. What is done when a signal comes is written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ import raydt
 from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
+from pipelines.report.formatting import counted
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.preparing import location_of, require_ray
@@ -125,6 +128,7 @@ def sweep(
     progress = progress or Silent()
     with Interruption() as interruption:
         folder = RunFolder.create(location_of(out, f"{configs[0].name}-sweep"), overwrite=overwrite)
+        interruption.on_cut(folder.discard_beginning)
         try:
             progress.stage("reading the source")
             began = time.perf_counter()
@@ -132,6 +136,9 @@ def sweep(
             reading = time.perf_counter() - began
             with log_to(folder):
                 return _Sweep(axes, values, configs, folder, interruption).run(source, reading, progress)
+        except SystemExit:
+            folder.discard_beginning()
+            raise
         except BaseException:
             folder.discard_if_empty()
             raise
@@ -186,10 +193,18 @@ class _Sweep:
         began = time.perf_counter()
         for kind in sorted({config.learner.kind for config in self.configs}):
             compiled(kind)  # here, so that worker processes find the kernels in the cache
-        self.interruption.arm(lambda: None)
         with self._results(source) as results:
             startup = time.perf_counter() - began
             began = time.perf_counter()
+            times = {"read_seconds": reading, "startup_seconds": startup}
+
+            def cut_short() -> str:
+                with contextlib.suppress(Exception):
+                    progress.stop()
+                self._write(source, {"seconds": time.perf_counter() - began, **times}, self.interruption.signal)
+                return f"interrupted: {len(self.rows):,} of {counted(len(self.configs), 'setting')} done"
+
+            self.interruption.arm(lambda: None, cut_short)
             progress.start(len(self.configs), "settings")
             try:
                 for index, result in results:
@@ -198,7 +213,9 @@ class _Sweep:
             finally:
                 progress.stop()
             seconds = time.perf_counter() - began
-        return self._write(source, {"seconds": seconds, "read_seconds": reading, "startup_seconds": startup})
+        complete = len(self.rows) == len(self.configs)  # a signal comes when nothing is left to be done
+        stop = self.interruption.settle(self._code(None) if complete else None)
+        return self._write(source, {"seconds": seconds, **times}, None if complete else stop)
 
     @contextmanager
     def _results(self, source: StoredSource) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
@@ -246,20 +263,22 @@ class _Sweep:
         parts = [f"best accuracy {max(accuracies):.3f}" if accuracies else "", f"{failed} failed" if failed else ""]
         return ", ".join(filter(None, parts))
 
-    def _write(self, source: StoredSource, times: dict[str, float]) -> SweepResult:
-        signal = self.interruption.signal
-        if len(self.rows) == len(self.configs):
-            signal = None  # it came when nothing was left to be done
+    def _code(self, stop: signal.Signals | None) -> int:
+        """What the command line returns."""
         failures = {row["exit_code"] for row in self.rows if "error" in row}
-        table = table_of(self.axes, self.rows)
-        path = self.folder.path("sweep.parquet")
-        pq.write_table(table, path, filesystem=self.folder.filesystem, compression="zstd")
+        return 128 + stop if stop is not None else min(failures, default=0)
+
+    def _write(self, source: StoredSource, times: dict[str, float], stop: signal.Signals | None) -> SweepResult:
+        """Write table, summary and page, the most needed first."""
+        table, buffer = table_of(self.axes, self.rows), pa.BufferOutputStream()
+        pq.write_table(table, buffer, compression="zstd")
+        self.folder.publish("sweep.parquet", memoryview(buffer.getvalue()))
         summary = {
             "schema_version": SCHEMA_VERSION,
             "name": self.configs[0].name,
-            "status": "completed" if signal is None else "interrupted",
-            "exit_reason": "end_of_grid" if signal is None else signal.name,
-            "exit_code": 128 + signal if signal is not None else min(failures, default=0),
+            "status": "completed" if stop is None else "interrupted",
+            "exit_reason": "end_of_grid" if stop is None else stop.name,
+            "exit_code": self._code(stop),
             "grid": {axis.key: list(axis.values) for axis in self.axes},
             "settings": len(self.configs),
             "done": len(self.rows),
