@@ -201,9 +201,7 @@ def test_differences_are_named(then, now, words):
 
 def test_differences_of_files_are_named():
     a, b, c = ({"name": name, "rows": None, "bytes": 9, "sha256": name} for name in "abc")
-    assert differences({"files": [a, b]}, {"files": [b, a]}) == [
-        "the files come in another order: a, b then, b, a now"
-    ]
+    assert differences({"files": [a, b]}, {"files": [b, a]}) == ["the files come in another order: a, b then, b, a now"]
     assert differences({"files": [a, b]}, {"files": [a]}) == ["2 files then, 1 now", "b is gone"]
     assert differences({"files": [a]}, {"files": [a, c]}) == ["1 files then, 2 now", "c is new"]
     assert differences({"files": [a]}, {"files": [b]}) == ["a (now b): as long as it was, with other contents"]
