@@ -32,9 +32,8 @@ def end_private_ray() -> None:
     if "ray" not in sys.modules:
         return
     package = os.path.dirname(sys.modules["ray"].__file__ or "") + os.sep
-    for child in psutil.Process().children():
+    for process in psutil.Process().children(recursive=True):  # parents first, so that nothing is started again
         with contextlib.suppress(psutil.Error):
-            if any(part.startswith(package) for part in child.cmdline()):
-                for process in [child, *child.children(recursive=True)]:
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
+            words = process.cmdline()
+            if words[:1] and (words[0].startswith("ray::") or any(word.startswith(package) for word in words)):
+                process.kill()

@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 #: From the first signal: when the job is cut short, and when the process ends whatever the last words are waiting for.
 #: ``ray job stop`` kills after 3 seconds; memory of many gigabytes takes some tenths of one to be given back.
-GRACE_SECONDS, LIMIT_SECONDS = 1.6, 2.2
+GRACE_SECONDS, LIMIT_SECONDS = 1.2, 2.3
 
 #: How long the last words may take after a second signal.
 HASTE_SECONDS = 0.15
