@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,12 @@ signal.signal(signal.SIGTERM, handler)
 from pathlib import Path
 import psutil
 import actors
+from raydt.errors import ProcessLostError
 from raydt.features import Features
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
-connection = actors.Connection(Faulty(), LearnerOptions(kind="faulty"), features, shards=3)
+connection = actors.Connection(Faulty(), LearnerOptions(kind="faulty"), features, shards=3, patience=5)
 session = connection.open()
 processes = psutil.Process().children(recursive=True)
 facts = {
@@ -39,6 +41,16 @@ facts = {
     "mode": os.environ["RAY_AUTH_MODE"],
     "threads": os.environ.get("NUMBA_NUM_THREADS"),
 }
+# The private Ray is lost; the next incarnation gets another.
+next(process for process in processes if process.name() == "raylet").kill()
+try:
+    list(session.process([act("report", number) for number in range(2, 1000)]))
+except ProcessLostError as error:
+    facts["lost"] = str(error)
+session.close()
+session = connection.open(2)
+facts["rows again"] = [result.applied for _, result in session.process([act("report", 0)])]
+processes += psutil.Process().children(recursive=True)
 session.close()
 connection.close()
 facts["left"] = [process.pid for process in psutil.wait_procs(processes, timeout=10)[1]]
@@ -112,6 +124,8 @@ def test_a_private_ray(tmp_path):
     assert facts["handler"]
     assert facts["directory"] == str(tmp_path)
     assert (facts["usage"], facts["mode"], facts["threads"]) == ("0", "token", None)
+    assert re.match(r"(the coordinator|shard \d) \(pid \d+ on ", facts["lost"])
+    assert facts["rows again"] == [1]
     assert facts["left"] == []
     assert facts["home"] == []  # no token file, which would change how later clusters start
 

@@ -147,14 +147,14 @@ def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
     # Epochs 1 and 2 record 7 batches between them.
     with injected(after_batches(chance.randint(9, 25), kill_one)):
         run = replay(
-            "coordinator.before_batch@4#1=stop,shard.before_answer/1@9#2=stop", patience_seconds=2, batch_size=500
+            "coordinator.before_batch@4#1=stop,shard.before_answer/1@9#2=stop", patience_seconds=3, batch_size=500
         )
     assert results(run) == undisturbed, seed
     lost = [recovery["what"] for recovery in run.summary["recoveries"]]
     assert lost[0].startswith("the coordinator (pid "), seed
-    assert lost[0].endswith(") has shown no progress for 2 seconds: stopped, stuck or cut off"), seed
+    assert lost[0].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off"), seed
     assert lost[1].startswith("shard 1 (pid "), seed
-    assert lost[1].endswith(") has shown no progress for 2 seconds: stopped, stuck or cut off"), seed
+    assert lost[1].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off"), seed
     # A process that is killed when its work is done is no loss.
     assert len(lost) == 3 or (len(lost) == 2 and run.summary["restarts"] == 2), seed
 
