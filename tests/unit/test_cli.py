@@ -39,6 +39,7 @@ def test_commands_are_those_that_work():
     assert set(cli.commands) == {
         "demo",
         "replay",
+        "resume",
         "update",
         "sweep",
         "predict",
