@@ -36,7 +36,7 @@ def snapshot(number: int, store: CheckpointStore) -> Snapshot:
     since = next_segment(born, store.segments)
     own, groups = rows(born[born >= since])
     parts = [{0: GroupSnapshot(groups[0], {"sums": born * 1.5})}, {1: GroupSnapshot(groups[1], {})}]
-    return Snapshot(since, born, own, {"tree": np.arange(number // 10)}, parts)
+    return Snapshot(since, born, own, {"tree": np.arange(number // 10)}, aside=0, parts=parts)
 
 
 def write(store: CheckpointStore, number: int) -> int:
