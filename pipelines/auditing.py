@@ -8,7 +8,6 @@ source to read again) is audited against the examples in it.
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +82,21 @@ def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], dict
     try:
         return load_state(states)
     except ModelFileError as error:
-        for number in reversed(CheckpointStore(states, 1).numbers()[:-1]):
-            with suppress(ModelFileError):
-                before = states.inside(str(number))
-                read_checkpoint(before)
-                remedy = f"The state before it, of update {number:,}, is sound: raydt audit {before.location}"
-                raise ModelFileError(error.problem, file=error.file, remedy=remedy) from error
-        raise
+        earlier = CheckpointStore(states, 1).numbers()[:-1]
+        sound = next((number for number in reversed(earlier) if _is_sound(states.inside(str(number)))), None)
+        if sound is None:
+            raise
+        place = states.inside(str(sound)).location
+        remedy = f"The state before it, of update {sound:,}, is sound: raydt audit {shlex.quote(place)}"
+        raise ModelFileError(error.problem, file=error.file, remedy=remedy) from error
+
+
+def _is_sound(state: RunFolder) -> bool:
+    try:
+        read_checkpoint(state)
+    except ModelFileError:
+        return False
+    return True
 
 
 def audit_state(location: str | Path) -> AuditReport:

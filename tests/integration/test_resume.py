@@ -286,7 +286,7 @@ class TestStopped:
         def terminate(point: str) -> None:
             nonlocal passes
             passes += point == "driver.recorded"
-            if passes == 25:
+            if point == "driver.recorded" and passes == 25:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         with injected(terminate):
@@ -308,7 +308,7 @@ class TestStopped:
         def fail(point: str) -> None:
             nonlocal passes
             passes += point == "driver.recorded"
-            if passes == 30:
+            if point == "driver.recorded" and passes == 30:
                 raise RaydtError("the disk was full")
 
         with injected(fail), pytest.raises(RaydtError, match="the disk was full"):
@@ -346,7 +346,7 @@ def interrupted_at(n: int) -> Callable[[str], None]:
     def end(point: str) -> None:
         nonlocal passes
         passes += point == "driver.recorded"
-        if passes == n:
+        if point == "driver.recorded" and passes == n:
             raise KeyboardInterrupt
 
     return end
