@@ -91,8 +91,20 @@ class CheckpointStore:
         return sorted(number for number in found if self.folder.has(f"{number}/{MANIFEST}"))
 
     def continue_from(self, checkpoint: Checkpoint | None) -> None:
-        """The next checkpoint follows this one (None: none); later ones count no more and go when it is written."""
+        """The next checkpoint follows this one (None: none). Later ones are none from now on, whatever happens next.
+
+        Raises
+        ------
+        NotWrittenError
+            One of those cannot be removed.
+        """
         self._stored = checkpoint.stored if checkpoint is not None else []
+        for number in self.numbers():
+            if checkpoint is None or number > checkpoint.number:
+                try:
+                    self.folder.delete(f"{number}/{MANIFEST}")
+                except OSError as error:
+                    raise NotWrittenError(f"cannot be removed: {error}", file=self.folder.path(str(number))) from error
 
     def write(
         self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]

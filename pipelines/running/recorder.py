@@ -114,6 +114,19 @@ class Recorder(Tally):
             "tables": {name: table.state() for name, table in self._tables.items()},
         }
 
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state whose tables are not there in full; nothing is changed.
+
+        Raises
+        ------
+        InputError
+            A part of a table is missing or damaged.
+        """
+        for name, table in self._tables.items():
+            error = table.parts.missing(state["tables"][name])
+            if error is not None:
+                raise error
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the tables hold what they held then, and nothing else.
 
@@ -123,15 +136,11 @@ class Recorder(Tally):
         Raises
         ------
         InputError
-            A part of a table is missing or damaged; nothing has been changed.
+            As :meth:`require`.
         """
-        tables = state["tables"]
+        self.require(state)
         for name, table in self._tables.items():
-            error = table.parts.missing(tables[name])
-            if error is not None:
-                raise error
-        for name, table in self._tables.items():
-            table.restore(tables[name])
+            table.restore(state["tables"][name])
         super().restore(state)
         self._rows, self._row_at = [], int(state["row_at"])
         self._window_start = Hits.restore(state["window_start"])

@@ -17,7 +17,7 @@ from pipelines.running.recorder import Recorder
 from pipelines.running.sameness import refuse_changes
 from pipelines.saving import open_stream
 from raydt.checkpoint import CheckpointStore, read_checkpoint
-from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.manifest import read_manifest
 from raydt.saved_model import understood
 from raydt.session import Session
@@ -43,26 +43,40 @@ def restore_newest(
     ------
     ConfigError
         The checkpoint is of another model config, or of other data.
+    InputError
+        The source cannot be opened.
     ProcessLostError
         A process was lost meanwhile.
+    RaydtError
+        There are checkpoints, but the storage does not give any of them away: that may pass.
     """
+    unreadable: Exception | None = None
     for number in reversed(store.numbers()):
         place = store.folder.inside(str(number))
+        _, stream = open_stream(config)
+        recorder = Recorder(folder, config.output, stream)
         try:
             checkpoint = read_checkpoint(place)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)
-            _, stream = open_stream(config)
+            recorded, scores = checkpoint.components["recorder"], checkpoint.components["scores"]
             require_same(config, data, stream, checkpoint.meta, place.location)
-            recorder = Recorder(folder, config.output, stream)
             stream.restore(checkpoint.components["stream"])
-            recorder.restore({**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]})
+            recorder.require(recorded)
         except (ModelFileError, InputError, KeyError) as error:
             log.warning("checkpoint passed over: %s", error, extra={"event": "checkpoint_damaged", "at": number})
+            unreadable = error if isinstance(error.__cause__, OSError) else unreadable
             continue
-        session.restore(saved.arrays, saved.groups)
+        # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
         store.continue_from(checkpoint)
+        recorder.restore({**recorded, "prequential": scores})
+        session.restore(saved.arrays, saved.groups)
         log.info("restored", extra={"event": "restored", "at": number})
         return Restored(stream, recorder)
+    if unreadable is not None:
+        raise RaydtError(
+            f"no checkpoint can be read now: {unreadable}. When the storage is there again, raydt resume "
+            f"{folder.location} goes on"
+        ) from unreadable
     store.continue_from(None)
     log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
     return None
