@@ -90,7 +90,7 @@ def one_replay(backend: str, window: int, every: float | None, seconds: float) -
     seen: dict[str, Any] = {}
     feed = running.feed
 
-    def watched(config: Any, session: Any, intake: Any, recorder: Any, recorded: Any) -> None:
+    def watched(config: Any, session: Any, intake: Any, recorder: Any, recorded: Any, *others: Any) -> None:
         def note(batch: Any, result: Any) -> None:
             recorded(batch, result)
             if recorder.updates <= window:
@@ -104,7 +104,7 @@ def one_replay(backend: str, window: int, every: float | None, seconds: float) -
                 seen["cpu_updates"], seen["peak"] = recorder.updates - times[0][0], peak_bytes()
                 intake.stop()
 
-        feed(config, session, intake, recorder, note)
+        feed(config, session, intake, recorder, note, *others)
 
     running.feed = watched
     with tempfile.TemporaryDirectory() as folder:

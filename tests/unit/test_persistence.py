@@ -110,6 +110,26 @@ def test_byte_order_and_layout_are_normalised(tmp_path):
     assert (found == values.T).all()
 
 
+def test_long_lists_are_the_same_json(tmp_path):
+    ids = [f'"{number}",\n' for number in range(10_000)]
+    for n in (4096, 4097, 8192, 10_000):  # around the number of entries that are encoded at once
+        values = {"source": {"ids": ids[:n], "nested": [list(range(n)), {}]}, "last": [[], {"x": None}]}
+        assert json.loads(encode(values)) == values
+        save_folder(tmp_path / str(n), "state", META, {"stream": values})
+        assert load_folder(tmp_path / str(n))[1]["stream"] == values
+
+
+@pytest.mark.parametrize("length", [1, 5000])
+def test_no_nan_is_written_however_long_the_list(length):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        encode({"a": [float("nan")] * length})
+
+
+def test_short_values_are_indented():
+    assert encode({}) == b"{}\n"
+    assert encode({"a": [1, {"b": []}], "c": {}}) == b'{\n "a": [\n  1,\n  {\n   "b": []\n  }\n ],\n "c": {}\n}\n'
+
+
 def test_replacing_removes_the_old_files_and_no_others(folder):
     (folder / "notes.txt").write_text("mine")
     save_folder(folder, "model", META, {"model": {"x": np.arange(2)}})
