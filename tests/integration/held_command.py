@@ -1,9 +1,10 @@
 """A ``raydt`` command whose main thread is held at named places: ``held_command.py PLACES MARKS arguments...``.
 
 ``PLACES`` is a comma-separated list of ``place@n=act``, where a place is one of ``raydt.faults`` in this process or
-``report``, and ``n`` is the pass it is about, or ``*``. An act is ``mark``, ``sleep`` (a wait in which Python's handlers
-run) or ``kernel`` (a call without the interpreter lock, in which they do not). Every pass that is listed is marked
-first, by a line in a file of the place's name in the folder ``MARKS``.
+``report``, and ``n`` is the pass it is about, or ``*``. An act is ``mark``, ``pause``, ``sleep`` (a wait in which Python's
+handlers run) or ``kernel`` (a call without the interpreter lock, in which they do not). Every pass listed is marked
+first, by a line in a file of the place's name in the folder ``MARKS``. The place ``patient`` allows an orderly end more
+time than a busy machine could need.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pipelines.running.interruption as interruption
 import pipelines.running.run as run
 from pipelines.cli import main
 from raydt.faults import injected
@@ -47,6 +49,8 @@ def slow_report(publish: Callable[..., None]) -> Callable[..., None]:
     return published
 
 
+if ("patient", "*") in ACTS:
+    interruption.GRACE_SECONDS, interruption.LIMIT_SECONDS = 50.0, 60.0
 run.publish_report = slow_report(run.publish_report)
 sys.argv[1:] = arguments
 with injected(held):
