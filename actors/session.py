@@ -25,7 +25,7 @@ from actors.processes import end_if_stopped
 from actors.shard import FeatureShard
 from actors.watch import CONTROL, Peer, Watch
 from raydt.errors import ExchangeError
-from raydt.exchange import GroupSnapshot
+from raydt.exchange import GroupSnapshot, Position
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.session import Arrays
@@ -219,7 +219,7 @@ class RaySession:
         snapshot.parts = self._parts(snapshot.aside)
         return snapshot
 
-    def _parts(self, number: int) -> Iterator[dict[int, GroupSnapshot]]:
+    def _parts(self, number: Position) -> Iterator[dict[int, GroupSnapshot]]:
         """What the shards have set aside, one after the other: each is a large object in this process's memory."""
         shards = self._peers[1:]  # now: whoever takes the parts may do so while this session is closed
 

@@ -12,7 +12,7 @@ from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from raydt import exchange, faults
-from raydt.exchange import GroupSnapshot, Payload
+from raydt.exchange import GroupSnapshot, Payload, Position
 from raydt.faults import fault
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerOptions
@@ -57,7 +57,7 @@ class FeatureShard:
         fault("shard.after_answer")
         return reply
 
-    def take_aside(self, number: int) -> dict[int, GroupSnapshot]:
+    def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
         """What the last snapshot, of this number, has set aside, once; called beside the work."""
         fault("shard.before_parts")
         return self._shard.take_aside(number)

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 
 Payload = Mapping[str, Any]
+#: Epoch and number of a message.
+Position = tuple[int, int]
 T = TypeVar("T")
 
 
@@ -93,7 +95,7 @@ class FeatureShard:
         self.worker, self.index = worker, index
         self.epoch, self.seq = 0, 0
         self._reply: Any = None
-        self._aside: tuple[int, dict[int, GroupSnapshot]] = 0, {}
+        self._aside: tuple[Position, dict[int, GroupSnapshot]] = (0, 0), {}
         self.answered, self.seconds = 0, 0.0
 
     def receive(self, epoch: int, seq: int, method: str, payload: Payload) -> Any:
@@ -120,14 +122,14 @@ class FeatureShard:
         self.seconds += time.perf_counter() - began
         return self._reply
 
-    def _set_aside(self, method: str, payload: Payload) -> int:
+    def _set_aside(self, method: str, payload: Payload) -> Position:
         """Copy what a snapshot needs of this position, and answer with its number; what was aside before is dropped."""
         rows, state = self.worker.rows(payload["slots"]), self.worker.state()
-        number = self.seq + 1
+        number = self.epoch, self.seq + 1
         self._aside = number, {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
         return number
 
-    def take_aside(self, number: int) -> dict[int, GroupSnapshot]:
+    def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
         """What message ``number`` has set aside, once.
 
         Raises
@@ -138,7 +140,7 @@ class FeatureShard:
         at, aside = self._aside
         if at != number:
             raise ExchangeError(f"shard {self.index} has set aside snapshot {at}, not {number}")
-        self._aside = 0, {}
+        self._aside = (0, 0), {}
         return aside
 
     def work(self) -> dict[str, Any]:

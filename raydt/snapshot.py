@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import SET_ASIDE, Ask, Exchange, GroupSnapshot
+from raydt.exchange import SET_ASIDE, Ask, Exchange, GroupSnapshot, Position
 
 if TYPE_CHECKING:
     from raydt.learners.base import LearnerCoordinator
@@ -64,8 +64,8 @@ class Snapshot:
         What never changes of the examples born since, in this order.
     state : dict of str to ndarray
         Everything else the coordinator knows; arrays by example are in the order of ``born``.
-    aside : int
-        Number under which the shards have set their parts aside.
+    aside : tuple of int
+        Epoch and number under which the shards have set their parts aside.
     parts : iterable of dict
         The feature groups by number, one shard after the other; can be taken once, by another thread too.
     """
@@ -74,7 +74,7 @@ class Snapshot:
     born: npt.NDArray[np.int64]
     rows: Arrays
     state: Arrays
-    aside: int
+    aside: Position
     parts: Iterable[dict[int, GroupSnapshot]] = field(default=())
 
 

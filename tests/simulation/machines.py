@@ -37,7 +37,7 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: copied(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [copied(item) for item in value]
+        return type(value)([copied(item) for item in value])
     return value
 
 

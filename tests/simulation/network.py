@@ -25,6 +25,9 @@ MOST_EVENTS = 200_000
 class Faults:
     """Probabilities of what happens to a message, and to a machine at each place.
 
+    ``crash_writing`` is that the driver crashes somewhere while it writes a checkpoint, ``rot`` that a file of the last
+    one is damaged before it is read.
+
     There is a place before and one after every event that a machine of the present epoch handles. ``crash_at`` are
     the places (counted over the run) at which it crashes for certain; by chance ``most`` machines fail at the most.
 
@@ -38,6 +41,7 @@ class Faults:
     crash: float = 0.0
     pause: float = 0.0
     crash_writing: float = 0.0
+    rot: float = 0.0
     most: int = 6
     crash_at: frozenset[int] = frozenset()
     survivors: bool = True

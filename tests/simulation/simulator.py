@@ -120,6 +120,7 @@ class Simulation(Network):
         self._open = open_stream
         self.driver: Driver = Driver(open_stream())
         self._features: Features = self.driver.stream.source.features
+        self._count = 0  # shards of this incarnation, once all have been started
         self._outcome: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
@@ -147,6 +148,8 @@ class Simulation(Network):
         """The next incarnation, from the last checkpoint or from the beginning."""
         self.epoch += 1
         self.events["incarnations"] += 1
+        if self.falls("rot"):
+            self.store.rot(self.random)
         driver, saved, shards = self.driver, self.store.load(), self.plan.shards(self.epoch)
         self.events["restored"] += saved is not None
         driver.stream, driver.record, driver.writes, driver.at_end = self._open(), Record(), None, False
@@ -154,7 +157,8 @@ class Simulation(Network):
             driver.stream.restore(saved.stream)
             driver.record = Record(**saved.run)
         old = self.members()
-        reused = self.faults.survivors and saved is not None and shards == len(self.shards)
+        reused = self.faults.survivors and saved is not None and shards == self._count
+        self._count = shards
         alive = [machine for machine in old if reused and not machine.dead and machine.wakes <= self.time]
         self.abandon([machine for machine in old if machine not in alive])
         self.then(self._start_shard, self.epoch, 0, shards, saved, {machine.name: machine for machine in alive})
@@ -205,10 +209,14 @@ class Simulation(Network):
 
     def _at_driver(self, epoch: int, handle: Callable[..., None], *arguments: Any) -> None:
         """Something reaches the driver from an incarnation: heard only if it is the present one."""
-        if epoch != self.epoch:
-            self.events["stale answer"] += 1
-            return
-        self.visit(self.driver, handle, *arguments)
+
+        def heed() -> None:  # asked when it wakes, if it sleeps
+            if epoch == self.epoch:
+                handle(*arguments)
+            else:
+                self.events["stale answer"] += 1
+
+        self.visit(self.driver, heed)
 
     # -- batches --------------------------------------------------------------------------------------------------
 

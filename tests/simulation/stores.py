@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import datetime
+import random
 from typing import Any
 
 from pyarrow import fs
 
-from raydt.checkpoint import CheckpointStore, read_checkpoint
+from raydt.checkpoint import ROWS, CheckpointStore, read_checkpoint
+from raydt.errors import ModelFileError
 from raydt.snapshot import Segment, Snapshot, whole
 from raydt.storage import Folder
 from tests.simulation.simulator import DriverDied, Saved
@@ -36,6 +38,9 @@ class Memory:
     def load(self) -> Saved | None:
         """The last checkpoint."""
         return copy.deepcopy(self._saved)
+
+    def rot(self, draw: random.Random) -> None:
+        """This memory does not fail."""
 
     def new_driver(self) -> None:
         """The driver is dead: what it knew of the store is gone."""
@@ -92,15 +97,33 @@ class Checkpoints:
         self._store.write(position, {**_META, "offset": position}, snapshot, {"stream": stream, "run": run})
 
     def load(self) -> Saved | None:
-        """The last complete checkpoint, which the next one follows."""
-        numbers = self._store.numbers()
-        checkpoint = read_checkpoint(self._store.folder.inside(str(numbers[-1]))) if numbers else None
-        self._store.continue_from(checkpoint)
-        if checkpoint is None:
-            return None
-        parts = checkpoint.components
-        groups = {int(name[6:]): arrays for name, arrays in parts.items() if name.startswith("group-")}
-        return Saved(parts["coordinator"], groups, parts["stream"], parts["run"])
+        """The last sound checkpoint, which the next one follows."""
+        for number in reversed(self._store.numbers()):
+            try:
+                checkpoint = read_checkpoint(self._store.folder.inside(str(number)))
+            except ModelFileError:
+                continue
+            self._store.continue_from(checkpoint)
+            parts = checkpoint.components
+            groups = {int(name[6:]): arrays for name, arrays in parts.items() if name.startswith("group-")}
+            return Saved(parts["coordinator"], groups, parts["stream"], parts["run"])
+        self._store.continue_from(None)
+        return None
+
+    def rot(self, draw: random.Random) -> None:
+        """Change a byte, or lose the second half, of a file of the last checkpoint, its rows among them."""
+        folder = self._store.folder
+        last = str(max(self._store.numbers(), default=0))
+        names = [f"{part}/{name}" for part in (last, ROWS) for name in folder.names(part)]
+        if names:
+            name = draw.choice(names)
+            data = bytearray(folder.read(name))
+            if data and draw.random() < 0.5:
+                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            else:
+                del data[len(data) // 2 :]
+            with self._filesystem.open_output_stream(folder.path(name)) as stream:
+                stream.write(bytes(data))
 
     def new_driver(self) -> None:
         """The driver is dead: what it knew of the store is gone."""

@@ -123,8 +123,8 @@ def a_snapshot_is_taken_late(patch):
     """The shard notes what is wanted, and looks at it only when it is fetched."""
 
     def note(self, method, payload):
-        self._aside = self.seq + 1, payload["slots"]
-        return self.seq + 1
+        self._aside = (self.epoch, self.seq + 1), payload["slots"]
+        return self._aside[0]
 
     def take(self, number):
         rows, state = self.worker.rows(self._aside[1]), self.worker.state()

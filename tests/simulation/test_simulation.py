@@ -82,7 +82,7 @@ def test_nothing_that_happens_by_chance_changes_anything(first, tmp_path):
     for kind in (
         *("loss", "duplicate", "late", "resent", "reply ignored", "StaleEpochError", "SequenceGapError"),
         *("crash of shard", "crash of coordinator", "crash of driver", "crash in recovery", "crash_writing"),
-        *("pause", "paused too long", "ghost", "restored", "checkpoints"),
+        *("pause", "paused too long", "ghost", "restored", "checkpoints", "rot"),
     ):
         assert events[kind] >= 1, (kind, events)
 
