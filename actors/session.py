@@ -89,7 +89,7 @@ class RaySession:
         reserve_seconds: float = RESERVE_SECONDS,
     ) -> None:
         self._cluster = cluster
-        self._features, self._watch = features, Watch(patience)
+        self._features, self._watch = features, Watch(patience, cluster.answers if cluster.started else None)
         self._group: Any = None
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[UpdateBatch, Any]] = deque()

@@ -8,7 +8,7 @@ time in which the waiting process itself was stopped is not held against the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from actors.faults import translate
 from raydt.errors import ProcessLostError
+
+#: Seconds between two looks at Ray itself.
+RAY_SECONDS = 5.0
 
 #: The concurrency group whose thread answers while the actor works.
 CONTROL = "control"
@@ -52,11 +55,15 @@ class Watch:
     ----------
     patience : float
         Seconds without progress after which an actor is lost.
+    answers : callable, optional
+        Whether Ray's own processes are there. Without its head, actors work on for a while, and then Ray ends the
+        process that owns them, without a word to it.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, answers: Callable[[], bool] | None = None) -> None:
         self.patience = patience
         self._interval = min(1.0, patience / 4)
+        self._answers, self._look_at_ray = answers, time.monotonic() + RAY_SECONDS
 
     def collect(self, replies: Sequence[Any], peers: Sequence[Peer]) -> list[Any]:
         """The values of one reply of each peer, in order.
@@ -68,6 +75,7 @@ class Watch:
         """
         signs: dict[str, _Sign] = {}
         while True:
+            self._require_ray()
             try:
                 values: list[Any] = ray.get(list(replies), timeout=self._interval)
                 return values
@@ -79,6 +87,15 @@ class Watch:
             except RayError as error:
                 name, first = self._failed(replies, peers, error)
                 raise translate(first, name) from first
+
+    def _require_ray(self) -> None:
+        """Look now and then whether Ray is there."""
+        now = time.monotonic()
+        if self._answers is None or now < self._look_at_ray:
+            return
+        self._look_at_ray = now + RAY_SECONDS
+        if not self._answers():
+            raise ProcessLostError("a process of the private Ray itself died", "Ray's logs of the processes say why")
 
     def _look(self, peer: Peer, signs: dict[str, _Sign]) -> None:
         """Take note of the peer's progress and ask for it again."""

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from actors.cluster import bundles, connect
 from actors.faults import translate
 from actors.identity import identity, require_same
 from actors.progress import Pulse
+from actors.watch import Watch
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
 from raydt.updates import UpdateBatch
 
@@ -180,6 +182,26 @@ class TestIdentity:
     def test_files_that_were_edited_meanwhile(self):
         with pytest.raises(RaydtError, match="have changed since this process loaded them"):
             require_same(identity(), replace(identity(), sources="f" * 64), "shard 0")
+
+
+class TestWatch:
+    def test_a_ray_that_is_gone_is_noticed_before_it_ends_this_process(self, monkeypatch):
+        clock, there = [100.0], [True, False]
+        monkeypatch.setattr("actors.watch.time", SimpleNamespace(monotonic=lambda: clock[-1]))
+        monkeypatch.setattr("actors.watch.ray", SimpleNamespace(get=lambda replies, timeout: replies))
+        watch = Watch(20.0, lambda: there.pop(0))
+        for now in (100.1, 104.9, 105.0, 109.9):
+            clock.append(now)
+            assert watch.collect([7], []) == [7]
+        assert there == [False]
+        clock.append(110.1)
+        with pytest.raises(ProcessLostError, match="a process of the private Ray itself died"):
+            watch.collect([7], [])
+
+    def test_a_cluster_of_others_is_not_looked_at(self, monkeypatch):
+        monkeypatch.setattr("actors.watch.ray", SimpleNamespace(get=lambda replies, timeout: replies))
+        monkeypatch.setattr("actors.watch.RAY_SECONDS", 0.0)
+        assert Watch(20.0).collect([7], []) == [7]
 
 
 class TestPulse:
