@@ -106,7 +106,7 @@ def run(program, tmp_path):
         env=variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
