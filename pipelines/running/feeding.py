@@ -56,7 +56,7 @@ def feed(
             refused = tally.update_error(batch, result.refused[-1])
         if recorded is not None:
             recorded(batch, result)
-    tally.record_skipped(intake.take_skipped(tally.updates))
+    tally.record_skipped(intake.take_skipped(tally.updates, ended=True))
     if refused is not None:
         raise refused
     if intake.error is None and not intake.stopped:

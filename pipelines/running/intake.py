@@ -54,7 +54,8 @@ class Intake:
         self._barrier = barrier
         self._stream, self._size, self._every, self._ahead = stream, min(size, every), every, ahead
         self._stop = threading.Event()
-        self._skipped: deque[tuple[int, Skipped]] = deque()
+        # With each row the end of its batch, or of the last batch before it and True.
+        self._skipped: deque[tuple[tuple[int, bool], Skipped]] = deque()
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[UpdateBatch]:
@@ -69,13 +70,14 @@ class Intake:
         """Whether :meth:`stop` was called."""
         return self._stop.is_set()
 
-    def take_skipped(self, updates: int) -> list[Skipped]:
+    def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:
         """Rows passed over since the last call, up to the end of the batch that made the number of updates so many.
 
-        Those met while reading ahead are not among them: a checkpoint taken now would meet them again.
+        Those met while reading ahead are not among them: who goes on from a checkpoint taken now meets them again.
+        With ``ended``, those after that batch are, if it was the last.
         """
         taken = []
-        while self._skipped and self._skipped[0][0] <= updates:
+        while self._skipped and self._skipped[0][0] <= (updates, ended):
             taken.append(self._skipped.popleft()[1])
         return taken
 
@@ -85,7 +87,7 @@ class Intake:
             while not self._stop.is_set():
                 batch = next(batches, None)
                 stop = batch.stop if batch is not None else stop
-                self._note_skipped(stop)
+                self._note_skipped(stop, after=batch is None)
                 if batch is None:
                     return
                 barrier = self._barrier(self._stream, stop)
@@ -93,11 +95,11 @@ class Intake:
                     batch = dataclasses.replace(batch, barrier=barrier)
                 yield from split_at_multiples(batch, self._every)
         except Exception as error:
-            self._note_skipped(stop)
+            self._note_skipped(stop, after=True)
             self.error = error
 
-    def _note_skipped(self, stop: int) -> None:
-        self._skipped.extend((stop, skipped) for skipped in self._stream.take_skipped())
+    def _note_skipped(self, stop: int, *, after: bool) -> None:
+        self._skipped.extend(((stop, after), skipped) for skipped in self._stream.take_skipped())
 
     def _read_ahead(self) -> Iterator[UpdateBatch]:
         pieces = self._read()

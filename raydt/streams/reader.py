@@ -1,8 +1,8 @@
 """A cursor over the good rows of a source: reads chunks ahead, hands out any number of rows at a time.
 
-Invariant: what was read ahead does not show. ``position`` is the row after the last one handed out, and a bad row
-counts as passed only when a later row is handed out or the source has ended. Rows that are no update are dropped and
-leave no trace.
+Invariant: what was read ahead does not show. ``position`` is the row after the last one handed out or passed, and a
+bad row counts as passed only when a later row is handed out or the source has ended. Rows that are no update are
+dropped and leave no trace.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RowReader:
     Attributes
     ----------
     position : int
-        Row after the last one handed out.
+        Row after the last one handed out or, at the end of the source, passed over.
     skipped : list of Skipped
         Bad rows before ``position``.
     """
@@ -190,6 +190,7 @@ class RowReader:
     def _pass_bad(self, before: int) -> None:
         while self._bad and self._bad[0].row < before:
             self.skipped.append(self._bad.popleft())
+            self.position = max(self.position, self.skipped[-1].row + 1)  # who goes on from here does not meet it again
 
 
 def _joined(parts: list[GoodRows]) -> GoodRows:

@@ -135,6 +135,11 @@ def check_events(
         if seq < len(expected):
             next(stream.batches(1))
             before += [entry.row for entry in stream.take_skipped()]
+    if not stops:
+        assert next(stream.batches(1), None) is None
+        ended = make()
+        ended.restore(stream.state())
+        assert run(ended, sizes) == ([], [], None)  # nothing is passed over a second time
 
 
 @given(rows(), SKIP, SIZES, SIZES, st.integers(0, 5))

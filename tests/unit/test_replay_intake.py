@@ -117,6 +117,17 @@ class TestIntake:
         stops = [batch.stop for batch in intake]  # all is read
         assert [[entry.row for entry in intake.take_skipped(stop)] for stop in stops[:2]] == [[3], [17]]
 
+    def test_rows_passed_over_after_the_last_batch_are_reported_in_the_end(self, ahead):
+        class Stream(FakeStream):
+            def batches(self, size):
+                yield from super().batches(size)
+                self._skipped.append(Skipped(30, "f", "why"))
+
+        intake = Intake(Stream(30), 10, 1000, ahead)
+        stops = [batch.stop for batch in intake]  # all is read
+        assert [intake.take_skipped(stop) for stop in stops] == [[], [], []]  # a checkpoint of now is before them
+        assert [entry.row for entry in intake.take_skipped(30, ended=True)] == [30]
+
     def test_reading_ahead_happens_in_another_thread(self, ahead):
         stream = FakeStream(30)
         list(Intake(stream, 10, 1000, ahead))
