@@ -22,10 +22,9 @@ import pytest
 
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
-from pipelines.running.recorder import Recorder
 from pipelines.running.tables import TableWriter
 from pipelines.yaml12 import dump_yaml
-from raydt.errors import RaydtError
+from raydt.errors import ProcessLostError, RaydtError, RestartsSpentError
 from raydt.faults import injected
 from tests.integration.killed_driver import killed_replay, killed_resume
 
@@ -319,37 +318,52 @@ class TestStopped:
         assert summary["recoveries"][0]["what"] == "resumed after RaydtError"
         require_same(run, undisturbed("sliding_window"))
 
-    def test_a_recovery_before_is_not_forgotten(
-        self, config: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_by_too_many_restarts(
+        self, config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
     ) -> None:
-        run, loss = tmp_path / "run", {"kind": "lost", "what": "shard 1 died", "epoch": 1, "at_update": 90}
-        loss |= {"from_update": 0, "seconds": 0.5}
-        begin = Recorder.__init__
-
-        with monkeypatch.context() as patched:
-            from pipelines.running import run as running
-
-            kept = running.kept
-            patched.setattr(running, "kept", lambda c, s, e, _: kept(c, s, 2, [loss]))
-            with pytest.raises(KeyboardInterrupt), injected(interrupted_at(30)):
-                replay(config(), run)
-        assert Recorder.__init__ is begin
+        run = tmp_path / "run"
+        with injected(losing(30, 31, 32, 33, 34, 35)), pytest.raises(RestartsSpentError, match="raydt resume"):
+            replay(config(), run)
+        failed = summary_of(run)
+        assert (failed["status"], failed["restarts"]) == ("failed", 5)
+        predicted = pq.read_table(run / "predictions")["seq"].to_pylist()
+        wanted = pq.read_table(undisturbed("sliding_window") / "predictions")["seq"].to_pylist()
+        assert predicted == [seq for seq in wanted if seq < failed["updates"]], "tables and summary are of one place"
         summary = resumed(run)
-        assert summary["recoveries"][0] == loss
-        assert (summary["recoveries"][1]["epoch"], summary["restarts"]) == (2, 1)
+        assert [entry["kind"] for entry in summary["recoveries"]] == ["lost"] * 5 + ["resumed"]
+        assert summary["recoveries"][-1]["what"] == "resumed after RestartsSpentError"
+        require_same(run, undisturbed("sliding_window"))
+
+    def test_after_a_recovery_which_is_not_forgotten(
+        self, config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        lose = losing(20)
+
+        def lose_and_end(point: str) -> None:
+            lose(point)
+            if point == "run.before_compaction":
+                raise KeyboardInterrupt
+
+        with injected(lose_and_end), pytest.raises(KeyboardInterrupt):
+            replay(config(), run)
+        summary = resumed(run)
+        assert [(entry["kind"], entry["epoch"]) for entry in summary["recoveries"]] == [("lost", 1), ("resumed", 2)]
+        assert summary["restarts"] == 1
+        require_same(run, undisturbed("sliding_window"))
 
 
-def interrupted_at(n: int) -> Callable[[str], None]:
-    """A handler that ends the driver as if it were gone: with something that no part of it takes for an error."""
-    passes = 0
+def losing(*passes: int) -> Callable[[str], None]:
+    """A handler that loses a process at some passes through the recording of a batch."""
+    count = 0
 
-    def end(point: str) -> None:
-        nonlocal passes
-        passes += point == "driver.recorded"
-        if point == "driver.recorded" and passes == n:
-            raise KeyboardInterrupt
+    def lose(point: str) -> None:
+        nonlocal count
+        count += point == "driver.recorded"
+        if point == "driver.recorded" and count in passes:
+            raise ProcessLostError("shard 1 died")
 
-    return end
+    return lose
 
 
 @pytest.mark.ray
