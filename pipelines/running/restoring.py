@@ -8,7 +8,7 @@ error, before anything is changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pipelines.config import Config
@@ -35,9 +35,26 @@ class Restored(NamedTuple):
 
 
 def restore_newest(
-    config: Config, folder: RunFolder, session: Session, store: CheckpointStore, data: Identity
+    config: Config,
+    folder: RunFolder,
+    session: Session,
+    store: CheckpointStore,
+    data: Identity,
+    abandon: Callable[[], None] = lambda: None,
 ) -> Restored | None:
     """Restore the newest checkpoint that is sound; None if there is none, and then nothing has been changed.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+    session : Session
+        Without a past.
+    store : CheckpointStore
+    data : Identity
+        Of the source.
+    abandon : callable
+        Called before the tables are changed, which is the last step: whoever had them lets go of them.
 
     Raises
     ------
@@ -66,10 +83,11 @@ def restore_newest(
             log.warning("checkpoint passed over: %s", error, extra={"event": "checkpoint_damaged", "at": number})
             unreadable = error if isinstance(error.__cause__, OSError) else unreadable
             continue
+        session.restore(saved.arrays, saved.groups)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
         store.continue_from(checkpoint)
+        abandon()
         recorder.restore({**recorded, "prequential": scores})
-        session.restore(saved.arrays, saved.groups)
         log.info("restored", extra={"event": "restored", "at": number})
         return Restored(stream, recorder)
     if unreadable is not None:

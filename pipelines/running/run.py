@@ -197,10 +197,12 @@ class Run:
         self.context.epoch = self.incarnations.epoch
         restored = None
         if restoring:
-            restored = restore_newest(self.config, self.folder, self.session, self.checkpointer.store, self.data)
+            store = self.checkpointer.store
+            restored = restore_newest(self.config, self.folder, self.session, store, self.data, self._abandon)
         if restored is not None:
             self.stream, self.recorder = restored
         else:
+            self._abandon()
             _, self.stream = open_stream(self.config)
             self.recorder = Recorder(self.folder, self.config.output, self.stream)
             if restoring:
@@ -218,6 +220,12 @@ class Run:
             self.checkpointer.barrier,
         )
         self.interruption.arm(self.intake.stop)
+
+    def _abandon(self) -> None:
+        """Let go of the tables of the incarnation before: not earlier, as they count if there is no next one."""
+        recorder = getattr(self, "recorder", None)
+        if recorder is not None:
+            recorder.abandon()
 
     def _apply(self, progress: Reporter) -> Exception | None:
         """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
@@ -293,7 +301,6 @@ class Run:
         log.warning("%s", lost, extra={"event": "process_lost"})
         if recorder is not None:
             self.intake.stop()
-            recorder.abandon()
         self.checkpointer.settle()
         numbers = self.checkpointer.store.numbers()
         last = numbers[-1] if numbers else None
