@@ -1,10 +1,10 @@
 """A ``raydt`` command whose main thread is held at named places: ``held_command.py PLACES MARKS arguments...``.
 
 ``PLACES`` is a comma-separated list of ``place@n=act``, where a place is one of ``raydt.faults`` in this process or
-``report``, and ``n`` is the pass it is about, or ``*``. An act is ``mark``, ``pause``, ``sleep`` (a wait in which Python's
-handlers run) or ``kernel`` (a call without the interpreter lock, in which they do not). Every pass listed is marked
-first, by a line in a file of the place's name in the folder ``MARKS``. The place ``patient`` allows an orderly end more
-time than a busy machine could need.
+``report``, and ``n`` is the pass it is about, or ``*``. An act is ``mark``, ``pause``, ``sleep`` (a wait in which
+Python's handlers run) or ``kernel`` (a call without the interpreter lock, in which they do not). Every pass listed is
+marked first, by a line in a file of the place's name in the folder ``MARKS``. The place ``patient`` allows an orderly
+end more time than a busy machine could need.
 """
 
 from __future__ import annotations
