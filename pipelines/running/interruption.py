@@ -150,6 +150,8 @@ class Interruption:
         self._stop = self._stop or _nothing
         with self._lock:
             if not self._ending:
+                if not self._settled:
+                    self._last_words = lambda: None
                 self._settled, self._exit_code = True, code
                 return
         threading.Event().wait()  # the other thread is ending the process
@@ -200,7 +202,7 @@ class Interruption:
                     self._end(HASTE_SECONDS, at_once=True)
 
     def _end(self, seconds: float, *, at_once: bool = False) -> None:
-        """End the process, after the last words if nothing is settled; they have so many seconds."""
+        """End the process after the last words, which have so many seconds and, once it is settled, only speak."""
         with self._lock:
             settled = self._settled
             if settled and seconds > 0 and not at_once:
@@ -208,7 +210,7 @@ class Interruption:
             self._ending = True
         assert self.signal is not None
         code = self._exit_code if settled else 128 + self.signal
-        for act in ([] if settled else [self._speak]) + [end_private_ray]:
+        for act in (self._speak, end_private_ray):
             acting = threading.Thread(target=_unheard, args=(act,), name="raydt-ending", daemon=True)
             acting.start()
             acting.join(max(seconds, HASTE_SECONDS))

@@ -345,6 +345,8 @@ class Run:
         stop = interruption.settle(exit_code_of(error))
         summary = {**self._summary(error, stop), "report_seconds": report_seconds}
         write_summary(self.folder, summary)
+        if summary["status"] == "interrupted":
+            interruption.on_cut(lambda: self._interrupted(summary))  # leaving Ray may take longer than there is time
         return summary, error
 
     def _summary(self, error: Exception | None, stop: signal.Signals | None = None) -> dict[str, Any]:
@@ -379,4 +381,7 @@ class Run:
         summary = self._summary(None, self.interruption.signal)
         write_summary(self.folder, summary)
         log.info("run cut short", extra={"event": "interrupted", "last_checkpoint": summary["checkpoints"]["last"]})
+        return self._interrupted(summary)
+
+    def _interrupted(self, summary: dict[str, Any]) -> str:
         return f"interrupted at update {summary['updates']:,}; {going_on(summary, self.folder.location)}"
