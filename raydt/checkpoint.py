@@ -5,7 +5,7 @@
     checkpoints/
         2000/manifest.json  coordinator.<hash>.npz  live.<hash>.npz  stream.<hash>.json ...
         3000/manifest.json  ...
-        rows/rows-0-1999.<hash>.npz  rows-0-1999-group-000.<hash>.npz  ...
+        rows/rows-0-2000.<hash>.npz  rows-0-2000-group-000.<hash>.npz  ...
 
 What never changes of an example is written once, into the segment of its birth (``raydt.snapshot``); a checkpoint
 names its segments and holds for each a bitmap of the examples that live. Everything else is written in full.
@@ -102,7 +102,7 @@ class CheckpointStore:
         for number in self.numbers():
             if checkpoint is None or number > checkpoint.number:
                 try:
-                    self.folder.delete(f"{number}/{MANIFEST}")
+                    self.folder.delete(f"{number}/{MANIFEST}", lasting=True)
                 except OSError as error:
                     raise NotWrittenError(f"cannot be removed: {error}", file=self.folder.path(str(number))) from error
 
@@ -169,6 +169,9 @@ class CheckpointStore:
 
         def keep(name: str, rows: Arrays, state: Arrays) -> None:
             small[name] = {**state, **rows} if none_live else state
+            uneven = [column for column, values in rows.items() if len(values) != len(born)]
+            if uneven:
+                raise ValueError(f"{name}: {', '.join(uneven)} must have an entry for each of {len(born)} examples")
             if len(born) and rows:
                 component = _component(segment) + ("" if name == "coordinator" else f"-{name}")
                 files.extend(publish_component(folder, component, rows, beside=BESIDE))

@@ -77,6 +77,10 @@ class ModelFileError(InputError):
     """A model or state folder that is damaged, of another format, or of another run."""
 
 
+class FormatVersionError(ModelFileError):
+    """A model or state of another format version: sound, but not for this version of raydt."""
+
+
 class NotWrittenError(ModelFileError):
     """A model or state that could not be written: the storage failed, not the input."""
 
@@ -101,9 +105,9 @@ class ProcessLostError(RaydtError):
     Its message is the fact alone, since a job recovers by itself; ``advice`` is for when it cannot, and may be empty.
     """
 
-    def __init__(self, what: str, advice: str = "") -> None:
+    def __init__(self, what: str, advice: str = "", *, actor: str = "driver", shard: int | None = None) -> None:
         super().__init__(what)
-        self.advice = advice
+        self.advice, self.actor, self.shard = advice, actor, shard
 
 
 class RestartsSpentError(RaydtError):

@@ -72,10 +72,13 @@ class ShardWorker(Protocol):
         """Answer one request."""
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Arrays of each owned feature group that never change, of the examples in ``slots``; copies."""
+        """Arrays of each owned feature group that never change, one entry for each example in ``slots``; copies."""
 
-    def state(self) -> dict[int, dict[str, Any]]:
-        """All other arrays of each owned feature group, in full; copies."""
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """All other arrays of each owned feature group; arrays by example in the order of ``slots``, all that live.
+
+        Copies: they are written while the next batches change the originals.
+        """
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups (both kinds, of all examples, in slots 0, 1, ...)."""
@@ -124,9 +127,12 @@ class FeatureShard:
 
     def _set_aside(self, method: str, payload: Payload) -> Position:
         """Copy what a snapshot needs of this position, and answer with its number; what was aside before is dropped."""
-        rows, state = self.worker.rows(payload["slots"]), self.worker.state()
         number = self.epoch, self.seq + 1
-        self._aside = number, {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
+        self._aside = number, {}  # before the copies are made
+        slots, stored = payload["slots"], payload["stored"]
+        rows, state = self.worker.rows(slots[stored:]), self.worker.state(slots)
+        groups = sorted(rows.keys() | state.keys())
+        self._aside = number, {group: GroupSnapshot(rows.get(group, {}), state.get(group, {})) for group in groups}
         return number
 
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 import raydt
-from raydt.errors import ModelFileError
+from raydt.errors import FormatVersionError, ModelFileError
 from raydt.storage import Folder
 
 FORMAT: Literal["raydt-folder"] = "raydt-folder"
@@ -141,7 +141,7 @@ def read_manifest(folder: Folder) -> Manifest:
     raw = decode(data, file)
     if raw.get("format") == FORMAT and raw.get("format_version") != FORMAT_VERSION:
         # Looked at before the hash: a later format may compute it in another way.
-        raise ModelFileError(
+        raise FormatVersionError(
             f"is of format version {raw.get('format_version')!r}, this raydt {raydt.__version__} reads version "
             f"{FORMAT_VERSION}",
             file=file,

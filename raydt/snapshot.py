@@ -91,9 +91,9 @@ def take_snapshot(coordinator: LearnerCoordinator, segments: Sequence[Segment] =
     slots = coordinator.in_order_of_birth()
     born = coordinator.born(slots)
     since = next_segment(born, segments)
-    new = slots[np.searchsorted(born, since) :]
-    aside, *_ = yield Ask(SET_ASIDE, {"slots": new})
-    return Snapshot(since, born, coordinator.rows(new), coordinator.state(slots), aside)
+    stored = int(np.searchsorted(born, since))
+    aside, *_ = yield Ask(SET_ASIDE, {"slots": slots, "stored": stored})
+    return Snapshot(since, born, coordinator.rows(slots[stored:]), coordinator.state(slots), aside)
 
 
 def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> int:

@@ -129,10 +129,12 @@ class Folder:
         """Give a file another name, in place of one that has it; its bytes are flushed first, its name after."""
         self._put(self.path(old), self.path(new))
 
-    def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+    def delete(self, name: str, *, lasting: bool = False) -> None:
+        """Remove a file, if it is there; ``lasting``: so that it is gone after a power failure too."""
         with contextlib.suppress(FileNotFoundError):
             self._delete_file(self.path(name))
+            if lasting and self.is_local:
+                self._flush_folder(posixpath.dirname(self.path(name)))
 
     def delete_folder(self, name: str) -> None:
         """Remove a folder and all in it, in no order, if it is there."""

@@ -56,21 +56,26 @@ class Checkpointer:
         self._options, self._clock = options, clock
         self._lock, self._busy = threading.Lock(), False
         self._at, self._when = 0, clock()
+        self._stream: Stream | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="raydt-checkpoint")
         self._writing: Future[None] | None = None
         self.written = self.failed = self.bytes = 0
         self.seconds = 0.0
         self.last: int | None = None
 
-    def begin(self, updates: int, last: int | None) -> None:
-        """A stream goes on (or begins) after so many updates, at the checkpoint ``last``, if there is one."""
-        self._at, self._when, self._busy = updates, self._clock(), False
+    def begin(self, stream: Stream, updates: int, last: int | None) -> None:
+        """``stream`` goes on (or begins) after so many updates, at the checkpoint ``last``, if there is one.
+
+        The wishes of a stream before it, whose reader may still be at work, count no more.
+        """
+        with self._lock:
+            self._stream, self._at, self._when, self._busy = stream, updates, self._clock(), False
         self.last = last
 
     def barrier(self, stream: Stream, updates: int) -> Barrier | None:
         """The wish for a snapshot after ``updates``, where ``stream`` is now; None if none is due."""
         with self._lock:
-            if self._busy or not self._due(updates):
+            if stream is not self._stream or self._busy or not self._due(updates):
                 return None
             self._busy, self._at, self._when = True, updates, self._clock()
         return Barrier(stream.state(), self.store.segments)
@@ -121,9 +126,12 @@ class Checkpointer:
     ) -> None:
         try:
             self._write(number, meta, snapshot, components)
-        except RaydtError as error:
+        except Exception as error:  # whatever it was: the run goes on, and says so
             self.failed += 1
-            log.warning("a checkpoint was not written: %s", error, extra={"event": "checkpoint_failed", "at": number})
+            what = str(error) if isinstance(error, RaydtError) else f"{type(error).__name__}: {error}"
+            known = isinstance(error, RaydtError)
+            extra = {"event": "checkpoint_failed", "at": number}
+            log.warning("a checkpoint was not written: %s", what, extra=extra, exc_info=None if known else error)
         finally:
             with self._lock:
                 self._busy = False

@@ -128,7 +128,7 @@ class RestartBudget:
 
     def __init__(self, most: int = 5, seconds: float = 600.0) -> None:
         self.most, self.seconds = most, seconds
-        self._losses: list[tuple[float, ProcessLostError]] = []
+        self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
 
     def spend(self, lost: ProcessLostError, now: float, *, run: str, checkpoint: int | None) -> None:
         """Take note of a loss, and permit one restart.
@@ -148,13 +148,13 @@ class RestartBudget:
         RestartsSpentError
             The period has had its restarts.
         """
-        self._losses = [(when, loss) for when, loss in self._losses if now - when < self.seconds]
-        self._losses.append((now, lost))
+        self._losses = [loss for loss in self._losses if now - loss[0] < self.seconds]
+        self._losses.append((now, str(lost), lost.advice))
         if len(self._losses) <= self.most:
             return
-        times = Counter(str(loss) for _, loss in self._losses)
+        times = Counter(what for _, what, _ in self._losses)
         losses = "; ".join(what if n == 1 else f"{what} ({n} times)" for what, n in times.items())
-        advice = "".join(f"{text}. " for text in dict.fromkeys(loss.advice for _, loss in self._losses) if text)
+        advice = "".join(f"{text}. " for text in dict.fromkeys(advice for _, _, advice in self._losses) if text)
         minutes = counted(max(1, round((now - self._losses[0][0]) / 60)), "minute")
         kept = (
             f"The last checkpoint (update {checkpoint:,}) is intact: raydt resume {run} goes on from it"

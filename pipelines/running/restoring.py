@@ -17,7 +17,7 @@ from pipelines.running.recorder import Recorder
 from pipelines.running.sameness import refuse_changes
 from pipelines.saving import open_stream
 from raydt.checkpoint import CheckpointStore, read_checkpoint
-from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
+from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
 from raydt.manifest import read_manifest
 from raydt.saved_model import understood
 from raydt.session import Session
@@ -64,11 +64,13 @@ def restore_newest(
         The source cannot be opened.
     ProcessLostError
         A process was lost meanwhile.
+    FormatVersionError
+        Another version of raydt has written the checkpoint.
     RaydtError
-        There are checkpoints, but the storage does not give any of them away: that may pass.
+        There are checkpoints, but none can be used. Nothing is thrown away because of that.
     """
-    unreadable: Exception | None = None
-    for number in reversed(store.numbers()):
+    newest: Exception | None = None
+    for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))
         _, stream = open_stream(config)
         recorder = Recorder(folder, config.output, stream)
@@ -79,9 +81,11 @@ def restore_newest(
             require_same(config, data, stream, checkpoint.meta, place.location)
             stream.restore(checkpoint.components["stream"])
             recorder.require(recorded)
-        except (ModelFileError, InputError, KeyError) as error:
+        except FormatVersionError:
+            raise
+        except (InputError, KeyError) as error:
             log.warning("checkpoint passed over: %s", error, extra={"event": "checkpoint_damaged", "at": number})
-            unreadable = error if isinstance(error.__cause__, OSError) else unreadable
+            newest = newest or error
             continue
         session.restore(saved.arrays, saved.groups)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
@@ -90,14 +94,21 @@ def restore_newest(
         recorder.restore({**recorded, "prequential": scores})
         log.info("restored", extra={"event": "restored", "at": number})
         return Restored(stream, recorder)
-    if unreadable is not None:
+    if newest is not None:
         raise RaydtError(
-            f"no checkpoint can be read now: {unreadable}. When the storage is there again, raydt resume "
-            f"{folder.location} goes on"
-        ) from unreadable
+            f"none of the checkpoints can be used; the newest: {newest}. To begin at the first update instead, move "
+            f"{store.folder.location} away. raydt resume {folder.location} goes on"
+        ) from newest
     store.continue_from(None)
     log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
     return None
+
+
+def _numbers(store: CheckpointStore) -> list[int]:
+    try:
+        return store.numbers()
+    except OSError as error:
+        raise RaydtError(f"{store.folder.location}: the checkpoints cannot be looked at: {error}") from error
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
@@ -108,10 +119,12 @@ def newest_meta(config: Config, data: Identity, stream: Stream, store: Checkpoin
     ConfigError
         The checkpoint is of another model config, or of other data.
     """
-    for number in reversed(store.numbers()):
+    for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))
         try:
             meta = read_manifest(place).meta
+        except FormatVersionError:
+            raise
         except ModelFileError:
             continue  # it is named when it is passed over for good
         require_same(config, data, stream, meta, place.location)

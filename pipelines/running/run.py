@@ -210,7 +210,7 @@ class Run:
         self.context.seq = done = self.recorder.updates
         if restoring:
             self.recoveries[-1]["from_update"] = done
-        self.checkpointer.begin(done, done if restored is not None else None)
+        self.checkpointer.begin(self.stream, done, done if restored is not None else None)
         config = self.config
         self.intake = Intake(
             self.stream,

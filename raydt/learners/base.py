@@ -96,10 +96,13 @@ class LearnerCoordinator(Protocol):
         """Birth of each example: the number of the update that inserted it."""
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """What never changes of these examples but their birth and features: ``id`` (int64), ``y`` (int32)."""
+        """What never changes of these examples but their birth and features: ``id`` (int64), ``y`` (int32); copies."""
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live)."""
+        """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live).
+
+        Copies: they are written while the next batches change the originals.
+        """
 
     def restore(self, state: dict[str, npt.NDArray[Any]]) -> None:
         """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.

@@ -61,7 +61,7 @@ class FaultyShard:
     def rows(self, slots):
         return {int(group): {} for group in self.groups}
 
-    def state(self):
+    def state(self, slots):
         return {int(group): {"group": np.array([group])} for group in self.groups}
 
     def restore(self, state):

@@ -129,7 +129,7 @@ def tables(folder: Path) -> dict[str, list[str]]:
 
 def damage(folder: Path, count: int) -> None:
     numbers = sorted(int(entry.name) for entry in (folder / "checkpoints").iterdir() if entry.name.isdecimal())
-    for number in numbers[-count:] if count else []:
+    for number in numbers[1:][-count:] if count else []:  # the oldest stays: with none that is sound a run stops
         manifest = folder / "checkpoints" / str(number) / MANIFEST
         if manifest.exists():
             manifest.write_bytes(manifest.read_bytes()[:-1])
@@ -170,8 +170,8 @@ def replay(source: Path, case: Case, folder: Path) -> pipelines.RunResult:
     class Uneven(Checkpointer):
         """Each incarnation takes its checkpoints elsewhere, as it does where they are taken by time; none is late."""
 
-        def begin(self, updates: int, last: int | None) -> None:
-            super().begin(updates, last)
+        def begin(self, stream: Stream, updates: int, last: int | None) -> None:
+            super().begin(stream, updates, last)
             self._options = self._options.model_copy(update={"every_updates": next(distances)})
 
         def write(self, *checkpoint: Any) -> None:

@@ -25,14 +25,21 @@ class ChainShard:
         self.columns = features.columns_of(groups)
         self.X = np.zeros((0, len(features)))
         self.chains = dict.fromkeys(self.groups, 1)
+        # By slot: what changes of an example, for as long as it lives, and not by what it is.
+        self.marks = {group: np.zeros(0, np.int64) for group in self.groups}
 
     def handle(self, method, payload):
         return getattr(self, f"on_{method}")(**payload)
 
     def on_rows(self, slots, X):
         if len(slots):
-            self.X = grown(self.X, max(len(self.X), int(slots.max()) + 1))
+            self.make_room(int(slots.max()) + 1)
         self.X[np.ix_(slots, self.columns)] = X
+
+    def make_room(self, slots):
+        if slots > len(self.X):
+            self.X = grown(self.X, slots)
+            self.marks = {group: grown(marks, slots) for group, marks in self.marks.items()}
 
     def on_steps(self, steps):
         """Chains before each step; a step adds (1), removes (-1) or looks at (0) the row of a slot."""
@@ -41,7 +48,11 @@ class ChainShard:
             before[place] = list(self.chains.values())
             for group, columns in self.groups.items():
                 if sign:
-                    term = int(self.X[slot, columns].sum() * 4) + sign
+                    marks = self.marks[group]
+                    if sign > 0:
+                        marks[slot] = 0
+                    term = int(self.X[slot, columns].sum() * 4) + sign + int(marks[slot])
+                    marks += self.chains[group] % 3
                     self.chains[group] = (self.chains[group] * 31 + term) % MODULUS
         return before
 
@@ -54,13 +65,16 @@ class ChainShard:
     def rows(self, slots):
         return {group: {"X": self.X[np.ix_(slots, columns)]} for group, columns in self.groups.items()}
 
-    def state(self):
-        return {group: {"chain": np.array([chain])} for group, chain in self.chains.items()}
+    def state(self, slots):
+        return {
+            group: {"chain": np.array([chain]), "mark": self.marks[group][slots]}
+            for group, chain in self.chains.items()
+        }
 
     def restore(self, state):
         for group, columns in self.groups.items():
-            if len(state[group]["X"]) > len(self.X):
-                self.X = grown(self.X, len(state[group]["X"]))
+            self.make_room(len(state[group]["X"]))
+            self.marks[group][: len(state[group]["mark"])] = state[group]["mark"]
             self.X[: len(state[group]["X"]), columns] = state[group]["X"]
             self.chains[group] = int(state[group]["chain"][0])
 

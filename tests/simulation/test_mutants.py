@@ -1,5 +1,7 @@
 """Faults put into the product are found: each mutant below makes some seed end otherwise, or not at all."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -123,11 +125,12 @@ def a_snapshot_is_taken_late(patch):
     """The shard notes what is wanted, and looks at it only when it is fetched."""
 
     def note(self, method, payload):
-        self._aside = (self.epoch, self.seq + 1), payload["slots"]
+        self._aside = (self.epoch, self.seq + 1), payload
         return self._aside[0]
 
     def take(self, number):
-        rows, state = self.worker.rows(self._aside[1]), self.worker.state()
+        slots, stored = self._aside[1]["slots"], self._aside[1]["stored"]
+        rows, state = self.worker.rows(slots[stored:]), self.worker.state(slots)
         return {group: GroupSnapshot(rows[group], state.get(group, {})) for group in rows}
 
     patch.setattr(FeatureShard, "_set_aside", note)
@@ -140,13 +143,14 @@ def a_snapshot_is_taken_one_message_early(patch):
 
     def remembering(self, epoch, seq, method, payload):
         if (epoch, seq) == (self.epoch, self.seq + 1):
-            self.earlier, self.now = getattr(self, "now", {}), self.worker.state()
+            self.earlier, self.now = getattr(self, "now", None), copy.deepcopy(self.worker)
         return receive(self, epoch, seq, method, payload)
 
     def early(self, method, payload):
         number = set_aside(self, method, payload)
         groups = self._aside[1].items()
-        self._aside = number, {group: part._replace(state=self.earlier.get(group, {})) for group, part in groups}
+        before = self.earlier.state(payload["slots"]) if self.earlier is not None else {}
+        self._aside = number, {group: part._replace(state=before.get(group, {})) for group, part in groups}
         return number
 
     patch.setattr(FeatureShard, "receive", remembering)

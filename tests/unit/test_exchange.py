@@ -23,7 +23,7 @@ class Recorder:
     def rows(self, slots):
         return {7: {"X": np.array(slots)}}
 
-    def state(self):
+    def state(self, slots):
         return {7: {"seen": np.array([len(self.seen)])}}
 
 
@@ -111,8 +111,8 @@ def test_a_message_that_failed_may_be_sent_again(shards):
 def test_what_is_set_aside_is_of_its_message_and_taken_once(shards):
     shard = shards[0]
     shard.receive(0, 1, "split", {})
-    number = shard.receive(0, 2, SET_ASIDE, {"slots": [4, 5]})
-    assert shard.receive(0, 2, SET_ASIDE, {"slots": [4, 5]}) == number
+    number = shard.receive(0, 2, SET_ASIDE, {"slots": [3, 4, 5], "stored": 1})
+    assert shard.receive(0, 2, SET_ASIDE, {"slots": [3, 4, 5], "stored": 1}) == number
     shard.receive(0, 3, "split", {})
     aside = shard.take_aside(number)[7]
     assert (aside.rows["X"].tolist(), aside.state["seen"].tolist()) == ([4, 5], [1])
@@ -122,7 +122,7 @@ def test_what_is_set_aside_is_of_its_message_and_taken_once(shards):
 
 def test_parts_of_two_snapshots_are_never_mixed(shards):
     shard = shards[0]
-    first, second = (shard.receive(0, seq, SET_ASIDE, {"slots": [seq]}) for seq in (1, 2))
+    first, second = (shard.receive(0, seq, SET_ASIDE, {"slots": [seq], "stored": 0}) for seq in (1, 2))
     with pytest.raises(ExchangeError, match=r"shard 0 has set aside snapshot \(0, 2\), not \(0, 1\)"):
         shard.take_aside(first)
     assert shard.take_aside(second)[7].rows["X"].tolist() == [2]

@@ -19,9 +19,8 @@ from pipelines.auditing import audit_run
 from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpointing import Checkpointer
-from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.faults import injected
-from raydt.sources.identity import differences
 from raydt.storage import Folder
 
 N = 400
@@ -194,33 +193,6 @@ class TestData:
         assert "stream.deletion_log: log.parquet: 2 rows then, 3 now" in refused(run)
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "words"),
-    [
-        ({"seed": 7, "n": 5}, {"seed": 8, "n": 5}, ["seed: 7 then, 8 now"]),
-        ({"limit": None}, {"limit": None, "permutation": 3}, ["permutation: not there then, 3 now"]),
-        (
-            {"schema": [["a", "double"], ["b", "string"]]},
-            {"schema": [["b", "string"], ["a", "double"]]},
-            ["the columns come in another order: a, b then, b, a now"],
-        ),
-        ({"schema": [["a", "double"]]}, {"schema": []}, ["column 'a' (double) is gone"]),
-        ({"files": "?"}, {"files": []}, ["its description cannot be understood: another version of raydt wrote it"]),
-    ],
-)
-def test_differences_are_named(then, now, words):
-    assert differences(then, now) == words
-
-
-def test_differences_of_files_are_named():
-    a, b, c = ({"name": name, "rows": None, "bytes": 9, "sha256": name} for name in "abc")
-    assert differences({"files": [a, b]}, {"files": [b, a]}) == ["the files come in another order: a, b then, b, a now"]
-    assert differences({"files": [a, b]}, {"files": [a]}) == ["2 files then, 1 now", "b is gone"]
-    assert differences({"files": [a]}, {"files": [a, c]}) == ["1 files then, 2 now", "c is new"]
-    assert differences({"files": [a]}, {"files": [b]}) == ["a (now b): as long as it was, with other contents"]
-    assert differences({"files": [a]}, {"files": [{**a, "name": "renamed"}]}) == []
-
-
 class TestCheckpoints:
     def test_the_one_before_a_damaged_one_is_used(self, run, caplog):
         wanted = sorted(checkpoints(run))
@@ -230,6 +202,18 @@ class TestCheckpoints:
         assert summary["recoveries"][-1]["from_update"] == wanted[-2]
         assert str(file) in caplog.text
         assert audit_run(run).ok
+
+    def test_nothing_is_thrown_away_when_all_are_damaged(self, run, caplog):
+        kept = checkpoints(run)
+        manifests = list((run / "checkpoints").glob("*/manifest.json"))
+        for manifest in manifests:
+            manifest.write_bytes(manifest.read_bytes()[:-1])
+        with pytest.raises(RaydtError, match=rf"none of the checkpoints can be used.* move {run}/checkpoints away"):
+            resume(run)
+        assert checkpoints(run) == kept
+        for manifest in manifests:
+            manifest.write_bytes(manifest.read_bytes() + b"\n")
+        assert resume(run).summary["recoveries"][-1]["from_update"] == max(kept)
 
     def test_none_means_from_the_beginning(self, data, tmp_path, caplog):
         run = cut(data, tmp_path / "run", n=2)

@@ -48,7 +48,7 @@ class FuDyADTShard:
         X = self._on_gather(slots)
         return {int(g): {"X": np.ascontiguousarray(X[:, self._group_of == i])} for i, g in enumerate(self.groups)}
 
-    def state(self) -> dict[int, dict[str, Any]]:
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: between two batches a shard knows rows only."""
         return {}
 
