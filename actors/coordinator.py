@@ -123,7 +123,7 @@ class Coordinator:
         self._position = None
 
     def progress(self) -> float:
-        """Processor seconds of the working thread; called beside the work."""
+        """Processor seconds of the working threads; called beside the work."""
         return self._pulse.seconds()
 
     def _snapshot(self, segments: Sequence[Segment]) -> Snapshot:

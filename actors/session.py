@@ -23,7 +23,7 @@ from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
 from actors.processes import end_if_stopped
 from actors.shard import FeatureShard
-from actors.watch import CONTROL, Peer, Watch
+from actors.watch import CONTROL, PARTS, Peer, Watch
 from raydt.errors import ExchangeError
 from raydt.exchange import GroupSnapshot, Position
 from raydt.features import Features
@@ -113,7 +113,7 @@ class RaySession:
                 "resources": {name: bundle[name] for name in bundle.keys() - {"CPU", "memory"}},
                 "max_restarts": 0,
                 "max_task_retries": 0,
-                "concurrency_groups": {CONTROL: 1},
+                "concurrency_groups": {CONTROL: 1, PARTS: 1},
                 **cluster.actor_environment(),
             }
             if self._group is not None:
@@ -225,7 +225,7 @@ class RaySession:
 
         def take() -> Iterator[dict[int, GroupSnapshot]]:
             for shard in shards:
-                aside = shard.handle.take_aside.options(concurrency_group=CONTROL).remote(number)
+                aside = shard.handle.take_aside.options(concurrency_group=PARTS).remote(number)
                 yield self._watch.collect([aside], [shard])[0]
 
         return take()

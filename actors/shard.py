@@ -59,6 +59,7 @@ class FeatureShard:
 
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
         """What the last snapshot, of this number, has set aside, once; called beside the work."""
+        self._pulse.beat()
         fault("shard.before_parts")
         return self._shard.take_aside(number)
 
@@ -73,5 +74,5 @@ class FeatureShard:
         return {**self._shard.work(), "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> float:
-        """Processor seconds of the working thread; called beside the work."""
+        """Processor seconds of the working threads; called beside the work."""
         return self._pulse.seconds()

@@ -21,8 +21,9 @@ from raydt.errors import ProcessLostError
 #: Seconds between two looks at Ray itself.
 RAY_SECONDS = 5.0
 
-#: The concurrency group whose thread answers while the actor works.
-CONTROL = "control"
+#: The concurrency groups of an actor, beside the one that works: its thread answers while the actor works, or hands
+#: over what it has set aside, which takes as long as it takes and must keep no answer waiting.
+CONTROL, PARTS = "control", "parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Peer:
     pid: int | None = None
 
     def progress(self) -> Any:
-        """Reference to the processor time of its working thread."""
+        """Reference to the processor time of its working threads."""
         return self.handle.progress.options(concurrency_group=CONTROL).remote()
 
 

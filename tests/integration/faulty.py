@@ -22,7 +22,11 @@ ACTS = (
     "coordinator dies",
     "shard waits for ever",
     "shard computes",
+    "slow part",
 )
+
+#: Processor seconds that :class:`Slow` takes.
+SLOW_SECONDS = 2.0
 
 
 def act(name, start, length=1, X=None):
@@ -32,11 +36,27 @@ def act(name, start, length=1, X=None):
     return UpdateBatch(start, np.zeros(length, np.int8), ids, X, np.zeros(length, np.int32), 1, ids)
 
 
+def compute(seconds):
+    """Take so much processor time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+class Slow:
+    """A value that takes long to hand over; zero when it has arrived."""
+
+    def __reduce__(self):
+        compute(SLOW_SECONDS)
+        return np.zeros, (1,)
+
+
 class FaultyShard:
     """Only the second shard misbehaves, so that the right one must be named."""
 
     def __init__(self, groups):
         self.columns = self.groups = np.asarray(groups)
+        self.slow = {}
 
     def handle(self, method, payload):
         if method == "report":
@@ -53,13 +73,13 @@ class FaultyShard:
             if method == "shard waits for ever":
                 threading.Event().wait()
             if method == "shard computes":
-                until = time.thread_time() + 1.0
-                while time.thread_time() < until:
-                    pass
+                compute(1.0)
+            if method == "slow part":
+                self.slow = {"slow": Slow()}
         return np.zeros(1)
 
     def rows(self, slots):
-        return {int(group): {} for group in self.groups}
+        return {int(group): self.slow for group in self.groups}
 
     def state(self, slots):
         return {int(group): {"group": np.array([group])} for group in self.groups}

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from raydt.errors import (
 from raydt.features import Features
 from raydt.learners.base import LearnerOptions
 from raydt.snapshot import Barrier
-from tests.integration.faulty import Faulty, act
+from tests.integration.faulty import SLOW_SECONDS, Faulty, act
 
 pytestmark = pytest.mark.ray
 
@@ -123,6 +124,17 @@ def test_a_stopped_shard_is_lost_and_a_busy_one_is_not(cluster):
     # Ray alone takes five seconds, in which the successor waits for its share of the processors.
     assert psutil.wait_procs([process], timeout=4)[1] == []
     assert time.monotonic() - began < 4
+
+
+def test_a_part_that_takes_longer_than_the_patience_to_hand_over(cluster):
+    with faulty(cluster, patience=SLOW_SECONDS / 4) as session, ThreadPoolExecutor(1) as background:
+        list(session.process([act("slow part", 0)]))
+        assert [set(part) for part in session.snapshot().parts] == [{0}, {1}]
+        # Beside the work of the same shard, for which the coordinator waits.
+        handing_over = background.submit(list, session.snapshot().parts)
+        assert len(list(session.process([act("shard computes", 1), act("report", 2)]))) == 2
+        first, second = handing_over.result()
+        assert (first[0].rows, second[1].rows["slow"].tolist()) == ({}, [0])
 
 
 def test_a_pause_of_the_one_who_waits_is_not_held_against_the_other(cluster, monkeypatch):

@@ -233,6 +233,34 @@ class TestPulse:
         go.set()
         worker.join()
 
+    def test_each_thread_that_works_shows_while_the_other_waits(self):
+        pulse, turns, end = Pulse(), [threading.Event(), threading.Event()], threading.Event()
+        done = [threading.Event(), threading.Event()]
+
+        def work(turn, done):
+            pulse.beat()
+            done.set()
+            turn.wait()
+            until = time.thread_time() + 0.05
+            while time.thread_time() < until:
+                pass
+            done.set()
+            end.wait()
+
+        threads = [threading.Thread(target=work, args=pair) for pair in zip(turns, done, strict=True)]
+        for thread, begun in zip(threads, done, strict=True):
+            thread.start()
+            begun.wait()
+            begun.clear()
+        for turn, worked in zip(turns, done, strict=True):
+            before = pulse.seconds()
+            turn.set()
+            worked.wait()
+            assert pulse.seconds() >= before + 0.05
+        end.set()
+        for thread in threads:
+            thread.join()
+
 
 class TestFaults:
     def test_our_own_errors_arrive_as_they_are(self):
