@@ -122,7 +122,8 @@ class RaySession:
                 )
             actor: type = Coordinator if index == 0 else FeatureShard
             name = "the coordinator" if index == 0 else f"shard {index - 1}"
-            self._peers.append(Peer(name, ray.remote(**options)(actor).remote()))
+            handle: Any = ray.remote(**options)(actor).remote()
+            self._peers.append(Peer(name, handle, shard=index - 1 if index else None))
         asked = [peer.handle.identity.remote() for peer in self._peers]
         starting = Watch(LOCAL_START_SECONDS if cluster.started else START_SECONDS)
         for index, theirs in enumerate(starting.collect(asked, self._peers)):

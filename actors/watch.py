@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from actors.faults import translate
-from raydt.errors import ProcessLostError
+from raydt.errors import ProcessLostError, RaydtError
 
 #: Seconds between two looks at Ray itself.
 RAY_SECONDS = 5.0
@@ -28,11 +28,21 @@ CONTROL, PARTS = "control", "parts"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another process of the job: its handle, how to name it, and its number if it is on this machine."""
+    """Another process of the job: its handle, how to name it, and its number if it is on this machine.
+
+    ``shard`` is the number of the shard, None for the coordinator.
+    """
 
     name: str
     handle: Any
     pid: int | None = None
+    shard: int | None = None
+
+    def blame(self, error: RaydtError) -> RaydtError:
+        """``error``, which a loss of this process has caused, unless it says already whose loss has."""
+        if isinstance(error, ProcessLostError) and error.actor == "driver":
+            error.actor, error.shard = "coordinator" if self.shard is None else "shard", self.shard
+        return error
 
     def progress(self) -> Any:
         """Reference to the processor time of its working threads."""
@@ -86,8 +96,8 @@ class Watch:
                     if reply in waiting:
                         self._look(peer, signs)
             except RayError as error:
-                name, first = self._failed(replies, peers, error)
-                raise translate(first, name) from first
+                peer, first = self._failed(replies, peers, error)
+                raise peer.blame(translate(first, peer.name)) from first
 
     def _require_ray(self) -> None:
         """Look now and then whether Ray is there."""
@@ -117,18 +127,17 @@ class Watch:
                 sign.seconds, sign.silent = seconds, 0.0
             sign.question = peer.progress()
         if sign.silent > self.patience:
-            raise ProcessLostError(
-                f"{peer.name} has shown no progress for {self.patience:g} seconds: stopped, stuck or cut off"
-            )
+            what = f"{peer.name} has shown no progress for {self.patience:g} seconds: stopped, stuck or cut off"
+            raise peer.blame(ProcessLostError(what))
 
     @staticmethod
-    def _failed(replies: Sequence[Any], peers: Sequence[Peer], error: RayError) -> tuple[str, RayError]:
-        """Name and error of the first peer, in order, whose reply is there and is an error."""
+    def _failed(replies: Sequence[Any], peers: Sequence[Peer], error: RayError) -> tuple[Peer, RayError]:
+        """The first peer, in order, whose reply is there and is an error; and that."""
         there = ray.wait(list(replies), num_returns=len(replies), timeout=0)[0]
         for reply, peer in zip(replies, peers, strict=True):
             if reply in there:
                 try:
                     ray.get(reply)
                 except RayError as own:
-                    return peer.name, own
-        return peers[0].name, error
+                    return peer, own
+        return peers[0], error

@@ -106,6 +106,9 @@ def test_an_error_in_an_actor(cluster, name, error, message):
             done.extend(session.process([act("report", 0), act(name, 1), act("report", 2)]))
         assert type(caught.value) is error
         assert caught.value.exit_code == error.exit_code
+        if error is ProcessLostError:
+            whose = ("coordinator", None) if name == "coordinator dies" else ("shard", 1)
+            assert (caught.value.actor, caught.value.shard) == whose
         # A coordinator that dies may take with it the reply it has just given.
         assert len(done) == 1 or (name == "coordinator dies" and not done)
 
