@@ -42,7 +42,11 @@ def test_positions_may_be_any_numbers(tmp_path, after):
     assert sequence(stream_of(tmp_path, {"id": [10, 10, 11], "after": after}, rows=2)) == [10, -10, -11, 11, -10]
 
 
-@pytest.mark.parametrize("log", ["id\n11\n10\n", {"id": [11, 10]}, {"id": [11, 10], "after": pa.nulls(2)}], ids=str)
+@pytest.mark.parametrize(
+    "log",
+    ["id\n11\n10\n", {"id": [11, 10]}, {"id": [11, 10], "after": pa.nulls(2)}],
+    ids=["no column, as text", "no column", "nulls"],
+)
 def test_without_positions_deletions_come_last(tmp_path, log):
     assert sequence(stream_of(tmp_path, log, rows=2)) == [10, 11, -11, -10]
 
