@@ -48,6 +48,9 @@ LEAVING_SECONDS = 3.0
 class Meter(Protocol):
     """Takes note of what a run does."""
 
+    def begin(self, statistics: Mapping[str, int], updates: int) -> None:
+        """A run goes on from here: what led to it was counted when it was done. Called after :meth:`restarted`."""
+
     def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
         """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
 
@@ -60,6 +63,9 @@ class Meter(Protocol):
 
 class Unmetered:
     """Records nothing: for runs without Ray."""
+
+    def begin(self, statistics: Mapping[str, int], updates: int) -> None:
+        """Nothing."""
 
     def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
         """Nothing."""
@@ -97,6 +103,13 @@ class Telemetry:
         }
         self._seen = dict.fromkeys(("updates", *_OF_STATE, *_OF_TRAFFIC), 0)
         self._epoch = epoch
+
+    def begin(self, statistics: Mapping[str, int], updates: int) -> None:
+        """See :meth:`Meter.begin`."""
+        for name, value in (("updates", updates), *((name, statistics.get(name, 0)) for name in _OF_STATE)):
+            self._seen[name] = max(self._seen[name], value)
+        for name in _OF_TRAFFIC:
+            self._seen[name] = statistics.get(name, 0)
 
     def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
         """See :meth:`Meter.batch`."""

@@ -17,6 +17,9 @@ from raydt.storage import Folder
 
 LOCK = ".lock"
 
+#: Paths of the locks that this process holds.
+_HELD: set[str] = set()
+
 #: What a filesystem that has no locks says (some network mounts).
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
@@ -36,22 +39,35 @@ def locked(folder: Folder) -> Iterator[None]:
     made = not folder.has("")
     folder.make()
     path = folder.path(LOCK)
-    descriptor = _acquired(path, folder.location)
+    descriptor = _acquired(folder)
+    _HELD.add(path)
     try:
         yield
     finally:
         with suppress(OSError):
-            os.unlink(path)  # before it is released: whoever waits finds that its file has no name any more
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):  # else it was removed, and it is another's
+                os.unlink(path)  # before it is released: whoever waits finds that its file has no name any more
+        _HELD.discard(path)
         os.close(descriptor)
         if made:
             with suppress(OSError):
                 os.rmdir(folder.root)  # if nothing was put there
 
 
-def _acquired(path: str, folder: str) -> int:
+def locked_here(folder: Folder) -> bool:
+    """Whether it is this process that is inside :func:`locked` for a folder."""
+    return folder.path(LOCK) in _HELD
+
+
+def _acquired(folder: Folder) -> int:
     """Descriptor of the locked file, which holds our process id."""
+    path = folder.path(LOCK)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # not handed on to child processes
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # not handed on to child processes
+        except FileNotFoundError:  # whoever made the folder has just removed it
+            folder.make()
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -59,7 +75,8 @@ def _acquired(path: str, folder: str) -> int:
             os.close(descriptor)
             who = f"process {holder}" if holder else "another process"
             raise ConfigError(
-                f"{folder}: {who} is writing here. Wait until it has ended, or end it (it saves its state on SIGTERM)"
+                f"{folder.location}: {who} is writing here. Wait until it has ended, or end it (it saves its state on "
+                "SIGTERM)"
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:

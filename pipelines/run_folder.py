@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pyarrow import fs as pafs
 
-from pipelines.lock import LOCK, locked
+from pipelines.lock import LOCK, locked, locked_here
 from raydt.errors import ConfigError, InputError
 from raydt.storage import Folder
+
+#: What a process that died while it wrote one of our files has left.
+_UNFINISHED = re.compile(r"\.(config\.yaml|log\.jsonl|summary\.json|sweep\.json)\.[0-9a-f]{32}|\.report\.html\.\d+")
 
 
 class RunFolder(Folder):
@@ -90,8 +95,16 @@ class RunFolder(Folder):
         return folder
 
     def is_empty(self) -> bool:
-        """Whether nothing is in the folder (but the lock of one who is about to begin), or it does not exist."""
-        return not set(self.names()) - {LOCK}
+        """Whether nothing is in the folder (but the lock of one who is about to begin, or what :meth:`sweep` removes).
+
+        Also if it does not exist.
+        """
+        return all(name == LOCK or _UNFINISHED.fullmatch(name) for name in self.names())
+
+    def sweep(self) -> None:
+        """Remove what a process that died while it wrote a file has left. Only for the one who writes here."""
+        for name in filter(_UNFINISHED.fullmatch, self.names()):
+            self.delete(name)
 
     def clear(self) -> None:
         """Remove everything in the folder but its lock."""
@@ -116,8 +129,13 @@ class RunFolder(Folder):
             return "unfinished"
 
     def discard_if_empty(self) -> None:
-        """Remove the folder if :meth:`create` made it and nothing is in it."""
-        if self._made and self.is_empty():
+        """Remove the folder if :meth:`create` made it and nothing at all is in it: a lock is another process's."""
+        if not self._made:
+            return
+        if self.is_local:
+            with suppress(OSError):  # something is in it, or it is gone
+                os.rmdir(self.root)
+        elif not self.names():
             self.filesystem.delete_dir(self.root)
 
     def discard_beginning(self) -> None:
@@ -125,7 +143,8 @@ class RunFolder(Folder):
 
         Only for the one who writes here, and only before the first update.
         """
-        if self._created and set(self.names()) <= {"config.yaml", "log.jsonl", LOCK}:
+        found = set(self.names())
+        if self._created and found <= {"config.yaml", "log.jsonl", LOCK} and (LOCK not in found or locked_here(self)):
             for name in ("config.yaml", "log.jsonl", LOCK):
                 self.delete(name)
             self.discard_if_empty()
@@ -140,6 +159,12 @@ class RunFolder(Folder):
             There is no summary.
         """
         folder = cls(location)
+        if not folder.has("summary.json") and folder.has("config.yaml"):
+            raise InputError(
+                "the run has not ended",
+                file=folder.location,
+                remedy=f"If no process is at work on it any more, raydt resume {shlex.quote(folder.location)} goes on",
+            )
         if not folder.has("summary.json"):
             raise InputError(
                 "no finished run is here",

@@ -46,6 +46,7 @@ POINTS = {
     "checkpoint.after_manifest": "a checkpoint is committed and nothing that it makes superfluous is deleted",
     "run.before_compaction": "the stream has ended and the parts of the tables are not yet one",
     "run.before_summary": "everything but the summary is written",
+    "run.before_report": "the summary is written and the report is not",
 }
 
 ACTS = ("kill", "stop", "raise")

@@ -130,7 +130,7 @@ class RestartBudget:
         self.most, self.seconds = most, seconds
         self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
 
-    def spend(self, lost: ProcessLostError, now: float, *, run: str, checkpoint: int | None) -> None:
+    def spend(self, lost: ProcessLostError, now: float, *, run: str | None, checkpoint: int | None) -> None:
         """Take note of a loss, and permit one restart.
 
         Parameters
@@ -138,8 +138,8 @@ class RestartBudget:
         lost : ProcessLostError
         now : float
             Seconds of any clock that never goes back.
-        run : str
-            The run folder.
+        run : str or None
+            The run folder; None if the run leaves none.
         checkpoint : int or None
             Updates of the last checkpoint; None if there is none.
 
@@ -157,8 +157,12 @@ class RestartBudget:
         advice = "".join(f"{text}. " for text in dict.fromkeys(advice for _, _, advice in self._losses) if text)
         minutes = counted(max(1, round((now - self._losses[0][0]) / 60)), "minute")
         kept = (
-            f"The last checkpoint (update {checkpoint:,}) is intact: raydt resume {run} goes on from it"
+            ""
+            if run is None
+            else f"The last checkpoint (update {checkpoint:,}) is intact: raydt resume {run} goes on from it"
             if checkpoint is not None
             else f"There is no checkpoint yet: raydt resume {run} starts at the first update"
         )
-        raise RestartsSpentError(f"{counted(self.most, 'restart')} in {minutes} did not help: {losses}. {advice}{kept}")
+        raise RestartsSpentError(
+            f"{counted(self.most, 'restart')} in {minutes} did not help: {losses}. {advice}{kept}".strip()
+        )

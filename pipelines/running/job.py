@@ -13,13 +13,16 @@ from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
+from pipelines.running.ending import write_report
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
+from pipelines.running.parts import writing
 from pipelines.running.past import Past, past_of
 from pipelines.running.preparing import (
     clear_place_of_states,
     features_of,
     location_of,
+    require_place_of_states,
     require_ray,
     require_useful_shards,
 )
@@ -133,7 +136,10 @@ def resume(
     with Interruption() as interruption:
         folder = _existing(run)
         if _summary(folder).get("status") == "completed":
-            return _completed(folder, progress)
+            if not _lacks_report(folder):
+                return _completed(folder, progress)
+            with locked(folder):
+                return _completed(folder, progress)
         there = config_of(folder)
         config = _with_address(load_config(there, overrides), address)
         refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
@@ -160,11 +166,14 @@ def _with_address(config: Config, address: str | None) -> Config:
 @contextmanager
 def _sole_writer(config: Config, folder: RunFolder) -> Iterator[None]:
     """Be the only process that writes the folder, and that of the checkpoints if it is elsewhere."""
+    states = states_of(config, folder)
+    require_place_of_states(states, folder)
     with locked(folder):
+        folder.sweep()
         if config.checkpoint.path is None:
             yield
         else:
-            with locked(states_of(config, folder)):
+            with locked(states):
                 yield
 
 
@@ -184,6 +193,9 @@ def _run(
     run: Run | None = None
     with Incarnations(config, features, past.epoch if past is not None else 0) as incarnations:
         try:
+            if past is None:
+                with writing(folder.location):  # before the log: with its config, a run can be resumed
+                    folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder) as context:
                 run = Run(config, folder, incarnations, interruption, data, context, past)
                 return run.run(progress, began)
@@ -219,5 +231,17 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 
 
 def _completed(folder: RunFolder, progress: Reporter) -> RunResult:
-    progress.stage(f"{folder.location}: the run has completed, there is nothing to do")
+    """The result of a run that has completed; of its report too, if its last process did not get to that."""
+    if _lacks_report(folder):
+        progress.stage(f"{folder.location}: the run has completed, but for its report")
+        with log_to(folder):
+            write_report(folder)
+    else:
+        progress.stage(f"{folder.location}: the run has completed, there is nothing to do")
     return RunResult(folder.location, read_summary(folder))
+
+
+def _lacks_report(folder: RunFolder) -> bool:
+    with suppress(InputError):
+        return config_of(folder).output.report and not folder.has("report.html")
+    return False

@@ -10,7 +10,8 @@ the visible one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder
-from raydt.errors import InputError
+from raydt.errors import InputError, NotWrittenError
 
 #: Rows of a row group, and so the most that a table keeps in memory.
 ROWS_PER_GROUP = 65_536
@@ -26,6 +27,15 @@ ROWS_PER_GROUP = 65_536
 _PART = re.compile(r"\.?part-(\d{5,})\.parquet")
 _MERGING = ".merging.parquet"
 _REMEDY = "Restore the run folder from a copy, or run the replay again"
+
+
+@contextmanager
+def writing(place: str) -> Iterator[None]:
+    """Context in which a failure of the storage is a :class:`~raydt.errors.NotWrittenError` of ``place``."""
+    try:
+        yield
+    except OSError as error:
+        raise NotWrittenError(f"cannot be written: {error}", file=place) from error
 
 
 class Parts:
@@ -41,10 +51,13 @@ class Parts:
     ----------
     names : list of str
         Parts that are committed as soon as a checkpoint lists them.
+    location : str
+        Of the table's folder, for messages.
     """
 
     def __init__(self, folder: RunFolder, table: str) -> None:
         self._here = folder.inside(table)
+        self.location = self._here.location
         self.names: list[str] = []
         self._sizes: list[int] = []
         self._replaced: list[str] = []
@@ -67,12 +80,14 @@ class Parts:
 
     def missing(self, state: Mapping[str, Any]) -> InputError | None:
         """The error of the first part that a state lists and that is not there in its full size."""
-        sizes = self._found()
+        return self._missing(state, self._found())
+
+    def _missing(self, state: Mapping[str, Any], sizes: Mapping[str, int]) -> InputError | None:
         for name, size in zip(state["parts"], state["bytes"], strict=True):
             if size not in (sizes.get(name), sizes.get("." + name)):
                 found = sizes.get(name, sizes.get("." + name))
                 problem = "is missing" if found is None else f"has {found} bytes"
-                file = f"{self._here.location}/{name}"
+                file = f"{self.location}/{name}"
                 return InputError(f"{problem}: a checkpoint lists it with {size} bytes", file=file, remedy=_REMEDY)
         return None
 
@@ -85,26 +100,37 @@ class Parts:
         ------
         InputError
             A listed part is missing or has another size; nothing has been changed.
+        NotWrittenError
+            The storage does not let it be done; to be repeated.
         """
-        error = self.missing(state)
+        sizes = self._found()
+        error = self._missing(state, sizes)
         if error is not None:
             raise error
         self.names, self._sizes, self._replaced = list(state["parts"]), list(state["bytes"]), []
-        sizes = self._found()
-        for name, size in zip(self.names, self._sizes, strict=True):
-            if sizes.get(name) != size:  # only its hidden twin is whole: the crash came before the last step
-                self._here.move("." + name, name)
-                del sizes["." + name]
-        for file in sorted(sizes.keys() - set(self.names)):
-            self._here.delete(file)
+        with writing(self.location):
+            for name, size in zip(self.names, self._sizes, strict=True):
+                if sizes.get(name) != size:  # only its hidden twin is whole: the crash came before the last step
+                    self._here.move("." + name, name)
+                    del sizes["." + name]
+            for file in sorted(sizes.keys() - set(self.names)):
+                self._here.delete(file)
 
     def merge(self) -> None:
         """Write all parts into one, hidden, and list it in their stead; they stay until :meth:`finish`.
 
         Nothing happens where there is at most one part. At most about two row groups are in memory.
+
+        Raises
+        ------
+        NotWrittenError
+            The parts are as they were.
         """
-        if len(self.names) < 2:
-            return
+        if len(self.names) > 1:
+            with writing(self.location):
+                self._merge()
+
+    def _merge(self) -> None:
         whole, sources = self._next(), [self._here.path(name) for name in self.names]
         filesystem, temporary = self._here.filesystem, self._here.path(_MERGING)
         schema = pq.read_schema(sources[-1], filesystem=filesystem)
@@ -123,11 +149,18 @@ class Parts:
         self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
 
     def finish(self) -> None:
-        """Put the merged part in place of those it was made of. Only after a checkpoint that lists it."""
+        """Put the merged part in place of those it was made of. Only after a checkpoint that lists it.
+
+        Raises
+        ------
+        NotWrittenError
+            Not all of it was done; a restore of that checkpoint does it.
+        """
         if self._replaced:
-            self._here.move("." + self.names[0], self.names[0])
-            for name in self._replaced:
-                self._here.delete(name)
+            with writing(self.location):
+                self._here.move("." + self.names[0], self.names[0])
+                for name in self._replaced:
+                    self._here.delete(name)
             self._replaced = []
 
     def _next(self) -> str:

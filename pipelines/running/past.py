@@ -6,7 +6,7 @@ Invariant: a run has one beginning, one name and one sequence of incarnations, h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -65,13 +65,13 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
     def best(key: str, default: Any) -> Any:
         return next((entry[key] for entry in known if entry.get(key) is not None), default)
 
-    recoveries = best("recoveries", [])
+    recoveries = _together([*best("recoveries", []), *(record.get("recovery") for record in records)])
     epochs = [saved.get("epoch"), *(entry.get("epoch") for entry in (*recoveries, *records))]
     return Past(
         name=str(best("name", "run")),
         started=_moment(best("started", None)),
         epoch=max((epoch for epoch in epochs if isinstance(epoch, int)), default=0),
-        recoveries=list(recoveries),
+        recoveries=recoveries,
         ended=str(summary["exit_reason"]) if summary is not None else "the driver was lost",
     )
 
@@ -85,6 +85,19 @@ def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
+
+
+def _together(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    """Entries from several places, each once, in their order: what the first place that knows of it says, and more.
+
+    A checkpoint knows of no recovery after it, and of none that led to no checkpoint; the log knows of all.
+    """
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(entry.get("epoch"), int) and isinstance(entry.get("kind"), str):
+            known = found.setdefault((entry["epoch"], entry["kind"]), entry)
+            known |= {key: value for key, value in entry.items() if known.get(key) is None}
+    return [found[key] for key in sorted(found)]  # of one incarnation, its loss came before the driver's
 
 
 def _first(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -56,6 +56,21 @@ def features_of(source: Source, config: Config) -> Features:
     return dataclasses.replace(source.features, groups=config.learner.feature_groups)
 
 
+def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
+    """Refuse a ``checkpoint.path`` that is the run folder itself.
+
+    Raises
+    ------
+    ConfigError
+    """
+    places = [os.path.realpath(each.root) if each.is_local else each.location for each in (states, folder)]
+    if places[0] == places[1]:
+        raise ConfigError(
+            f"checkpoint.path = {states.location}: this is the run folder itself. Leave checkpoint.path out, and they "
+            "go into its folder checkpoints; or choose a folder of their own"
+        )
+
+
 def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
     """Refuse a ``checkpoint.path`` that holds what looks like checkpoints: they would be taken for those of this run.
 

@@ -90,16 +90,19 @@ class Recorder(Tally):
                 }
             )
 
-    def commit(self) -> dict[str, list[str]]:
+    def commit(self) -> None:
         """Let appear what is recorded so far, as parts that will not be written to again.
 
-        Returns
-        -------
-        dict of str to list of str
-            Names of all parts, by table. They are kept if a checkpoint with the :meth:`state` of now is restored.
+        They are kept if a checkpoint with the :meth:`state` of now is restored.
+
+        Raises
+        ------
+        NotWrittenError
+            A table cannot be written.
         """
         self._flush_metrics()
-        return {name: table.commit() for name, table in self._tables.items()}
+        for table in self._tables.values():
+            table.commit()
 
     def state(self) -> dict[str, Any]:
         """Counters and committed parts, of one update number: plain JSON values and NumPy arrays. Commits first.
@@ -131,14 +134,15 @@ class Recorder(Tally):
         """Go on from a state: the tables hold what they held then, and nothing else.
 
         Can be repeated after a crash at any point of it. Whoever wrote the folder before must have ended, or
-        :meth:`abandon` been called there.
+        :meth:`abandon` been called there, and :meth:`require` has to have found nothing to refuse.
 
         Raises
         ------
         InputError
-            As :meth:`require`.
+            A part is gone since then; the tables before it have been restored.
+        NotWrittenError
+            A table cannot be changed.
         """
-        self.require(state)
         for name, table in self._tables.items():
             table.restore(state["tables"][name])
         super().restore(state)
@@ -161,21 +165,15 @@ class Recorder(Tally):
             self._metrics_row()
         self.commit()
 
-    def compact(self) -> dict[str, list[str]]:
+    def compact(self) -> None:
         """Write every table of several parts anew as one, still hidden, beside them.
 
         Then comes a checkpoint with the :meth:`state` of now, then :meth:`finish_compaction`. A crash anywhere, and
         a checkpoint that failed, leave tables that can be restored.
-
-        Returns
-        -------
-        dict of str to list of str
-            As of :meth:`commit`.
         """
         self.commit()
         for table in self._tables.values():
             table.parts.merge()
-        return {name: list(table.parts.names) for name, table in self._tables.items()}
 
     def finish_compaction(self) -> None:
         """Put the compacted parts in place of what they were made of."""

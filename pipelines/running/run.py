@@ -11,30 +11,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import threading
 import time
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from actors.telemetry import Telemetry, Unmetered
 from pipelines.config import Config
-from pipelines.display import going_on
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
-from pipelines.report.formatting import counted
-from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpointing import Checkpointer
+from pipelines.running.ending import Ending
 from pipelines.running.feeding import feed
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake
-from pipelines.running.interruption import HASTE_SECONDS, Interruption
+from pipelines.running.interruption import Interruption
+from pipelines.running.parts import writing
 from pipelines.running.past import Past, kept
 from pipelines.running.recorder import Recorder
+from pipelines.running.recoveries import Recoveries
 from pipelines.running.restoring import restore_newest
 from pipelines.running.result import RunResult
-from pipelines.running.summary import exit_code_of, run_summary, write_summary
 from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
 from raydt.checkpoint import CheckpointStore
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
@@ -53,6 +52,16 @@ READ_AHEAD = 3
 
 #: Least time between two updates of the progress shown.
 SHOW_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class _Incarnation:
+    """What is at work on a run."""
+
+    session: Session
+    stream: Stream
+    recorder: Recorder
+    intake: Intake
 
 
 class Run:
@@ -96,16 +105,10 @@ class Run:
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
         self.begun, self._past = False, past
-        self.recoveries = list(past.recoveries) if past is not None else []
+        self.recoveries = Recoveries(past.recoveries if past is not None else ())
         self.started = past.started if past is not None else datetime.now(timezone.utc)
-        self.startup_seconds = 0.0
-        self._lost_at: float | None = None
-        self.digest: str | None = None
-        self.work: list[dict[str, Any]] = []
-        self.session: Session
-        self.stream: Stream
-        self.recorder: Recorder
-        self.intake: Intake
+        self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
+        self._latest: _Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
         """Apply the stream, save what came out, and raise what stopped it, if it was an error.
@@ -117,8 +120,6 @@ class Run:
             When the job began, on ``time.perf_counter``.
         """
         self.interruption.on_cut(lambda: self._cut_short(progress))
-        if self._past is None:
-            self.folder.write_text("config.yaml", self.config.to_yaml())
         log.info(
             "run started" if self._past is None else "run resumed",
             extra={
@@ -139,14 +140,16 @@ class Run:
                 raise
             error = raised
         finally:
+            with contextlib.suppress(SystemExit):
+                self.interruption.hold()  # whatever comes now, it must be possible to write down how the run has ended
             progress.stop()
             self.checkpointer.close()
-        summary, error = self._finish(error)
+        now = self._now
+        summary, error = self.ending.finish(now.recorder, now.stream.source, error)
         if error is not None:
             log.error("run failed", exc_info=error, extra={"event": "run_failed"})
             if isinstance(error, RaydtError):
-                what = "model and state" if summary["model_digest"] is not None else "tables, but no model"
-                error.kept = f"{counted(summary['updates'], 'update')} in {self.folder.location} ({what})"
+                error.kept = self.ending.kept(summary, error)
             raise error
         log.info(
             "run ended", extra={"event": "run_ended", "status": summary["status"], "digest": summary["model_digest"]}
@@ -167,15 +170,15 @@ class Run:
         """
         restoring = self._past is not None
         if self._past is not None:
-            self._going_back("resumed", f"resumed after {self._past.ended}", None)
+            self.recoveries.begin("resumed", f"resumed after {self._past.ended}", self.incarnations.epoch, None)
         while True:
             try:
                 self.interruption.disarm()
                 self._open(restoring)
                 if not self.begun:
-                    self.startup_seconds = time.perf_counter() - began
+                    self.ending.startup_seconds = time.perf_counter() - began
                     self._begin()
-                    progress.start(self.stream.length())
+                    progress.start(self._now.stream.length())
                 error = self._apply(progress)
                 self._conclude(error)
                 return error
@@ -187,58 +190,66 @@ class Run:
     def _begin(self) -> None:
         """From here on a run that goes on is another than it was: its config, and that it has not ended."""
         if self._past is not None:
-            self.folder.write_text("config.yaml", self.config.to_yaml())
-            self.folder.delete("summary.json")
+            with writing(self.folder.location):
+                self.folder.write_text("config.yaml", self.config.to_yaml())
+                self.folder.delete("summary.json")
         self.begun = True
 
     def _open(self, restoring: bool) -> None:
         """A new incarnation at the newest checkpoint, or at the beginning."""
-        self.session = self.incarnations.open()
+        config, session = self.config, self.incarnations.open()
         self.context.epoch = self.incarnations.epoch
+        pids = [entry["pid"] for entry in session.work()]
+        log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
         restored = None
         if restoring:
             store = self.checkpointer.store
-            restored = restore_newest(self.config, self.folder, self.session, store, self.data, self._abandon)
+            restored = restore_newest(config, self.folder, session, store, self.data, self._abandon)
         if restored is not None:
-            self.stream, self.recorder = restored
+            stream, recorder = restored
         else:
             self._abandon()
-            _, self.stream = open_stream(self.config)
-            self.recorder = Recorder(self.folder, self.config.output, self.stream)
+            _, stream = open_stream(config)
+            recorder = Recorder(self.folder, config.output, stream)
             if restoring:
-                self.recorder.clear()
-        self.context.seq = done = self.recorder.updates
+                recorder.clear()
+        self.context.seq = done = recorder.updates
         if restoring:
-            self.recoveries[-1]["from_update"] = done
-        self.checkpointer.begin(self.stream, done, done if restored is not None else None)
-        config = self.config
-        self.intake = Intake(
-            self.stream,
+            self.recoveries.restored(done)
+        self.meter.begin(recorder.statistics, done)
+        self.checkpointer.begin(stream, done, done if restored is not None else None)
+        intake = Intake(
+            stream,
             config.cluster.batch_size,
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
         )
-        self.interruption.arm(self.intake.stop)
+        self._latest = _Incarnation(session, stream, recorder, intake)
+        self.interruption.arm(intake.stop)
+
+    @property
+    def _now(self) -> _Incarnation:
+        """The incarnation that works, or has worked last; there is one as soon as the run has begun."""
+        assert self._latest is not None
+        return self._latest
 
     def _abandon(self) -> None:
         """Let go of the tables of the incarnation before: not earlier, as they count if there is no next one."""
-        recorder = getattr(self, "recorder", None)
-        if recorder is not None:
-            recorder.abandon()
+        if self._latest is not None:
+            self._latest.recorder.abandon()
 
     def _apply(self, progress: Reporter) -> Exception | None:
         """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
-        recorder, show_at = self.recorder, time.perf_counter()
+        now, show_at = self._now, time.perf_counter()
+        recorder = now.recorder
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at
             self.context.seq = recorder.updates
-            if self._lost_at is not None:
-                self.recoveries[-1]["seconds"] = time.perf_counter() - self._lost_at
-                self._lost_at = None
+            self.recoveries.has_result()
             fault("driver.recorded")
-            self.meter.batch(recorder.statistics, recorder.updates, self.session.under_way)
+            self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             if batch.barrier is not None and result.snapshot is not None:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
@@ -247,141 +258,83 @@ class Run:
                 show_at = time.perf_counter() + SHOW_SECONDS
 
         try:
-            feed(self.config, self.session, self.intake, recorder, recorded, self.undivided)
+            feed(self.config, now.session, now.intake, recorder, recorded, self.undivided)
         except InputError as error:  # of the stream, or a refused update: the learner is sound
             return error
-        return self.intake.error
+        return now.intake.error
 
     def _conclude(self, error: Exception | None) -> None:
         """Take from the session what is wanted of it in the end: digest, last checkpoint, model."""
-        recorder = self.recorder
-        recorder.statistics, self.work = recorder.totals(self.session.statistics()), self.session.work()
+        session, stream, recorder = self._now.session, self._now.stream, self._now.recorder
+        recorder.statistics, self.ending.work = recorder.totals(session.statistics()), session.work()
         self.meter.batch(recorder.statistics, recorder.updates, 0)
-        digest = self.session.digest()
+        digest = session.digest()
         if isinstance(error, UpdateError):
             # The stream has gone on beyond the refused update.
-            _, self.stream = stream_at(self.config, recorder.updates)
+            _, stream = stream_at(self.config, recorder.updates)
         self.checkpointer.settle()
-        snapshot = self.session.snapshot(self.checkpointer.store.segments)
+        snapshot = session.snapshot(self.checkpointer.store.segments)
         complete = error is None and self.interruption.signal is None
         if complete:
             recorder.close()
             fault("run.before_compaction")
             recorder.compact()
-        at = self.stream.state()
-        self.checkpointer.write_last(recorder.updates, self._meta(at), snapshot, self._components(at))
-        meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint)
-        model, place = {"arrays": self.session.model()}, self.folder.inside("model")
-        save_folder(place.root, "model", meta, model, filesystem=place.filesystem)
+        at = stream.state()
+        self.checkpointer.write_last(recorder.updates, self._meta(stream, at), snapshot, self._components(at))
+        meta = run_meta(self.config, stream, at, recorder.updates, self.data.fingerprint)
+        model, place = {"arrays": session.model()}, self.folder.inside("model")
+        with writing(place.location):
+            save_folder(place.root, "model", meta, model, filesystem=place.filesystem)
         if complete:
             recorder.finish_compaction()
         else:
             recorder.close()
-        self.digest = digest
+        self.ending.digest = digest
 
     def _checkpoint(self, at: dict[str, Any], snapshot: Snapshot) -> None:
         """Have a checkpoint written of the position the recorder is at."""
-        components = self._components(at)
-        self.checkpointer.write(self.recorder.updates, self._meta(at), snapshot, components)
+        now, components = self._now, self._components(at)
+        self.checkpointer.write(now.recorder.updates, self._meta(now.stream, at), snapshot, components)
 
-    def _meta(self, at: dict[str, Any]) -> dict[str, Any]:
-        recorder = self.recorder
-        meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
-        return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries)}
+    def _meta(self, stream: Stream, at: dict[str, Any]) -> dict[str, Any]:
+        recorder = self._now.recorder
+        meta = state_meta(self.config, stream, at, recorder.updates, recorder.next_id, self.data)
+        return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
 
     def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """What a checkpoint holds beside the learner."""
-        recorded = self.recorder.state()
+        recorded = self._now.recorder.state()
         scores = recorded.pop("prequential")
         return {"stream": at, "recorder": recorded, "scores": scores}
 
     def _recover_from(self, lost: ProcessLostError) -> None:
         """Give up what the lost process was part of; an error if that happens too often."""
-        recorder = getattr(self, "recorder", None)
-        log.warning("%s", lost, extra={"event": "process_lost"})
-        if recorder is not None:
-            self.intake.stop()
+        log.warning("%s", lost, extra={"event": "process_lost", "actor": lost.actor, "shard": lost.shard})
+        if self._latest is not None:
+            self._latest.intake.stop()
         self.checkpointer.settle()
-        numbers = self.checkpointer.store.numbers()
-        last = numbers[-1] if numbers else None
-        self.budget.spend(lost, time.monotonic(), run=self.folder.location, checkpoint=last)
+        last = self._last_checkpoint(lost)
+        # A run that has not begun leaves nothing that could be gone on with.
+        there = self.begun or self._past is not None
+        self.budget.spend(lost, time.monotonic(), run=self.folder.location if there else None, checkpoint=last)
         self.meter.restarted()
-        self._going_back("lost", str(lost), recorder.updates if recorder is not None else 0)
+        done = self._latest.recorder.updates if self._latest is not None else 0
+        self.recoveries.begin("lost", str(lost), self.incarnations.epoch, done)
 
-    def _going_back(self, kind: str, what: str, at_update: int | None) -> None:
-        """Take note of a loss or a new beginning; where it leads, and how long it takes, is seen later."""
-        self._lost_at = time.perf_counter()
-        self.recoveries.append(
-            {
-                "kind": kind,
-                "what": what,
-                "epoch": self.incarnations.epoch,
-                "at_update": at_update,
-                "from_update": None,
-                "seconds": None,
-            }
-        )
-
-    def _finish(self, error: Exception | None) -> tuple[dict[str, Any], Exception | None]:
-        """Write tables, summary and report; an error while saving is the run's, if it had none."""
-        recorder, interruption = self.recorder, self.interruption
+    def _last_checkpoint(self, lost: ProcessLostError) -> int | None:
+        store = self.checkpointer.store
         try:
-            if interruption.signal is not None and self.digest is None and error is None:
-                recorder.abandon()  # there is no checkpoint of what it has
-            else:
-                recorder.close()
-        except Exception as raised:  # the summary has to say what happened, whatever it was
-            error = error or raised
-        fault("run.before_summary")
-        report_seconds = None
-        if self.config.output.report and (interruption.signal is None or error is not None):
-            write_summary(self.folder, self._summary(error))  # which the report shows
-            with contextlib.suppress(SystemExit):
-                interruption.disarm()
-                began = time.perf_counter()
-                publish_report(self.folder)
-                report_seconds = time.perf_counter() - began
-                interruption.hold()
-        stop = interruption.settle(exit_code_of(error))
-        summary = {**self._summary(error, stop), "report_seconds": report_seconds}
-        write_summary(self.folder, summary)
-        if summary["status"] == "interrupted":
-            interruption.on_cut(lambda: self._interrupted(summary))  # leaving Ray may take longer than there is time
-        return summary, error
-
-    def _summary(self, error: Exception | None, stop: signal.Signals | None = None) -> dict[str, Any]:
-        """The summary of the run as it is now, ended by an error or a signal."""
-        return run_summary(
-            config=self.config,
-            source=self.stream.source,
-            recorder=self.recorder,
-            error=error,
-            stop=stop,
-            digest=self.digest,
-            fingerprint=self.data.fingerprint,
-            statistics=self.recorder.statistics,
-            work=self.work,
-            started=self.started,
-            startup_seconds=self.startup_seconds,
-            recoveries=self.recoveries,
-            checkpoints=self.checkpointer.figures(),
-        )
+            return max(store.numbers(), default=None)
+        except OSError as error:
+            raise RaydtError(
+                f"{lost}, and the run cannot go back to a checkpoint now: {store.folder.location}: {error}"
+            ) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:
-        """The last words of a run that has no time for an orderly end: a summary; also where it goes on, as a line.
-
-        Called in another thread while the main one may be anywhere.
-        """
-        if not self.begun:
+        """The last words of a run that has no time for an orderly end. Called in another thread."""
+        if self._latest is None or not self.begun:
             self.folder.discard_beginning()
             return None
         with contextlib.suppress(Exception):
             progress.stop()
-        self.undivided.acquire(timeout=HASTE_SECONDS / 3)
-        summary = self._summary(None, self.interruption.signal)
-        write_summary(self.folder, summary)
-        log.info("run cut short", extra={"event": "interrupted", "last_checkpoint": summary["checkpoints"]["last"]})
-        return self._interrupted(summary)
-
-    def _interrupted(self, summary: dict[str, Any]) -> str:
-        return f"interrupted at update {summary['updates']:,}; {going_on(summary, self.folder.location)}"
+        return self.ending.cut_short(self._latest.recorder, self._latest.stream.source, self.undivided)

@@ -7,15 +7,17 @@ A part is hidden (its name begins with a dot, which dataset readers pass over) u
 
 from __future__ import annotations
 
+import base64
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.run_folder import RunFolder
-from pipelines.running.parts import ROWS_PER_GROUP, Parts
+from pipelines.running.parts import ROWS_PER_GROUP, Parts, writing
+from raydt.errors import NotWrittenError
 
 _BATCHES_PENDING = 512
 
@@ -30,7 +32,7 @@ QUARANTINE = pa.schema(
 )
 
 #: State of a table that nothing was written to.
-NO_ROWS: dict[str, list[Any]] = {"parts": [], "bytes": [], "columns": []}
+NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
 
 
 def predictions_schema(text_ids: bool) -> pa.Schema:
@@ -59,7 +61,13 @@ class TableWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def append(self, columns: Mapping[str, Any]) -> None:
-        """Add rows: arrays or lists of one length, by column name."""
+        """Add rows: arrays or lists of one length, by column name.
+
+        Raises
+        ------
+        NotWrittenError
+            The rows cannot be written. Those that were not committed are lost, as after :meth:`abandon`.
+        """
         if self._schema is None:
             batch = pa.RecordBatch.from_pydict(dict(columns))
             self._schema = batch.schema
@@ -75,27 +83,33 @@ class TableWriter:
             # Into one: many small batches weigh more than their rows, and each may be a view of something large.
             self._pending = pa.Table.from_batches(self._pending).combine_chunks().to_batches()
 
-    def commit(self) -> list[str]:
-        """Write what is pending and let the part appear, if it has any rows; names of all parts so far."""
+    def commit(self) -> None:
+        """Write what is pending and let the part appear, if it has any rows.
+
+        Raises
+        ------
+        NotWrittenError
+            As of :meth:`append`.
+        """
         self._flush()
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            self.parts.publish()
-        return list(self.parts.names)
+            with self._whole_or_abandoned():
+                self._writer.close()
+                self._writer = None
+                self.parts.publish()
 
     def state(self) -> dict[str, Any]:
-        """Committed parts, and the columns with their types: plain JSON values. Commits first."""
+        """Committed parts, and the schema as Arrow's own bytes in base64: plain JSON values. Commits first."""
         self.commit()
-        columns = [[field.name, str(field.type)] for field in self._schema or ()]
-        return {**self.parts.state(), "columns": columns}
+        schema = None if self._schema is None else base64.b64encode(self._schema.serialize()).decode("ascii")
+        return {**self.parts.state(), "schema": schema}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on after the parts of a state; whatever else was written is deleted (:meth:`Parts.restore`)."""
         self.abandon()
         self.parts.restore(state)
-        if self._schema is None and state["columns"]:
-            self._schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in state["columns"]])
+        if self._schema is None and state["schema"] is not None:
+            self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(state["schema"])))
 
     def abandon(self) -> None:
         """Let go of what is not committed. Nothing is deleted: :meth:`restore` does that."""
@@ -109,9 +123,20 @@ class TableWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self.parts.begin(), self._schema, filesystem=self._filesystem, compression="zstd"
-            )
-        self._writer.write_table(pa.Table.from_batches(self._pending, schema=self._schema))
-        self._pending, self._rows = [], 0
+        with self._whole_or_abandoned():
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(
+                    self.parts.begin(), self._schema, filesystem=self._filesystem, compression="zstd"
+                )
+            self._writer.write_table(pa.Table.from_batches(self._pending, schema=self._schema))
+            self._pending, self._rows = [], 0
+
+    @contextlib.contextmanager
+    def _whole_or_abandoned(self) -> Iterator[None]:
+        """A step that writes: a part of which a piece is missing must never be completed, nor a piece written twice."""
+        try:
+            with writing(self.parts.location):
+                yield
+        except NotWrittenError:
+            self.abandon()
+            raise

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pipelines.running.ending as ending
 import pipelines.running.interruption as interruption
-import pipelines.running.run as run
 from pipelines.cli import main
 from raydt.faults import injected
 
@@ -51,7 +51,7 @@ def slow_report(publish: Callable[..., None]) -> Callable[..., None]:
 
 if ("patient", "*") in ACTS:
     interruption.GRACE_SECONDS, interruption.LIMIT_SECONDS = 50.0, 60.0
-run.publish_report = slow_report(run.publish_report)
+ending.publish_report = slow_report(ending.publish_report)
 sys.argv[1:] = arguments
 with injected(held):
     main()

@@ -219,7 +219,7 @@ def test_a_missing_part_of_any_table_leaves_all_of_them_alone(tmp_path):
     before = sorted(tmp_path.rglob("*.parquet"))
     again = open_recorder(tmp_path)
     with pytest.raises(InputError, match=r"quarantine/part-00000\.parquet: is missing"):
-        again.restore(state)
+        again.require(state)
     assert sorted(tmp_path.rglob("*.parquet")) == before
     assert again.updates == 0
 

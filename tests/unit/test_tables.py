@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +17,7 @@ from pyarrow import fs as pafs
 from pipelines.run_folder import RunFolder
 from pipelines.running import parts, tables
 from pipelines.running.tables import NO_ROWS, TableWriter
-from raydt.errors import InputError
+from raydt.errors import InputError, NotWrittenError
 
 
 def on(filesystem, root):
@@ -38,6 +40,15 @@ def files(folder, name="events"):
 def write(writer, begin, end):
     for seq in range(begin, end):
         writer.append({"seq": np.array([seq]), "place": np.array([seq % 3], np.int8)})
+
+
+def no_space(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def committed(writer):
+    writer.commit()
+    return writer.parts.names
 
 
 class TestOnePart:
@@ -66,7 +77,7 @@ class TestOnePart:
     def test_a_table_without_rows_leaves_no_file(self, tmp_path):
         writer = TableWriter(RunFolder(tmp_path), "events")
         writer.append({"seq": np.arange(0)})
-        assert writer.commit() == []
+        assert committed(writer) == []
         assert not (tmp_path / "events").exists()
 
 
@@ -74,11 +85,11 @@ class TestManyParts:
     def test_a_commit_ends_a_part_and_one_without_rows_does_not_begin_one(self, tmp_path):
         writer = TableWriter(RunFolder(tmp_path), "events")
         write(writer, 0, 3)
-        assert writer.commit() == ["part-00000.parquet"]
-        assert writer.commit() == ["part-00000.parquet"]
+        assert committed(writer) == ["part-00000.parquet"]
+        assert committed(writer) == ["part-00000.parquet"]
         write(writer, 3, 5)
-        assert writer.commit() == ["part-00000.parquet", "part-00001.parquet"]
-        assert files(tmp_path) == writer.commit()
+        assert committed(writer) == ["part-00000.parquet", "part-00001.parquet"]
+        assert files(tmp_path) == committed(writer)
         assert rows(tmp_path) == [0, 1, 2, 3, 4]
 
     def test_restoring_deletes_what_came_later_whether_it_is_visible_or_hidden(self, tmp_path):
@@ -96,7 +107,7 @@ class TestManyParts:
         again.restore(state)
         assert files(tmp_path) == ["notes.txt", "part-00000.parquet"]
         write(again, 3, 6)
-        assert again.commit() == ["part-00000.parquet", "part-00001.parquet"]
+        assert committed(again) == ["part-00000.parquet", "part-00001.parquet"]
         (tmp_path / "events" / "notes.txt").unlink()
         assert rows(tmp_path) == [0, 1, 2, 3, 4, 5]
 
@@ -110,6 +121,31 @@ class TestManyParts:
         both = [pq.read_schema(tmp_path / "events" / name) for name in files(tmp_path)]
         assert both[0] == both[1]
         assert [str(kind) for kind in both[0].types] == ["int64", "int8", "float"]
+
+    def test_columns_of_any_type_stay_what_they_were(self, tmp_path):
+        kinds = [pa.list_(pa.int64()), pa.dictionary(pa.int8(), pa.string()), pa.timestamp("ms", tz="UTC")]
+        schema = pa.schema([pa.field(f"c{k}", kind, nullable=False) for k, kind in enumerate(kinds)])
+        state = TableWriter(RunFolder(tmp_path), "events", schema).state()
+        again = TableWriter(RunFolder(tmp_path), "events")
+        again.restore(json.loads(json.dumps(state)))
+        assert again._schema == schema
+
+    def test_a_full_disk_is_an_error_of_the_table_and_the_part_it_struck_never_appears(self, tmp_path, monkeypatch):
+        writer = TableWriter(RunFolder(tmp_path), "events")
+        write(writer, 0, 3)
+        state = writer.state()
+        write(writer, 3, 5)
+        with monkeypatch.context() as full:
+            full.setattr(pq.ParquetWriter, "write_table", no_space)
+            with pytest.raises(NotWrittenError, match=r"events: cannot be written: .*No space left") as raised:
+                writer.commit()
+        assert raised.value.exit_code == 1
+        write(writer, 7, 8)
+        writer.commit()
+        assert rows(tmp_path) == [0, 1, 2, 7], "neither half a part nor rows twice"
+        again = TableWriter(RunFolder(tmp_path), "events")
+        again.restore(state)
+        assert rows(tmp_path) == [0, 1, 2]
 
     @pytest.mark.parametrize("damage", ["missing", "truncated"])
     def test_a_listed_part_that_is_not_whole_is_refused_and_nothing_touched(self, tmp_path, damage):
@@ -153,14 +189,14 @@ class TestCompaction:
         metadata = pq.ParquetFile(tmp_path / "events" / "part-00011.parquet").metadata
         assert metadata.num_row_groups == 4
         write(writer, 44, 46)
-        assert writer.commit() == ["part-00011.parquet", "part-00012.parquet"]
+        assert committed(writer) == ["part-00011.parquet", "part-00012.parquet"]
         assert rows(tmp_path) == list(range(46))
 
     @pytest.mark.parametrize("count", [0, 1])
     def test_a_single_part_is_left_alone(self, tmp_path, count):
         writer = TableWriter(RunFolder(tmp_path), "events")
         write(writer, 0, count)
-        names = writer.commit()
+        names = committed(writer)
         writer.parts.merge()
         writer.parts.finish()
         assert writer.parts.names == names
