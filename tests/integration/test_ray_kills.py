@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.incarnations import RestartBudget
 from raydt.checkpoint import read_checkpoint
 from raydt.errors import RestartsSpentError
@@ -22,13 +23,13 @@ from raydt.storage import Folder
 
 pytestmark = pytest.mark.ray
 
-#: 7,100 updates, one checkpoint at 4,000 and one at the end; the warm-up ends with the first BUILD.
+#: 7,100 updates; the warm-up ends with the first BUILD.
 CONFIG = {
     "source": {"kind": "synthetic", "generator": "hyperplane", "n": 4000, "n_features": 40, "drift": 4, "seed": 11},
     "stream": {"model": "sliding_window", "window": 900, "warmup": 900},
     "learner": {"kind": "fudyadt", "epsilon": 0.3, "max_depth": 6, "feature_groups": 4},
     "cluster": {"backend": "in_process", "batch_size": 250},
-    "checkpoint": {"every_updates": 4000, "every_seconds": None},
+    "checkpoint": {"every_updates": 500, "every_seconds": None},
     "output": {"report": False, "predictions": True, "metrics_every": 500},
 }
 #: Columns that say how the work was done and not what came out.
@@ -57,13 +58,31 @@ def undisturbed(tmp_path_factory):
 def replay(cluster, tmp_path, monkeypatch):
     """A replay on Ray with faults; no process of it is left behind."""
 
-    def replayed(faults="", **settings):
+    def replayed(faults="", checkpoint_every=500, **settings):
         monkeypatch.setenv("RAYDT_FAULTS", faults)
-        overrides = ["cluster.backend=ray"] + [f"cluster.{name}={value}" for name, value in settings.items()]
+        overrides = ["cluster.backend=ray", f"checkpoint.every_updates={checkpoint_every}"]
+        overrides += [f"cluster.{name}={value}" for name, value in settings.items()]
         return pipelines.replay(CONFIG, tmp_path / "run", overrides=overrides)
 
     yield replayed
     assert psutil.wait_procs(actors_here(), timeout=10)[1] == []
+
+
+@pytest.fixture
+def in_step(monkeypatch):
+    """Checkpoints at the same updates however fast the machine, so that a recovery has one to go back to.
+
+    Nothing is read ahead, and the driver takes the next result only when a checkpoint is written. Of batches of 250
+    or 500, the third after one with a checkpoint is then the next with one, and it is sent when the other is written.
+    """
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer, *arguments):
+        write(checkpointer, *arguments)
+        checkpointer.settle()
+
+    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+    monkeypatch.setattr("pipelines.running.run.READ_AHEAD", 0)
 
 
 def actors_here(kind=""):
@@ -95,46 +114,55 @@ def after_batches(n, act):
     [
         (
             [
-                "coordinator.before_batch@9#1=kill",  # between batches: one is recorded, the next not begun
-                "shard.before_answer/1@9#2=kill",  # between batches: it has answered all of one
-                "coordinator.local_rebuild@3#3=kill",  # inside a rebuild of its own
-                "shard.after_answer/0@14#4=kill",  # its work is done, its answer is lost
+                "coordinator.before_batch@11#1=kill",  # between batches: ten are recorded, the next not begun
+                "shard.before_answer/1@11#2=kill",  # between batches: it has answered all of seven
+                "shard.after_answer/0@10#3=kill",  # its work is done, its answer is lost
+                "coordinator.before_finish@1#4=kill",  # at the end
             ],
             {},
         ),
         (
             [
-                "coordinator.between_levels@7#1=kill",  # inside a BUILD on the shards
-                "shard.before_answer/1@30#2=kill",  # inside a BUILD on the shards
-                "coordinator.before_snapshot@1#3=kill",  # during a checkpoint
-                "shard.before_parts/1@1#4=kill",  # during a checkpoint: its part is being fetched
+                "coordinator.between_levels@23#1=kill",  # inside a BUILD on the shards
+                "shard.before_answer/1@55#2=kill",  # inside a BUILD on the shards
+                "coordinator.before_snapshot@2#3=kill",  # during a checkpoint
+                "shard.before_parts/1@2#4=kill",  # during a checkpoint: its part is being fetched
             ],
             {"local_work_limit": ON_SHARDS},
         ),
         (
             [
-                "coordinator.before_finish@1#1=kill",  # at the end
-                "coordinator.before_restore@1#2=kill",  # during recovery
-                "shard.before_restore/1@1#3=kill",  # during recovery
-                "shard.before_parts/0@1#4=kill",  # at the end: the last checkpoint
+                # The coordinator keeps no rows, and asks for columns in rebuilds of its own only.
+                "shard.before_columns/1@120#1=kill",  # the coordinator is inside such a rebuild
+                "coordinator.local_rebuild@80#2=kill",  # it has the columns
+                "coordinator.before_restore@1#3=kill",  # during recovery
+                "shard.before_restore/1@1#4=kill",  # during recovery
+                "shard.before_parts/0@4#5=kill",  # at the end: the last checkpoint
             ],
-            {"batch_size": 1000},
+            {"batch_size": 500, "row_cache_bytes": 0, "checkpoint_every": 1000},
         ),
     ],
-    ids=["at work", "BUILD on shards, checkpoint", "recovery, end"],
+    ids=["at work", "BUILD on shards, checkpoint", "rebuild, recovery, end"],
 )
+@pytest.mark.usefixtures("in_step")
 def test_processes_killed_at_points(replay, undisturbed, faults, settings):
     run = replay(",".join(faults), **settings)
+    recoveries = run.summary["recoveries"]
     assert results(run) == undisturbed
     assert run.summary["restarts"] == len(faults)
-    for epoch, (recovery, fault) in enumerate(zip(run.summary["recoveries"], faults, strict=True), 1):
+    for epoch, (recovery, fault) in enumerate(zip(recoveries, faults, strict=True), 1):
         who = "the coordinator" if fault.startswith("coordinator") else f"shard {fault.split('@')[0][-1]}"
         assert recovery["what"].startswith(f"{who} (pid ")
         assert recovery["what"].endswith(") died")
         assert recovery["epoch"] == epoch
         assert recovery["kind"] == "lost"
+        if "before_restore" in "".join(faults[epoch : epoch + 1]):
+            assert recovery["from_update"] is None  # the next fault fell before it was back at a checkpoint
+        else:
+            assert 0 < recovery["from_update"] < recovery["at_update"]
 
 
+@pytest.mark.usefixtures("in_step")
 def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
     seed = random.randrange(10**6)
     chance = random.Random(seed)
@@ -144,10 +172,10 @@ def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
         delay = chance.uniform(0, 0.1)
         threading.Timer(delay, chance.choice(victims).kill).start()
 
-    # Epochs 1 and 2 record 7 batches between them.
-    with injected(after_batches(chance.randint(9, 25), kill_one)):
+    # Epochs 1 and 2 record 6 batches between them, and all three 18 or 19.
+    with injected(after_batches(chance.randint(7, 19), kill_one)):
         run = replay(
-            "coordinator.before_batch@4#1=stop,shard.before_answer/1@9#2=stop", patience_seconds=3, batch_size=500
+            "coordinator.before_batch@4#1=stop,shard.before_answer/1@6#2=stop", patience_seconds=3, batch_size=500
         )
     assert results(run) == undisturbed, seed
     lost = [recovery["what"] for recovery in run.summary["recoveries"]]
@@ -155,6 +183,8 @@ def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
     assert lost[0].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off"), seed
     assert lost[1].startswith("shard 1 (pid "), seed
     assert lost[1].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off"), seed
+    assert [recovery["from_update"] for recovery in run.summary["recoveries"][:2]] == [500, 1000], seed
+    assert all(recovery["from_update"] >= 1000 for recovery in run.summary["recoveries"][2:]), seed
     # A process that is killed when its work is done is no loss.
     assert len(lost) == 3 or (len(lost) == 2 and run.summary["restarts"] == 2), seed
 
@@ -175,7 +205,7 @@ def test_a_pause_shorter_than_the_patience_is_waited_for(replay, undisturbed):
 def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.running.run.RestartBudget", lambda: RestartBudget(most=1))
     with pytest.raises(RestartsSpentError) as caught:
-        replay("coordinator.after_batch@20#1=kill,coordinator.before_batch@1#2=kill", shards=1)
+        replay("coordinator.after_batch@20#1=kill,coordinator.before_batch@1#2=kill", 4000, shards=1)
     pid = r"\(pid \d+ on [^)]+\)"
     assert re.fullmatch(
         rf"1 restart in 1 minute did not help: the coordinator {pid} died; the coordinator {pid} died\. Ray's logs of "

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from raydt.example_store import ExampleStore
 from raydt.exchange import Payload
+from raydt.faults import fault
 from raydt.features import Features
 from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
@@ -45,7 +46,7 @@ class FuDyADTShard:
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
-        X = self._on_gather(slots)
+        X = self._columns_of(slots)
         return {int(g): {"X": np.ascontiguousarray(X[:, self._group_of == i])} for i, g in enumerate(self.groups)}
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
@@ -120,6 +121,11 @@ class FuDyADTShard:
         self._build = {}
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
+        """Columns of rows that the coordinator does not keep."""
+        fault("shard.before_columns")
+        return self._columns_of(slots)
+
+    def _columns_of(self, slots: Any) -> npt.NDArray[np.float64]:
         """Columns of some rows, shape (rows, columns of this shard)."""
         X: npt.NDArray[np.float64]
         if not len(self.columns):  # more shards than groups
@@ -129,7 +135,7 @@ class FuDyADTShard:
 
     def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal ``x`` in every column of this shard."""
-        equal: npt.NDArray[np.bool_] = (self._on_gather(slots) == np.asarray(x)[self.columns]).all(axis=1)
+        equal: npt.NDArray[np.bool_] = (self._columns_of(slots) == np.asarray(x)[self.columns]).all(axis=1)
         return equal
 
     def _candidates(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
