@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from pyarrow import fs as pafs
 
+from pipelines import lock
+from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saving import load_state
 from raydt.errors import ConfigError, InputError
@@ -54,6 +56,25 @@ def test_an_empty_folder_is_discarded_only_if_it_was_made_here(tmp_path):
     used.write_text("a", "")
     used.discard_if_empty()
     assert used.has("a")
+
+
+def test_a_folder_that_another_process_has_locked_meanwhile_is_not_discarded(tmp_path, monkeypatch):
+    first, second = RunFolder.create(tmp_path / "new"), RunFolder.create(tmp_path / "new")
+    with locked(first):
+        second.discard_if_empty()
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(lock, "_HELD", set())
+            second.discard_beginning()
+        assert first.has(LOCK)
+        first.discard_beginning()  # its own
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_lock_that_is_another_process_s_by_now_stays(tmp_path):
+    with locked(RunFolder(tmp_path)):
+        (tmp_path / LOCK).unlink()
+        (tmp_path / LOCK).write_text("another's")
+    assert (tmp_path / LOCK).exists()
 
 
 def test_an_empty_or_new_folder_is_taken_with_its_parents(tmp_path):

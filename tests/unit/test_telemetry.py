@@ -67,6 +67,19 @@ def test_what_is_repeated_after_a_loss_is_counted_once_and_traffic_as_it_was(mad
     assert made["raydt_queue_depth"] == [2, 2, 1, 1, 1]
 
 
+def test_what_a_run_goes_on_from_was_counted_when_it_was_done(made):
+    meter = Telemetry("a run", epoch=4)
+    meter.begin(statistics(7, 12), 200)
+    meter.batch(statistics(8, 15), 250, 1)
+    meter.restarted()
+    meter.begin(statistics(7, 12), 200)
+    for updates, rebuilds, rounds in ((240, 8, 14), (300, 9, 20)):
+        meter.batch(statistics(rebuilds, rounds), updates, 1)
+    assert sum(made["raydt_updates_total"]) == 100
+    assert sum(made["raydt_rebuilds_total"]) == 2
+    assert sum(made["raydt_rounds_total"]) == (15 - 12) + (20 - 12), "repeated rounds are rounds"
+
+
 def test_nothing_new_is_no_error_and_other_learners_have_other_statistics(made):
     meter = Telemetry("a run", epoch=3)
     for _ in range(2):

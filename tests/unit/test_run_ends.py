@@ -1,0 +1,285 @@
+"""How runs end when something fails on the way to the end, what they say then, and what the next process knows."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_job import JOB
+
+from pipelines import replay, resume
+from pipelines.auditing import audit_run
+from pipelines.run_folder import RunFolder
+from pipelines.running import ending, job
+from pipelines.running.checkpointing import Checkpointer
+from pipelines.running.incarnations import Incarnations
+from pipelines.running.past import past_of
+from pipelines.yaml12 import dump_yaml
+from raydt.checkpoint import CheckpointStore
+from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
+from raydt.faults import injected
+
+CONFIG = {
+    **JOB,
+    "cluster": {"backend": "in_process", "batch_size": 20},
+    "checkpoint": {"every_seconds": None, "every_updates": 200},
+    "output": {"report": False, "metrics_every": 50},
+}
+
+REPORTED = {**CONFIG, "output": {**CONFIG["output"], "report": True}}
+
+
+class Gone(BaseException):
+    """The driver is no more."""
+
+
+@pytest.fixture(autouse=True)
+def _steady(monkeypatch):
+    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer, *arguments):
+        write(checkpointer, *arguments)
+        checkpointer.settle()
+
+    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+
+
+def at(n, act, point="driver.recorded"):
+    """A handler that does something at the n-th pass through a point."""
+    passes = 0
+
+    def handler(name):
+        nonlocal passes
+        passes += name == point
+        if name == point and passes == n:
+            act()
+
+    return handler
+
+
+def gone():
+    raise Gone
+
+
+def lose():
+    raise ProcessLostError("shard 1 died", actor="shard", shard=1)
+
+
+def no_space(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def cut(run, n=15, config=CONFIG, point="driver.recorded"):
+    with injected(at(n, gone, point)), pytest.raises(Gone):
+        replay(config, run)
+    return run
+
+
+def records(run, event):
+    found = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record for record in found if record["event"] == event]
+
+
+def summary_of(run):
+    return json.loads((run / "summary.json").read_text())
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+def test_the_log_says_who_was_lost_and_which_processes_came_instead(run):
+    with injected(at(15, lose)):
+        replay(CONFIG, run)
+    (lost,) = records(run, "process_lost")
+    assert (lost["actor"], lost["shard"], lost["epoch"]) == ("shard", 1, 1)
+    opened = records(run, "session_opened")
+    assert [record["epoch"] for record in opened] == [1, 2]
+    assert opened[0]["pids"] == [os.getpid()] * len(opened[0]["pids"]) != []
+    assert (opened[0]["actor"], opened[0]["shard"]) == ("driver", None)
+
+
+class TestReport:
+    def test_that_a_completed_run_lacks_is_written_by_a_resume(self, run):
+        cut(run, 1, REPORTED, "run.before_report")
+        before = summary_of(run)
+        assert before["status"] == "completed"
+        assert not (run / "report.html").exists()
+        assert resume(run).summary == before
+        assert "<html" in (run / "report.html").read_text()
+
+    def test_that_cannot_be_written_is_a_warning(self, run, raydt, tmp_path, monkeypatch, caplog):
+        (tmp_path / "job.yaml").write_text(dump_yaml(REPORTED))
+        monkeypatch.setattr(ending, "publish_report", no_space)
+        code, out, _ = raydt("replay", tmp_path / "job.yaml", "--out", run)
+        assert (code, "completed" in out) == (0, True)
+        (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert said.exc_info is None, "what has a traceback is not shown on stderr"
+        assert "report was not written: [Errno 28] No space left on device" in said.getMessage()
+        assert f"raydt report {run} writes it" in said.getMessage()
+        assert (summary_of(run)["status"], summary_of(run)["report_seconds"]) == ("completed", None)
+        assert records(run, "report_failed")
+        monkeypatch.undo()
+        assert resume(run).status == "completed"
+        assert (run / "report.html").exists()
+
+
+class TestStorage:
+    def test_a_full_disk_under_a_table_is_said_and_passes(self, run, raydt, tmp_path, monkeypatch):
+        config = {**CONFIG, "output": {**CONFIG["output"], "predictions": True}}
+        (tmp_path / "job.yaml").write_text(dump_yaml(config))
+        write, left = pq.ParquetWriter.write_table, 3
+
+        def full(*arguments, **options):
+            nonlocal left
+            left -= 1
+            return no_space() if left < 0 else write(*arguments, **options)
+
+        monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+        code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", run)
+        assert code == 1
+        assert f"error: {run}/" in err
+        assert "cannot be written: [Errno 28] No space left on device" in err
+        assert f"raydt resume {run} goes on from update 200" in err
+        assert (summary_of(run)["status"], summary_of(run)["exit_reason"]) == ("failed", "NotWrittenError")
+        monkeypatch.undo()
+        assert resume(run).status == "completed"
+        assert audit_run(run).ok
+        assert pq.read_table(run / "predictions")["seq"].to_pylist() == list(range(500))
+
+    def test_the_first_error_is_told_though_the_summary_cannot_be_written_either(self, run, monkeypatch):
+        def fail():
+            raise RaydtError("something else")
+
+        monkeypatch.setattr(ending, "write_summary", no_space)
+        with injected(at(15, fail)), pytest.raises(RaydtError, match="something else") as raised:
+            replay(CONFIG, run)
+        assert raised.value.kept.endswith(f"raydt resume {run} goes on from update 200")
+
+    def test_a_summary_that_cannot_be_written_is_named(self, run, monkeypatch):
+        with monkeypatch.context() as patched:
+            patched.setattr(ending, "write_summary", no_space)
+            with pytest.raises(NotWrittenError, match=r"run/summary.json: cannot be written: .*No space") as raised:
+                replay(CONFIG, run)
+        assert raised.value.kept.endswith(f"raydt resume {run} goes on from update 500")
+        assert resume(run).status == "completed"
+
+    def test_checkpoints_that_cannot_be_looked_at_end_a_recovery_in_a_sentence(self, run, monkeypatch):
+        def lose_with_the_disk():
+            monkeypatch.setattr(CheckpointStore, "numbers", no_space)
+            lose()
+
+        with injected(at(15, lose_with_the_disk)), pytest.raises(RaydtError) as raised:
+            replay(CONFIG, run)
+        assert str(raised.value).startswith("shard 1 died, and the run cannot go back to a checkpoint now: ")
+        assert f"raydt resume {run} goes on from update 200" in raised.value.kept
+
+
+def test_a_bad_row_does_not_pass_so_nothing_says_that_the_run_goes_on(run, tmp_path):
+    x = np.where(np.arange(500) == 390, np.nan, 0.5)
+    pq.write_table(pa.table({"x": x, "y": np.arange(500) % 2}), tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match="row 390") as raised:
+        replay({**CONFIG, "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}}, run)
+    assert raised.value.kept == f"390 updates in {run} (model and state)"
+
+
+def test_restarts_spent_before_the_first_update_leave_nothing_and_say_so(run, monkeypatch):
+    monkeypatch.setattr(Incarnations, "open", lambda self: lose())
+    with pytest.raises(RestartsSpentError, match="5 restarts in 1 minute did not help: shard 1 died") as raised:
+        replay(CONFIG, run)
+    assert "resume" not in str(raised.value)
+    assert raised.value.kept == ""
+    assert not run.exists()
+
+
+def test_a_signal_after_a_recovery_that_failed_does_not_keep_the_run_from_saying_so(run, monkeypatch):
+    close = Checkpointer.close
+
+    def close_under_a_signal(checkpointer):
+        os.kill(os.getpid(), signal.SIGTERM)
+        close(checkpointer)
+
+    monkeypatch.setattr(Checkpointer, "close", close_under_a_signal)
+    monkeypatch.setattr(CheckpointStore, "numbers", no_space)
+    with injected(at(5, lose)), pytest.raises((RaydtError, SystemExit)):
+        replay(CONFIG, run)
+    summary = summary_of(run)
+    assert (summary["status"], summary["exit_code"]) == ("failed", 1)
+
+
+class TestBeginning:
+    def test_a_run_has_its_config_before_its_log(self, run, monkeypatch):
+        def killed(folder):
+            assert folder.has("config.yaml")
+            assert not folder.has("log.jsonl")
+            raise Gone
+
+        monkeypatch.setattr(job, "log_to", killed)
+        with pytest.raises(Gone):
+            replay(CONFIG, run)
+
+    def test_a_config_alone_can_be_resumed(self, run):
+        cut(run, 1)
+        (run / "log.jsonl").unlink()
+        assert resume(run).summary["updates"] == 500
+
+    def test_what_was_half_written_is_swept_and_nothing_else(self, run):
+        cut(run)
+        for name in (f".summary.json.{32 * 'a'}", f".config.yaml.{32 * '0'}", ".report.html.77", ".notes"):
+            (run / name).touch()
+        resume(run)
+        assert [path.name for path in run.glob(".*")] == [".notes"]
+
+    def test_a_folder_with_nothing_but_a_half_written_config_is_empty(self, run):
+        run.mkdir()
+        (run / f".config.yaml.{32 * 'a'}").touch()
+        assert replay(CONFIG, run).status == "completed"
+        assert not list(run.glob(".*"))
+
+    def test_the_run_folder_itself_is_no_place_for_checkpoints(self, run):
+        with pytest.raises(ConfigError, match=r"checkpoint.path = .*: this is the run folder itself"):
+            replay({**CONFIG, "checkpoint": {"path": str(run)}}, run)
+        assert not run.exists()
+
+
+def test_a_run_that_was_killed_is_not_audited_and_the_message_says_what_to_do(run):
+    cut(run)
+    with pytest.raises(InputError, match=rf"the run has not ended. .*raydt resume {run} goes on"):
+        audit_run(run)
+
+
+class TestPast:
+    def test_a_resume_that_led_to_no_checkpoint_is_not_forgotten_and_its_number_not_used_again(self, run):
+        cut(run)
+        for _ in range(2):
+            with injected(at(2, gone)), pytest.raises(Gone):
+                resume(run)
+        entries = resume(run).summary["recoveries"]
+        assert [(entry["kind"], entry["epoch"]) for entry in entries] == [("resumed", n) for n in (1, 2, 3)]
+        assert all(entry["from_update"] == 200 and entry["seconds"] > 0 for entry in entries)
+        assert [record["epoch"] for record in records(run, "session_opened")] == [1, 2, 3, 4]
+
+    def test_a_loss_is_known_whatever_came_of_it(self, run):
+        with injected(at(15, lose)), pytest.MonkeyPatch.context() as patched:
+            patched.setattr("pipelines.running.run.restore_newest", lambda *_: gone())
+            with pytest.raises(Gone):
+                replay(CONFIG, run)
+        lost, again = resume(run).summary["recoveries"]
+        assert (lost["kind"], lost["epoch"], lost["what"], lost["at_update"]) == ("lost", 1, "shard 1 died", 250)
+        assert (lost["from_update"], lost["seconds"]) == (None, None)
+        assert (again["kind"], again["epoch"]) == ("resumed", 2)
+
+    def test_a_log_with_anything_in_it_does_no_harm(self, run):
+        run.mkdir()
+        lines = ["[1]", "{", '{"recovery": 3}', '{"recovery": {"epoch": "x", "kind": "lost"}}', '{"epoch": 7}']
+        (run / "log.jsonl").write_text("\n".join(lines))
+        past = past_of(RunFolder(run), None, None)
+        assert (past.epoch, past.recoveries) == (7, [])
