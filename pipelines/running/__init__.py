@@ -1,10 +1,9 @@
 """One replay, from its first update to its summary.
 
-- Before: ``job`` (replay and resume), ``preparing`` and ``sameness`` (what is refused), ``past`` (what is known of a run
-  that goes on).
+- Before: ``job`` (replay and resume), ``preparing`` and ``sameness`` (refusals), ``past`` (of a run that goes on).
 - The loop: ``run`` over ``incarnations``; in each, ``intake`` reads ahead and ``feeding`` hands on. ``interruption``
   has it end when a signal says so.
-- What is kept: ``tally`` counts and ``recorder`` writes, into ``tables`` made of ``parts``; ``checkpointing`` saves all of
-  it now and then, ``restoring`` goes back there, ``recoveries`` notes what that has cost.
+- What is kept: ``tally`` counts and ``recorder`` writes, into ``tables`` made of ``parts``; ``checkpointing`` saves all
+  of it now and then, ``restoring`` goes back there, ``recoveries`` notes what that has cost.
 - After: ``ending`` writes ``summary`` and report; ``result`` is what the caller gets.
 """

@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines.auditing import audit_run
 from pipelines.prediction import predict_file
 from raydt import load_model
 from raydt.errors import NotWrittenError
+from tests.integration.killed_driver import killed_replay
 
 RNG = np.random.default_rng(5)
 N = 600
@@ -68,3 +70,15 @@ def test_a_failure_while_saving_is_in_the_summary(
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["exit_reason"]) == ("failed", "NotWrittenError")
     assert not (tmp_path / "run" / "model").exists(), "a model without its state"
+
+
+def test_a_run_that_was_killed_before_its_report_gets_it(table: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "rows.parquet")
+    run, job = tmp_path / "run", config(tmp_path / "rows.parquet")
+    killed_replay({**job, "output": {"report": True}}, run, "run.before_report@1#0=kill")
+    before = json.loads((run / "summary.json").read_text())
+    assert before["status"] == "completed"
+    assert not (run / "report.html").exists()
+    assert pipelines.resume(run).summary == before
+    assert (run / "report.html").exists()
+    assert audit_run(run).ok
