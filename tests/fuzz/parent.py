@@ -77,6 +77,7 @@ def make_models(scratch: Path) -> Path:
     models.mkdir()
     (Path(out.path) / "model").rename(models / "model")
     (Path(out.path) / "checkpoints" / "16").rename(models / "state")
+    (Path(out.path) / "checkpoints" / "rows").rename(models / "rows")
     return models
 
 

@@ -30,8 +30,9 @@ def resealed(contents: dict[str, bytes], draw: random.Random) -> dict[str, bytes
         if entry["name"].endswith("npz") and draw.random() < 0.8:
             data, entry["arrays"] = _changed_arrays(data, entry["arrays"], draw)
         sha = hashlib.sha256(data).hexdigest()
-        suffix = entry["name"].rsplit(".", 1)[1]
-        entry.update(name=f"{entry['component']}.{sha[:16]}.{suffix}", bytes=len(data), sha256=sha)
+        place, suffix = (entry["name"].rpartition("/")[0], entry["name"].rsplit(".", 1)[1])
+        name = f"{entry['component']}.{sha[:16]}.{suffix}"
+        entry.update(name=f"{place}/{name}" if place else name, bytes=len(data), sha256=sha)
         out[entry["name"]] = data
     if draw.random() < 0.1:
         manifest["files"].pop(draw.randrange(len(manifest["files"])))

@@ -71,16 +71,17 @@ class FolderTarget:
     def try_one(self, folder: Path, draw: random.Random) -> None:
         """Write one mutation and read it; raises what reading raises."""
         copy = folder / "model"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.folder, copy)
-        contents = {file.name: file.read_bytes() for file in sorted(copy.iterdir())}
+        contents = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir())}
+        shared = sorted((self.folder.parent / "rows").iterdir()) if self.name.startswith("state") else []
+        contents |= {f"../rows/{file.name}": file.read_bytes() for file in shared}
         if self.seal:
             contents = resealed(contents, draw)
         else:
             name = draw.choice(sorted(contents))
             contents[name] = mutated(contents[name], list(contents.values()), draw, name == MANIFEST)
-        shutil.rmtree(copy)
-        copy.mkdir()
+        for part in (copy, folder / "rows"):
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
         for name, data in contents.items():
             (copy / name).write_bytes(data)
         read_model(copy)
