@@ -232,7 +232,7 @@ class TestModels:
         [
             ("summary.json", "", r"summary\.json: it cannot be read"),
             ("summary.json", "[]", r"summary\.json: it is not the summary of a run"),
-            ("summary.json", None, r"no finished run is here"),
+            ("summary.json", None, r"the run has not ended"),
             ("config.yaml", "source: [", r"config\.yaml: it is damaged"),
             ("config.yaml", "\0", r"config\.yaml: it is damaged"),
             ("config.yaml", "just text", r"config\.yaml: it is damaged"),
