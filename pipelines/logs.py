@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -95,7 +96,7 @@ class _LogFile(logging.Handler):
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
-        self._folder = folder
+        self._folder, self._said = folder, False
         text = folder.read(LOG) if folder.has(LOG) else b""
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text or not folder.has(LOG):
@@ -119,16 +120,27 @@ class _LogFile(logging.Handler):
             waited = time.monotonic() - self._when >= _REWRITE_SECONDS
             if len(self._text) <= _SHORT_BYTES or waited or record.levelno >= logging.WARNING:
                 self._rewrite()
-        except (OSError, ValueError, TypeError, pa.ArrowException):
-            self.handleError(record)
+        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+            self._dropped(error)
 
     def close(self) -> None:
         """Write what is not written."""
         super().close()
-        if self._stream is not None:
-            self._stream.close()
-        elif len(self._text) > self._written:
-            self._rewrite()
+        try:
+            if self._stream is not None:
+                self._stream.close()
+            elif len(self._text) > self._written:
+                self._rewrite()
+        except (OSError, pa.ArrowException) as error:
+            self._dropped(error)
+
+    def _dropped(self, error: Exception) -> None:
+        """Say once that a record is lost: the run is what counts, and what it cannot write itself it says itself."""
+        if not self._said:
+            self._said = True
+            with suppress(OSError, ValueError):  # there need not be anyone to read it
+                sys.stderr.write(f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}\n")
+                sys.stderr.flush()
 
     def _rewrite(self) -> None:
         self._folder.publish(LOG, self._text)

@@ -125,3 +125,20 @@ def test_numbers_stay_numbers_and_lines_stay_json(tmp_path):
         log.info("x", extra={"seq": np.int64(3), "share": np.float32("nan"), "cost": float("inf"), "where": tmp_path})
     [entry] = entries(tmp_path)
     assert (entry["seq"], entry["share"], entry["cost"], entry["where"]) == (3, None, None, str(tmp_path))
+
+
+def test_a_log_that_cannot_be_written_says_so_once_and_harms_nobody(folder, tmp_path, monkeypatch, capfd):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with log_to(folder):
+        log.info("before")
+        with monkeypatch.context() as patched:
+            patched.setattr(logs.JsonFormatter, "format", full)
+            log.info("lost")
+            log.warning("lost too")
+        log.info("after")
+    err = capfd.readouterr().err
+    assert err.count("log.jsonl: records are missing in it: [Errno 28] No space left on device") == 1
+    assert "Traceback" not in err and "Logging error" not in err
+    assert [entry["message"] for entry in entries(tmp_path)] == ["before", "after"]
