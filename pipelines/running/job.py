@@ -12,6 +12,7 @@ from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
 from pipelines.progress import Reporter, Silent
+from pipelines.report.formatting import counted
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import write_report
 from pipelines.running.incarnations import Incarnations
@@ -135,14 +136,17 @@ def resume(
     began = time.perf_counter()
     with Interruption() as interruption:
         folder = _existing(run)
-        if _summary(folder).get("status") == "completed":
-            if not _lacks_report(folder):
-                return _completed(folder, progress)
+        completed = _summary(folder).get("status") == "completed"
+        if completed and not overrides and not _lacks_report(folder):
+            return _completed(folder, progress)
+        there = config_of(folder)
+        config = _with_address(load_config(there, overrides), None if completed else address)
+        refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
+        if completed and not _lacks_report(folder):
+            return _completed(folder, progress)
+        if completed:
             with locked(folder):
                 return _completed(folder, progress)
-        there = config_of(folder)
-        config = _with_address(load_config(there, overrides), address)
-        refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
         source, stream = open_stream(config)
         features = features_of(source, config)
         require_useful_shards(config.cluster, features)
@@ -189,7 +193,7 @@ def _run(
 ) -> RunResult:
     """Begin a run, or go on with it."""
     where = "on Ray" if config.cluster.backend == "ray" else "in this process"
-    progress.stage(f"starting {config.learner.kind} with {config.cluster.shards} shards {where}")
+    progress.stage(f"starting {config.learner.kind} with {counted(config.cluster.shards, 'shard')} {where}")
     run: Run | None = None
     with Incarnations(config, features, past.epoch if past is not None else 0) as incarnations:
         try:
