@@ -14,6 +14,7 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.logs import LOG
 from pipelines.run_folder import RunFolder
+from pipelines.running.recoveries import WITHDRAWN
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
     def best(key: str, default: Any) -> Any:
         return next((entry[key] for entry in known if entry.get(key) is not None), default)
 
-    recoveries = _together([*best("recoveries", []), *(record.get("recovery") for record in records)])
+    recoveries = _together([*best("recoveries", []), *_recoveries(records)])
     epochs = [saved.get("epoch"), *(entry.get("epoch") for entry in (*recoveries, *records))]
     return Past(
         name=str(best("name", "run")),
@@ -85,6 +86,21 @@ def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
+
+
+def _recoveries(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the log says of recoveries, without those that were withdrawn after it was said."""
+    found: list[dict[str, Any]] = []
+    for record in records:
+        entry = record.get("recovery")
+        if not isinstance(entry, dict):
+            continue
+        if record.get("event") == WITHDRAWN:
+            one = (entry.get("epoch"), entry.get("kind"))
+            found = [other for other in found if (other.get("epoch"), other.get("kind")) != one]
+        else:
+            found.append(entry)
+    return found
 
 
 def _together(entries: Iterable[Any]) -> list[dict[str, Any]]:

@@ -118,17 +118,18 @@ class Recorder(Tally):
         }
 
     def require(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state whose tables are not there in full; nothing is changed.
+        """Refuse a state that is not complete, or whose tables are not there in full; no file is changed.
 
         Raises
         ------
         InputError
             A part of a table is missing or damaged.
+        LookupError, TypeError, ValueError, AttributeError
+            The state lacks something, or holds something else instead; of no use then is this recorder, either.
         """
         for name, table in self._tables.items():
-            error = table.parts.missing(state["tables"][name])
-            if error is not None:
-                raise error
+            table.require(state["tables"][name])
+        self._restore_counts(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the tables hold what they held then, and nothing else.
@@ -145,6 +146,9 @@ class Recorder(Tally):
         """
         for name, table in self._tables.items():
             table.restore(state["tables"][name])
+        self._restore_counts(state)
+
+    def _restore_counts(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._rows, self._row_at = [], int(state["row_at"])
         self._window_start = Hits.restore(state["window_start"])

@@ -13,6 +13,9 @@ from typing import Any, Literal
 
 log = logging.getLogger(__name__)
 
+#: Event of an entry that does not count: whoever began it has changed nothing.
+WITHDRAWN = "recovery_withdrawn"
+
 
 class Recoveries:
     """Each time that a run has gone back to a checkpoint, or to its beginning.
@@ -30,6 +33,7 @@ class Recoveries:
 
     def __init__(self, earlier: Sequence[Mapping[str, Any]] = ()) -> None:
         self.entries: list[dict[str, Any]] = [dict(entry) for entry in earlier]
+        self._earlier = len(self.entries)
         self._began: float | None = None
 
     def begin(self, kind: Literal["lost", "resumed"], what: str, epoch: int, at_update: int | None) -> None:
@@ -49,3 +53,10 @@ class Recoveries:
             self.entries[-1]["seconds"] = time.perf_counter() - self._began
             self._began = None
             log.info("recovered", extra={"event": "recovered", "recovery": dict(self.entries[-1])})
+
+    def withdraw(self) -> None:
+        """This process has not come to apply an update, and has changed nothing: what it began does not count."""
+        for entry in self.entries[self._earlier :]:
+            log.info("not recovered", extra={"event": WITHDRAWN, "recovery": dict(entry)})
+        del self.entries[self._earlier :]
+        self._began = None

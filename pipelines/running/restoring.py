@@ -8,7 +8,8 @@ error, before anything is changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pipelines.config import Config
@@ -69,29 +70,35 @@ def restore_newest(
     RaydtError
         There are checkpoints, but none can be used. Nothing is thrown away because of that.
     """
-    newest: Exception | None = None
-    for number in reversed(_numbers(store)):
+    newest: InputError | None = None
+    numbers = _numbers(store)
+    for number in reversed(numbers):
         place = store.folder.inside(str(number))
         _, stream = open_stream(config)
         recorder = Recorder(folder, config.output, stream)
         try:
             checkpoint = read_checkpoint(place)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)
-            recorded, scores = checkpoint.components["recorder"], checkpoint.components["scores"]
-            require_same(config, data, stream, checkpoint.meta, place.location)
-            stream.restore(checkpoint.components["stream"])
-            recorder.require(recorded)
+            with _complete(place.location):
+                require_same(config, data, stream, checkpoint.meta, place.location)
+                stream.restore(checkpoint.components["stream"])
+                recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
+                recorder.require(recorded)
         except FormatVersionError:
             raise
-        except (InputError, KeyError) as error:
-            log.warning("checkpoint passed over: %s", error, extra={"event": "checkpoint_damaged", "at": number})
+        except InputError as error:
+            what = str(InputError(error.problem, file=error.file, column=error.column, row=error.row))
+            then = ". Using the one before" if number != numbers[0] else ""
+            log.warning(
+                "checkpoint passed over: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number}
+            )
             newest = newest or error
             continue
         session.restore(saved.arrays, saved.groups)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
         store.continue_from(checkpoint)
         abandon()
-        recorder.restore({**recorded, "prequential": scores})
+        recorder.restore(recorded)
         log.info("restored", extra={"event": "restored", "at": number})
         return Restored(stream, recorder)
     if newest is not None:
@@ -102,6 +109,19 @@ def restore_newest(
     store.continue_from(None)
     log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
     return None
+
+
+@contextmanager
+def _complete(place: str) -> Iterator[None]:
+    """Context in which values that are missing, or of another kind, are damage of the checkpoint at ``place``."""
+    try:
+        yield
+    except RaydtError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
+        remedy = "Restore the folder from a copy"
+        raise ModelFileError(f"does not hold what a run needs: {reason}", file=place, remedy=remedy) from error
 
 
 def _numbers(store: CheckpointStore) -> list[int]:

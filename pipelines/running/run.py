@@ -134,9 +134,11 @@ class Run:
             error = self._incarnate(progress, began)
         except SystemExit:
             if self.interruption.signal is None or not self.begun:
+                self._withdraw()
                 raise
         except Exception as raised:
             if not self.begun:
+                self._withdraw()
                 raise
             error = raised
         finally:
@@ -186,6 +188,11 @@ class Run:
                 self.interruption.disarm()
                 self._recover_from(lost)
                 restoring = True
+
+    def _withdraw(self) -> None:
+        """An attempt that has changed nothing does not count."""
+        if not self.begun:
+            self.recoveries.withdraw()
 
     def _begin(self) -> None:
         """From here on a run that goes on is another than it was: its config, and that it has not ended."""

@@ -104,12 +104,19 @@ class TableWriter:
         schema = None if self._schema is None else base64.b64encode(self._schema.serialize()).decode("ascii")
         return {**self.parts.state(), "schema": schema}
 
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that cannot be restored; errors as of ``Recorder.require``."""
+        error = self.parts.missing(state)
+        if error is not None:
+            raise error
+        _schema_of(state)
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on after the parts of a state; whatever else was written is deleted (:meth:`Parts.restore`)."""
         self.abandon()
         self.parts.restore(state)
-        if self._schema is None and state["schema"] is not None:
-            self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(state["schema"])))
+        if self._schema is None:
+            self._schema = _schema_of(state)
 
     def abandon(self) -> None:
         """Let go of what is not committed. Nothing is deleted: :meth:`restore` does that."""
@@ -140,3 +147,13 @@ class TableWriter:
         except NotWrittenError:
             self.abandon()
             raise
+
+
+def _schema_of(state: Mapping[str, Any]) -> pa.Schema | None:
+    """The schema of a table's state; None if nothing was written to the table."""
+    if state["schema"] is None:
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(state["schema"])))
+    except (OSError, pa.ArrowException) as error:  # OSError: the bytes end too early
+        raise ValueError(f"the schema of a table: {error}") from error
