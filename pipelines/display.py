@@ -43,10 +43,16 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
             f"{share(metrics['accuracy'])}  (no change {share(baselines['no_change'])}, "
             f"majority {share(baselines['majority'])})  {quality}",
         ),
-        ("tree", f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} {'leaf' if summary['leaves'] == 1 else 'leaves'}, depth {summary['depth']}"),
+        (
+            "tree",
+            f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} {'leaf' if summary['leaves'] == 1 else 'leaves'}, depth {summary['depth']}",
+        ),
         ("rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
-        ("where", f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them"),
+        (
+            "where",
+            f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them",
+        ),
     ]
     recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)
     rows += [("losses", recovered)] if recovered else []

@@ -89,9 +89,7 @@ def restore_newest(
         except InputError as error:
             what = str(InputError(error.problem, file=error.file, column=error.column, row=error.row))
             then = ". Using the one before" if number != numbers[0] else ""
-            log.warning(
-                "checkpoint passed over: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number}
-            )
+            log.warning("checkpoint passed over: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
             continue
         session.restore(saved.arrays, saved.groups)
