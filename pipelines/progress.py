@@ -17,8 +17,8 @@ class Reporter(Protocol):
     def stage(self, text: str) -> None:
         """Something that takes seconds begins, outside the stream of updates."""
 
-    def start(self, total: int | None, unit: str = "updates") -> None:
-        """The job begins; ``total`` updates, or whatever it counts, if known."""
+    def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
+        """The job begins, or goes on after ``done``; ``total`` updates, or whatever it counts, if known."""
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """``done`` updates have been applied; ``accuracy`` is NaN before the first scored prediction."""
@@ -36,7 +36,7 @@ class Silent:
     def stage(self, text: str) -> None:
         """Nothing."""
 
-    def start(self, total: int | None, unit: str = "updates") -> None:
+    def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Nothing."""
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
@@ -70,15 +70,15 @@ class Bar:
         """Write a line."""
         self._console.print(text, style="dim", highlight=False)
 
-    def start(self, total: int | None, unit: str = "updates") -> None:
+    def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Draw the empty bar."""
-        self._began = time.monotonic()
-        self._bar.update(self._task, total=total, unit=unit)
+        self._began, self._before = time.monotonic(), done
+        self._bar.update(self._task, total=total, unit=unit, completed=done)
         self._bar.start()
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """Move the bar."""
-        rate = done / max(time.monotonic() - self._began, 1e-9)
+        rate = _rate(done - self._before, time.monotonic() - self._began)
         self.advance(done, f"{rate:,.0f}/s  {active:,} live  {leaves:,} leaves  {_accuracy(accuracy)}")
 
     def advance(self, done: int, detail: str) -> None:
@@ -100,14 +100,14 @@ class Lines:
         """Write a line."""
         _write(text)
 
-    def start(self, total: int | None, unit: str = "updates") -> None:
+    def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Remember when the job began."""
-        self._total, self._unit = total, unit
+        self._total, self._unit, self._before = total, unit, done
         self._began = self._last = time.monotonic()
 
     def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
         """Write a line if it is time for one."""
-        rate = done / max(time.monotonic() - self._began, 1e-9)
+        rate = _rate(done - self._before, time.monotonic() - self._began)
         parts = [f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves", _accuracy(accuracy)]
         self.advance(done, ", ".join(filter(None, parts)))
 
@@ -122,6 +122,11 @@ class Lines:
 
     def stop(self) -> None:
         """Nothing."""
+
+
+def _rate(done: int, seconds: float) -> float:
+    """Units in a second; a recovery may have gone back to before the start."""
+    return max(done, 0) / max(seconds, 1e-9)
 
 
 def _accuracy(value: float) -> str:

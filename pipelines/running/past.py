@@ -33,6 +33,8 @@ class Past:
         As in the summary.
     ended : str
         What ended its last process, in words.
+    updates : int or None
+        Where that process was then; None if it came to say nothing.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Past:
     epoch: int
     recoveries: list[dict[str, Any]]
     ended: str
+    updates: int | None = None
 
 
 def kept(config: Config, started: datetime, epoch: int, recoveries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -74,6 +77,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
         epoch=max((epoch for epoch in epochs if isinstance(epoch, int)), default=0),
         recoveries=recoveries,
         ended=str(summary["exit_reason"]) if summary is not None else "the driver was lost",
+        updates=int(summary["updates"]) if summary is not None else None,
     )
 
 

@@ -47,12 +47,14 @@ class Recoveries:
         """The next incarnation goes on from here."""
         self.entries[-1]["from_update"] = updates
 
-    def has_result(self) -> None:
-        """The incarnation has answered a batch: with the first one, the recovery is over."""
-        if self._began is not None:
-            self.entries[-1]["seconds"] = time.perf_counter() - self._began
-            self._began = None
-            log.info("recovered", extra={"event": "recovered", "recovery": dict(self.entries[-1])})
+    def has_result(self) -> dict[str, Any] | None:
+        """The incarnation has answered a batch: with the first one the recovery is over, and its entry returned."""
+        if self._began is None:
+            return None
+        self.entries[-1]["seconds"] = time.perf_counter() - self._began
+        self._began = None
+        log.info("recovered", extra={"event": "recovered", "recovery": dict(self.entries[-1])})
+        return self.entries[-1]
 
     def withdraw(self) -> None:
         """This process has not come to apply an update, and has changed nothing: what it began does not count."""

@@ -21,6 +21,7 @@ from actors.telemetry import Telemetry, Unmetered
 from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
+from pipelines.report.formatting import duration
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.ending import Ending
@@ -38,6 +39,7 @@ from pipelines.saving import open_stream, run_meta, state_meta, states_of, strea
 from raydt.checkpoint import CheckpointStore
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
 from raydt.faults import fault
+from raydt.manifest import MANIFEST
 from raydt.persistence import save_folder
 from raydt.session import Session
 from raydt.snapshot import Snapshot
@@ -172,7 +174,8 @@ class Run:
         """
         restoring = self._past is not None
         if self._past is not None:
-            self.recoveries.begin("resumed", f"resumed after {self._past.ended}", self.incarnations.epoch, None)
+            what = f"resumed after {self._past.ended}"
+            self.recoveries.begin("resumed", what, self.incarnations.epoch, self._past.updates)
         while True:
             try:
                 self.interruption.disarm()
@@ -180,7 +183,9 @@ class Run:
                 if not self.begun:
                     self.ending.startup_seconds = time.perf_counter() - began
                     self._begin()
-                    progress.start(self._now.stream.length())
+                    if restoring:
+                        progress.stage(self._beginning_in_words())
+                    progress.start(self._now.stream.length(), done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
                 return error
@@ -188,6 +193,17 @@ class Run:
                 self.interruption.disarm()
                 self._recover_from(lost)
                 restoring = True
+
+    def _beginning_in_words(self) -> str:
+        """Where a run goes on, or that it begins again."""
+        last, states = self.checkpointer.last, self.checkpointer.store.folder
+        if last is None:
+            return "there is no complete checkpoint: starting at the first update"
+        text = f"going on from update {last:,}"
+        with contextlib.suppress(OSError):
+            taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
+            text += f" (checkpoint of {taken.astimezone():%H:%M:%S})" if taken is not None else ""
+        return text
 
     def _withdraw(self) -> None:
         """An attempt that has changed nothing does not count."""
@@ -254,7 +270,10 @@ class Run:
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at
             self.context.seq = recorder.updates
-            self.recoveries.has_result()
+            recovered = self.recoveries.has_result()
+            if recovered is not None and recovered["kind"] == "lost":
+                again = f"going on from update {recovered['from_update']:,}"
+                progress.stage(f"recovered in {duration(recovered['seconds'])}, {again}")
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             if batch.barrier is not None and result.snapshot is not None:

@@ -26,7 +26,7 @@ class Reader(Silent):
     '''Reads the endpoint again and again until all has been sent; a gauge stays there for seconds only.'''
     lines, ended = {}, None
 
-    def start(self, total, unit="updates"):
+    def start(self, total, unit="updates", done=0):
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
 

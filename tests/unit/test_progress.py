@@ -45,6 +45,16 @@ def test_a_line_says_what_matters(monkeypatch, capsys):
     assert err == "starting\n1,000 of 4,000 (25%) updates, 500/s, 77 live, 12 leaves, accuracy 0.826\n"
 
 
+def test_the_speed_is_of_this_process(monkeypatch, capsys):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    lines = Lines()
+    lines.start(4000, done=900)
+    clock.now = 2.0
+    lines.update(1000, 77, 12, 0.5)
+    assert capsys.readouterr().err == "1,000 of 4,000 (25%) updates, 50/s, 77 live, 12 leaves, accuracy 0.500\n"
+
+
 def test_an_accuracy_that_is_not_known_yet_is_not_shown(monkeypatch, capsys):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 
 import numpy as np
@@ -15,6 +16,7 @@ from small_job import JOB
 
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
+from pipelines.progress import Lines
 from pipelines.run_folder import RunFolder
 from pipelines.running import ending, job
 from pipelines.running.checkpointing import Checkpointer
@@ -283,3 +285,18 @@ class TestPast:
         (run / "log.jsonl").write_text("\n".join(lines))
         past = past_of(RunFolder(run), None, None)
         assert (past.epoch, past.recoveries) == (7, [])
+
+    def test_where_a_run_goes_on_is_said_and_where_a_signal_came_is_known(self, run, capfd):
+        with injected(at(15, lambda: signal.raise_signal(signal.SIGTERM))):
+            stopped = replay(CONFIG, run, progress=Lines()).summary
+        capfd.readouterr()
+        with injected(at(2, lose)):
+            entries = resume(run, progress=Lines()).summary["recoveries"]
+        assert [(entry["kind"], entry["at_update"] is None) for entry in entries] == [
+            ("resumed", False),
+            ("lost", False),
+        ]
+        assert entries[0]["at_update"] == stopped["updates"]
+        said = capfd.readouterr().err
+        assert re.search(r"going on from update \d+ \(checkpoint of \d\d:\d\d:\d\d\)\n", said)
+        assert re.search(rf"recovered in [\d.]+ m?s, going on from update {entries[1]['from_update']}\n", said)
