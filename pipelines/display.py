@@ -45,7 +45,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ),
         (
             "tree",
-            f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} {'leaf' if summary['leaves'] == 1 else 'leaves'}, depth {summary['depth']}",
+            f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}",
         ),
         ("rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),

@@ -32,7 +32,11 @@ def recovered_in_words(summary: dict[str, Any]) -> str:
     entries = recoveries_of(summary)
     resumed = sum(entry.get("kind") == "resumed" for entry in entries)
     recovered = max(len(entries) - resumed, int(number(summary, "restarts") or 0))
-    parts = [f"{what} {counted(n, 'time')}" for what, n in (("recovered", recovered), ("resumed", resumed)) if n]
+    parts = [
+        f"{what} {'once' if n == 1 else counted(n, 'time')}"
+        for what, n in (("recovered", recovered), ("resumed", resumed))
+        if n
+    ]
     again = [updates for updates in map(repeated, entries) if updates is not None]
     seconds = [number(entry, "seconds") for entry in entries]
     if again:

@@ -51,8 +51,10 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     if found:
         more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
         lines = "".join(f"\n  {line}" for line in (*found[:_SHOWN], *more))
+        model = any(line.partition(".")[0] in _MODEL for line in found)
+        kept = "model config" if model else "tables and the place of checkpoints"
         raise ConfigError(
-            f"{place}: a run goes on with the model config it began with, and this is another one:{lines}\n"
+            f"{place}: a run goes on with the {kept} it began with, and this is another config:{lines}\n"
             "cluster, checkpoint (but its path) and output.report may change, and the folders that data lie in. For "
             "anything else start a new run, with replay"
         )

@@ -51,7 +51,7 @@ def test_the_page_has_a_section_that_says_what_it_cost(page: Page) -> None:
     assert {"href": "#recovery"} in page.all("a")
     for text in (LOST, "shard 1 (pid 4712 on node-a) died", "checkpoint at update 4,096", "12 written, 1 failed"):
         assert text in page.words, text
-    assert "Recovered 1 time, resumed 1 time, 5,804 updates repeated, 5.62 s in all." in page.words
+    assert "Recovered once, resumed once, 5,804 updates repeated, 5.62 s in all." in page.words
     assert "1 checkpoint could not be written" in page.words
 
 
@@ -77,7 +77,7 @@ def test_a_resumed_run_whose_end_is_not_known_is_marked_where_it_went_on(tmp_pat
         ("\u2013", "resumed after SIGTERM", "by raydt resume", "checkpoint at update 5,000", "\u2013", "4 s")
     ]
     page = page_of(folder)
-    assert "Resumed 1 time, 4 s in all. The model" in page.words
+    assert "Resumed once, 4 s in all. The model" in page.words
     assert {a["d"] for a in page.all("path") if a.get("class") == "upright"} == {"M500 0V1000"}
 
 
@@ -127,7 +127,7 @@ def test_a_damaged_summary_still_gets_its_page(tmp_path: Path, damaged: dict[str
 
 def test_a_run_that_gave_up_promises_no_model(tmp_path: Path) -> None:
     page = page_of(recovered(tmp_path / "run", status="failed", model_digest=None))
-    assert "Recovered 1 time" in page.words
+    assert "Recovered once" in page.words
     assert "lost nothing" not in page.words
 
 
@@ -154,6 +154,6 @@ def test_the_lines_of_a_run_say_it_too(tmp_path: Path) -> None:
         return run_lines({"replaced": 0, "queries": 0, **summary}, "run")
 
     said = lines(recovered(tmp_path / "hurt"))
-    assert "losses       recovered 1 time, resumed 1 time, 5,804 updates repeated, 5.62 s in all" in said
+    assert "losses       recovered once, resumed once, 5,804 updates repeated, 5.62 s in all" in said
     assert "checkpoints  12 written, 1 failed, 3.4 MB in 1.25 s, the last at update 10,000" in said
     assert "losses" not in lines(fabricated_run(tmp_path / "calm", rows=20, rebuilds=20))

@@ -132,7 +132,8 @@ class TestConfig:
     def test_of_another_model_or_other_tables_is_refused(self, run, override, words):
         said = refused(run, override)
         assert words in said
-        assert "config.yaml: a run goes on with the model config it began with" in said
+        kept = "tables and the place of checkpoints" if "in the run (" in words else "model config"
+        assert f"config.yaml: a run goes on with the {kept} it began with" in said
         assert "start a new run" in said
 
     def test_every_key_that_differs_is_named(self, run):
