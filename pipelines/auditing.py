@@ -44,12 +44,7 @@ def audit_run(run: str | Path) -> AuditReport:
     """
     folder = RunFolder.existing(run)
     summary, config = read_summary(folder), config_of(folder)
-    if summary["model_digest"] is None:
-        raise InputError(
-            f"the run has {summary['status']} and left no state to audit: {summary['error']}",
-            file=folder.location,
-            remedy=f"Go on with it, or run it again: raydt resume {shlex.quote(folder.location)}",
-        )
+    folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
     changes = data_changes(source.identity(), stream, meta)

@@ -21,7 +21,7 @@ from pathlib import Path
 from pyarrow import fs as pafs
 
 from pipelines.lock import LOCK, locked, locked_here
-from raydt.errors import ConfigError, InputError
+from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.storage import Folder
 
 #: What a process that died while it wrote one of our files has left.
@@ -172,6 +172,34 @@ class RunFolder(Folder):
                 remedy="Give the folder that replay wrote",
             )
         return folder
+
+    def require_saved(self) -> None:
+        """Refuse a run that has saved neither model nor last state: nothing here stands for the whole of it.
+
+        Raises
+        ------
+        ModelFileError
+        """
+        if not self.has("config.yaml") or self.has("sweep.json"):
+            return
+        try:
+            summary = json.loads(self.read_text("summary.json")) if self.has("summary.json") else {}
+        except (OSError, ValueError):
+            return
+        if not isinstance(summary, dict) or summary.get("model_digest") is not None:
+            return
+        ended = {"interrupted": "was interrupted", "failed": "has failed"}.get(summary.get("status", ""))
+        problem = (
+            "the run has not ended" if ended is None else f"the run {ended}, and left neither model nor last state"
+        )
+        if summary.get("error"):
+            problem += f": {summary['error']}"
+        raise ModelFileError(
+            problem,
+            file=self.location,
+            remedy=f"If no process is at work on it any more, raydt resume {shlex.quote(self.location)} goes on; until "
+            "then one of its checkpoints/ can be given",
+        )
 
     def write_text(self, name: str, text: str) -> None:
         """Write or replace a text file at once."""

@@ -137,6 +137,7 @@ def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
     """
     folder = RunFolder(location)
     if not folder.has(MANIFEST) and folder.has("config.yaml"):
+        folder.require_saved()
         folder = last_state(states_of(config_of(folder), folder))
     remedy = "Give a run folder, one of its checkpoints/, or a folder that save wrote with_examples=True"
     if not folder.has(MANIFEST):
@@ -158,6 +159,8 @@ def load_model(location: str | Path) -> SavedModel:
         Nothing of these is there, or it is damaged.
     """
     folder = RunFolder(location)
+    if not folder.has(MANIFEST):
+        folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
     if not inside and not folder.has(MANIFEST):
         raise ModelFileError(

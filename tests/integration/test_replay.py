@@ -266,7 +266,7 @@ class TestBadInput:
         assert not (tmp_path / "run" / "model").exists()
         entry = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
         assert entry["level"] == "error"
-        with pytest.raises(InputError, match="failed and left no state to audit: shard 1 died"):
+        with pytest.raises(InputError, match="has failed, and left neither model nor last state: shard 1 died"):
             audit_run(tmp_path / "run")
 
     def test_a_missing_file_leaves_a_folder_that_can_be_used(self, data, tmp_path):

@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
-from pipelines import replay, resume
-from pipelines.auditing import audit_run
+from pipelines import replay, resume, update
+from pipelines.auditing import audit_run, audit_state
 from pipelines.progress import Lines
 from pipelines.run_folder import RunFolder
 from pipelines.running import ending, job
 from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.past import past_of
+from pipelines.saving import load_model
 from pipelines.yaml12 import dump_yaml
 from raydt.checkpoint import CheckpointStore
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
@@ -256,6 +257,28 @@ def test_a_run_that_was_killed_is_not_audited_and_the_message_says_what_to_do(ru
     cut(run)
     with pytest.raises(InputError, match=rf"the run has not ended. .*raydt resume {run} goes on"):
         audit_run(run)
+
+
+@pytest.mark.parametrize("status", [None, "interrupted", "failed"])
+def test_a_run_without_a_last_state_is_refused_by_all_and_its_checkpoints_are_not(run, status, tmp_path):
+    cut(run)
+    if status is not None:
+        said = {"status": status, "exit_reason": "x", "error": None, "updates": 250, "model_digest": None}
+        (run / "summary.json").write_text(json.dumps(said))
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "ids.parquet")
+    words = {None: "has not ended", "interrupted": "was interrupted, and left", "failed": "has failed, and left"}[
+        status
+    ]
+    for act in (
+        lambda: audit_run(run),
+        lambda: update(run, delete=tmp_path / "ids.parquet", out=tmp_path / "out"),
+        lambda: load_model(run),
+    ):
+        with pytest.raises(InputError, match=rf"the run {words}.*raydt resume {run} goes on") as raised:
+            act()
+        assert "None" not in str(raised.value)
+    assert audit_state(run / "checkpoints" / "200").ok
+    assert load_model(run / "checkpoints" / "200").is_state
 
 
 class TestPast:
