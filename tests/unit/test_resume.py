@@ -18,7 +18,6 @@ from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
 from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder
-from pipelines.running import restoring
 from pipelines.running.checkpointing import Checkpointer
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.faults import injected
@@ -216,44 +215,6 @@ class TestCheckpoints:
         for manifest in manifests:
             manifest.write_bytes(manifest.read_bytes() + b"\n")
         assert resume(run).summary["recoveries"][-1]["from_update"] == max(kept)
-
-    @pytest.mark.parametrize(
-        "path",
-        [
-            ("recorder",),
-            ("recorder", "tables", "events", "schema"),
-            ("recorder", "row_at"),
-            ("scores", "confusion"),
-            ("stream", "source"),
-        ],
-        ids=".".join,
-    )
-    def test_one_that_lacks_something_is_damaged(self, run, path, monkeypatch, caplog):
-        read, kept, damaged = restoring.read_checkpoint, checkpoints(run), set(checkpoints(run))
-
-        def lacking(place):
-            checkpoint = read(place)
-            if int(place.location.rpartition("/")[2]) in damaged:
-                *outer, last = path
-                held = checkpoint.components
-                for name in outer:
-                    held = held[name]
-                del held[last]
-            return checkpoint
-
-        monkeypatch.setattr(restoring, "read_checkpoint", lacking)
-        before = contents(run)
-        with pytest.raises(RaydtError) as raised:
-            resume(run)
-        assert contents(run) == before
-        said = str(raised.value)
-        assert f"none of the checkpoints can be used; the newest: {run}/checkpoints/{kept[-1]}" in said
-        assert f"{path[-1]!r} is missing" in said
-        damaged.remove(kept[-2])
-        caplog.clear()
-        (entry,) = resume(run).summary["recoveries"]  # the attempt that failed does not count
-        assert (entry["kind"], entry["from_update"]) == ("resumed", kept[-2])
-        assert caplog.text.count("is missing. Using the one before") == 1
 
     def test_none_means_from_the_beginning(self, data, tmp_path, caplog):
         run = cut(data, tmp_path / "run", n=2)

@@ -18,7 +18,7 @@ from pipelines import replay, resume, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.progress import Lines
 from pipelines.run_folder import RunFolder
-from pipelines.running import ending, job
+from pipelines.running import ending, job, restoring
 from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.past import past_of
@@ -279,6 +279,48 @@ def test_a_run_without_a_last_state_is_refused_by_all_and_its_checkpoints_are_no
         assert "None" not in str(raised.value)
     assert audit_state(run / "checkpoints" / "200").ok
     assert load_model(run / "checkpoints" / "200").is_state
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("recorder",),
+        ("recorder", "tables", "events", "schema"),
+        ("recorder", "row_at"),
+        ("scores", "confusion"),
+        ("stream", "source"),
+    ],
+    ids=".".join,
+)
+def test_a_checkpoint_that_lacks_something_is_damaged(run, path, monkeypatch, caplog):
+    cut(run, config={**CONFIG, "checkpoint": {"every_seconds": None, "every_updates": 100}})
+    read, damaged = restoring.read_checkpoint, {"100", "200"}
+
+    def lacking(place):
+        checkpoint = read(place)
+        if place.location.rpartition("/")[2] in damaged:
+            *outer, last = path
+            held = checkpoint.components
+            for name in outer:
+                held = held[name]
+            del held[last]
+        return checkpoint
+
+    def contents():
+        return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != "log.jsonl"}
+
+    monkeypatch.setattr(restoring, "read_checkpoint", lacking)
+    before = contents()
+    with pytest.raises(
+        RaydtError, match=rf"none of the .*; the newest: {run}/checkpoints/200.*{path[-1]!r} is missing"
+    ):
+        resume(run)
+    assert contents() == before
+    damaged.remove("100")
+    caplog.clear()
+    (entry,) = resume(run).summary["recoveries"]  # the attempt that failed does not count
+    assert (entry["kind"], entry["from_update"]) == ("resumed", 100)
+    assert caplog.text.count("is missing. Using the one before") == 1
 
 
 class TestPast:
