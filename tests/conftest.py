@@ -19,6 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under ``-n 2 --dist loadgroup`` a file stays together, with what its fixtures made; one process has the Rays."""
     for item in items:
