@@ -19,14 +19,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
-@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under ``-n 2 --dist loadgroup`` a file stays together, with what its fixtures made; one process has the Rays."""
-    for item in items:
-        group = "ray" if item.get_closest_marker("ray") is not None else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder of the real data sets, beside the repository; tests that need it are marked ``data``."""
