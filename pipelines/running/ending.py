@@ -109,7 +109,8 @@ class Ending:
         error = error or failure
         stop = interruption.settle(exit_code_of(error))
         summary = {**self.summary(recorder, source, error, stop), "report_seconds": report_seconds}
-        error = self._write(summary) if error is None else (self._write(summary), error)[1]
+        unwritten = self._write(summary)
+        error = error or unwritten
         if summary["status"] == "interrupted":
             # Leaving Ray may take longer than there is time.
             interruption.on_cut(lambda: self._interrupted(summary))

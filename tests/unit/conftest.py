@@ -8,6 +8,7 @@ import pytest
 from small_job import JOB
 
 from pipelines.cli import main
+from pipelines.running.checkpointing import Checkpointer
 from pipelines.yaml12 import dump_yaml
 
 
@@ -31,3 +32,15 @@ def job(tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(dump_yaml(JOB))
     return file
+
+
+@pytest.fixture
+def steady_checkpoints(monkeypatch):
+    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer, *arguments):
+        write(checkpointer, *arguments)
+        checkpointer.settle()
+
+    monkeypatch.setattr(Checkpointer, "write", write_and_wait)

@@ -18,24 +18,13 @@ from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
 from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder
-from pipelines.running.checkpointing import Checkpointer
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.faults import injected
 from raydt.storage import Folder
 
+pytestmark = pytest.mark.usefixtures("steady_checkpoints")
+
 N = 400
-
-
-@pytest.fixture(autouse=True)
-def _steady(monkeypatch):
-    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer, *arguments):
-        write(checkpointer, *arguments)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
 
 
 def write_rows(path, n=N, **changes):

@@ -37,21 +37,11 @@ CONFIG = {
 
 REPORTED = {**CONFIG, "output": {**CONFIG["output"], "report": True}}
 
+pytestmark = pytest.mark.usefixtures("steady_checkpoints")
+
 
 class Gone(BaseException):
     """The driver is no more."""
-
-
-@pytest.fixture(autouse=True)
-def _steady(monkeypatch):
-    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer, *arguments):
-        write(checkpointer, *arguments)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
 
 
 def at(n, act, point="driver.recorded"):
