@@ -22,7 +22,7 @@ from raydt.features import Features
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
 from raydt.session import Arrays
 from raydt.snapshot import Segment, Snapshot, take_snapshot
-from raydt.updates import BatchResult, UpdateBatch
+from raydt.updates import BatchResult, Log, UpdateBatch
 
 _NOWHERE = -1
 
@@ -82,12 +82,13 @@ class Coordinator:
         fault("coordinator.after_batch")
         return result
 
-    def finish(self) -> None:
-        """Complete what waits for more updates."""
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
         self._pulse.beat()
         fault("coordinator.before_finish")
-        self._driver.run(self._coordinator.finish())
+        log = self._driver.run(self._coordinator.finish())
         self._driver.acknowledge()
+        return log or {}
 
     def digest(self) -> str:
         """Digest of the model."""

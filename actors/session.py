@@ -30,7 +30,7 @@ from raydt.features import Features
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.session import Arrays
 from raydt.snapshot import Segment, Snapshot, whole
-from raydt.updates import BatchResult, UpdateBatch
+from raydt.updates import BatchResult, Log, UpdateBatch
 
 T = TypeVar("T")
 
@@ -191,9 +191,10 @@ class RaySession:
         """Batches at the coordinator."""
         return len(self._under_way)
 
-    def finish(self) -> None:
-        """Complete what waits for more updates."""
-        self._ask("finish")
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
+        log: Log = self._ask("finish")
+        return log
 
     def digest(self) -> str:
         """Digest of the model."""

@@ -112,4 +112,5 @@ def audit_state(location: str | Path) -> AuditReport:
         No state is there, or a model without its training rows.
     """
     saved, _ = open_state(location)
-    return saved.learner.audit(saved.options, saved.features, saved.arrays, history_of_live(saved.arrays, saved.groups))
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    return saved.learner.audit(saved.options, saved.features, saved.arrays, history)

@@ -19,6 +19,9 @@ import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, SET
 from raydt.errors import RaydtError
 
+#: Formats of files that need no config.
+_KINDS = ["parquet", "arrow", "csv", "libsvm"]
+
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
     click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
@@ -163,7 +166,7 @@ def sweep(
     show_default=True,
     help="A row that cannot be used: stop and write nothing, or give it null predictions.",
 )
-@click.option("--kind", type=click.Choice(["parquet", "arrow", "csv"]), help="Kind of DATA. Default: by its name.")
+@click.option("--kind", type=click.Choice(_KINDS), help="Kind of DATA. Default: by its name.")
 @JSON
 def predict(
     model: str,
@@ -208,7 +211,7 @@ def predict(
 @click.option(
     "--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: that of the state, else none."
 )
-@click.option("--kind", type=click.Choice(["parquet", "arrow", "csv"]), help="Kind of --insert. Default: by its name.")
+@click.option("--kind", type=click.Choice(_KINDS), help="Kind of --insert. Default: by its name.")
 @JSON
 def update(
     state: str,

@@ -8,6 +8,7 @@ model. The options of sources, streams and learners are defined beside them and 
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import os
@@ -129,6 +130,11 @@ class Config(BaseModel):
         if isinstance(self.stream, TimeWindow) and isinstance(self.source, FileOptions) and self.source.ts is None:
             raise ValueError(
                 "stream.model: time_window needs event times. Name the column that holds them under source.ts"
+            )
+        if self.learner.needs_warmup and not self.stream.warmup:
+            raise ValueError(
+                f"stream.warmup = 0: {self.learner.kind} builds its first model of the first rows at once. "
+                "Set stream.warmup to their number, a few hundred or more"
             )
         return self
 
@@ -255,14 +261,15 @@ def _validated(data: dict[str, Any], name: str, place: str) -> Config:
     try:
         result = Config.model_validate(data)
     except ValidationError as error:
-        lines = describe(error, Config.model_json_schema())
+        lines = describe(error, json_schema())
         raise ConfigError("\n".join(f"{place}: {line}" for line in lines)) from error
     result._name = name
     return result
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the whole config, for editors."""
+@functools.cache
+def json_schema() -> Mapping[str, Any]:
+    """JSON Schema of the whole config, for editors and messages."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
 
 

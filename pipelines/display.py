@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.report.formatting import counted, duration, size
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
+from raydt.targets import NUMBERS
 
 if TYPE_CHECKING:
     from raydt.receipt import Receipt
@@ -29,20 +30,19 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def error(value: float | None) -> str:
+    """An error in the unit of the label, or its square, with four digits; a dash where it is undefined."""
+    return "-" if value is None else f"{value:.4g}"
+
+
 def run_lines(summary: dict[str, Any], path: str) -> str:
     """The outcome of a run."""
-    metrics, baselines = summary["metrics"], summary["baselines"]
-    quality = "  ".join(f"{name} {share(metrics[name])}" for name in ("f1", "macro_f1", "kappa"))
     rows = [
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
         ("updates", _updates(summary)),
         ("live", counted(summary["active"], "example")),
-        (
-            "accuracy",
-            f"{share(metrics['accuracy'])}  (no change {share(baselines['no_change'])}, "
-            f"majority {share(baselines['majority'])})  {quality}",
-        ),
+        _quality(summary["metrics"], summary["baselines"]),
         (
             "tree",
             f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}",
@@ -69,6 +69,15 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     return table(rows)
 
 
+def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
+    """The first of the scores beside the baselines, then the others: shares, or the errors of a regression."""
+    written = error if "mse" in metrics else share
+    first, *others = (name for name in metrics if name != "confusion")
+    beside = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
+    rest = "  ".join(f"{name} {share(metrics[name]) if name == 'r2' else written(metrics[name])}" for name in others)
+    return first, f"{written(metrics[first])}  ({beside})  {rest}"
+
+
 def going_on(summary: dict[str, Any], path: str) -> str:
     """Where a run that was interrupted goes on."""
     last = summary["checkpoints"]["last"]
@@ -92,19 +101,24 @@ def _updates(summary: dict[str, Any]) -> str:
 
 def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     """What an update changed; ``out`` is None if nothing was written."""
-    deletes, inserts = len(receipt.ids), len(receipt.inserted)
+    deletes, inserts, work = len(receipt.ids), len(receipt.inserted), dict(receipt.work)
+    counts = int(work.pop("counts_changed", 0))
     rows = [
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
         (
             "updates",
-            f"{deletes:,} deleted, {inserts:,} inserted; class counts changed at "
-            f"{counted(receipt.counts_changed, 'node')} on their paths",
+            f"{deletes:,} deleted, {inserts:,} inserted"
+            + (f"; class counts changed at {counted(counts, 'node')} on their paths" if counts else ""),
         ),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
         (
             "rebuilds",
             f"{receipt.rebuilds:,} of {counted(receipt.rebuilt_rows, 'row')} and "
             f"{counted(receipt.rebuilt_nodes, 'node')} in all",
+        ),
+        *(
+            (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
+            for name, value in work.items()
         ),
         ("digest before", f"{receipt.digest_before}"),
         ("digest after", f"{receipt.digest_after}"),
@@ -122,14 +136,15 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
 def _deletion_lines(receipt: Receipt) -> list[str]:
     """A header and the first deletions, in aligned columns."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
-    rebuilds = zip(*(first.pop(f"rebuilt_{name}") for name in ("depth", "rows", "nodes")), strict=True)
+    rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]
     caused = [
         "nothing" if depth < 0 else f"{counted(rows, 'row')} at depth {depth}, {counted(n, 'node')}"
-        for depth, rows, n in rebuilds
+        for depth, rows, n in zip(*rebuilds, strict=True)
     ]
-    titles = {"id": "deleted id", "label": "class", "path": "nodes changed"}
+    label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
+    titles = {"id": "deleted id", "label": label, "path": "nodes changed"}
     columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
-    columns.append(["rebuilt because of it", *caused])
+    columns += [["rebuilt because of it", *caused]] if caused else []
     widths = [max(map(len, column)) for column in columns]
     cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in zip(*columns, strict=True))
     return ["  ".join(row).rstrip() for row in cells]
@@ -165,10 +180,12 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("learner", result["learner"]),
         ("guarantee", f"{'promised' if result['promised'] else 'not promised'}: {result['guarantee']}"),
         ("stream", result["stream"]),
-        ("features", f"{len(names)}: {shown}"),
+        ("features", f"{sum(feature.get('features', 1) for feature in result['features'])}: {shown}"),
         ("rows", _count(result["rows"])),
         ("updates", ("at most " if upper_bound else "") + _count(result["updates"])),
-        ("classes", ", ".join(result["classes"][:20]) + f" (in the first {counted(result['rows_read'], 'row')})"),
+        ("labels", "numbers")
+        if result["classes"] is None
+        else ("classes", ", ".join(result["classes"][:20]) + f" (in the first {counted(result['rows_read'], 'row')})"),
         ("hash", result["config_hash"]),
     ]
     if result["deletions"] is not None:

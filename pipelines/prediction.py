@@ -41,8 +41,9 @@ def predict_file(
     data : path or URI
         Parquet, Arrow IPC or CSV with the model's feature columns; other columns are passed over.
     out : path
-        Parquet file to write: ``prediction``, and ``p_<class>`` for each class, a row for each row of ``data``.
-    kind : {"parquet", "arrow", "csv"}, optional
+        Parquet file to write: ``prediction``, and ``p_<class>`` for each class, a row for each row of ``data``. Of a
+        regression only ``prediction``, a number.
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         By default from the end of the name.
     id_column : str, optional
         Column of ``data`` that becomes the first of ``out``. It is held in memory.
@@ -73,7 +74,7 @@ def predict_file(
     schema = _schema(saved, id_column, ids)
     unfinished = target.with_name(f".{target.name}.unfinished")
     rows, skipped, first = 0, 0, None
-    unseen, unseen_columns = 0, np.zeros(len(saved.features), dtype=bool)
+    unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
     sizes = np.array(
         [len(saved.categories[name]) if name in saved.categories else np.inf for name in saved.features.names]
     )
@@ -168,9 +169,12 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
     X = rows.X
     if bad.any():
         X = np.where(bad[:, None], 0.0, X)
+    sparse = {} if rows.sparse is None else {"sparse": rows.sparse}
+    if saved.options.regression:
+        return [pa.array(predictor.predict(X, **sparse), pa.float64(), mask=bad)]
     if not saved.classes:  # a model of an empty stream
         return [pa.nulls(len(rows))]
-    codes, shares = predictor.predict(X), predictor.predict_proba(X, len(saved.classes))
+    codes, shares = predictor.predict(X, **sparse), predictor.predict_proba(X, len(saved.classes), **sparse)
     labels = pa.array(saved.classes)
     return [
         labels.take(pa.array(codes, mask=bad)),
@@ -179,7 +183,8 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
 
 
 def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None) -> pa.Schema:
-    fields = [("prediction", pa.array(saved.classes).type), *((f"p_{label}", pa.float64()) for label in saved.classes)]
+    target = pa.float64() if saved.options.regression else pa.array(saved.classes).type
+    fields = [("prediction", target), *((f"p_{label}", pa.float64()) for label in saved.classes)]
     if id_column is not None and ids is not None:
         if id_column in dict(fields):
             raise InputError(

@@ -20,8 +20,8 @@ class Reporter(Protocol):
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """The job begins, or goes on after ``done``; ``total`` updates, or whatever it counts, if known."""
 
-    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
-        """``done`` updates have been applied; ``accuracy`` is NaN before the first scored prediction."""
+    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
+        """``done`` updates have been applied; ``score`` has a name and a value, NaN before the first prediction."""
 
     def advance(self, done: int, detail: str) -> None:
         """``done`` units are done; what else there is to say is in ``detail``."""
@@ -39,7 +39,7 @@ class Silent:
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Nothing."""
 
-    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
         """Nothing."""
 
     def advance(self, done: int, detail: str) -> None:
@@ -76,10 +76,10 @@ class Bar:
         self._bar.update(self._task, total=total, unit=unit, completed=done)
         self._bar.start()
 
-    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
         """Move the bar."""
         rate = _rate(done - self._before, time.monotonic() - self._began)
-        self.advance(done, f"{rate:,.0f}/s  {active:,} live  {leaves:,} leaves  {_accuracy(accuracy)}")
+        self.advance(done, f"{rate:,.0f}/s  {active:,} live  {leaves:,} leaves  {_score(*score)}")
 
     def advance(self, done: int, detail: str) -> None:
         """Move the bar."""
@@ -105,10 +105,10 @@ class Lines:
         self._total, self._unit, self._before = total, unit, done
         self._began = self._last = time.monotonic()
 
-    def update(self, done: int, active: int, leaves: int, accuracy: float) -> None:
+    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
         """Write a line if it is time for one."""
         rate = _rate(done - self._before, time.monotonic() - self._began)
-        parts = [f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves", _accuracy(accuracy)]
+        parts = [f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves", _score(*score)]
         self.advance(done, ", ".join(filter(None, parts)))
 
     def advance(self, done: int, detail: str) -> None:
@@ -129,9 +129,11 @@ def _rate(done: int, seconds: float) -> float:
     return max(done, 0) / max(seconds, 1e-9)
 
 
-def _accuracy(value: float) -> str:
-    """Nothing before the first scored prediction."""
-    return "" if math.isnan(value) else f"accuracy {value:.3f}"
+def _score(name: str, value: float) -> str:
+    """Nothing before the first scored prediction; shares with three decimals, errors with four digits."""
+    if math.isnan(value):
+        return ""
+    return f"{name} {value:.3f}" if name == "accuracy" else f"{name} {value:.4g}"
 
 
 def _write(line: str) -> None:

@@ -18,7 +18,7 @@ from raydt.checkpoint import read_checkpoint
 from raydt.errors import InputError, ModelFileError
 from raydt.manifest import MANIFEST
 from raydt.saved_model import SavedModel, model_meta, open_model
-from raydt.sources.base import Source
+from raydt.sources.base import Reading, Source
 from raydt.sources.identity import Identity
 from raydt.sources.options import open_source
 from raydt.streams.base import Stream
@@ -33,7 +33,7 @@ def open_stream(config: Config) -> tuple[Source, Stream]:
     InputError
         A file is missing, cannot be used, or is known to have no rows.
     """
-    source = open_source(config.source)
+    source = open_source(config.source, reading=Reading.of(config.learner))
     if source.n_rows == 0:
         raise no_rows(config)
     return source, make_stream(config.stream, source)

@@ -21,7 +21,8 @@ def look_at(config: Config) -> dict[str, Any]:
     -------
     dict
         ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
-        ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far, ``config_hash``; whether a guarantee
+        ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
+        ``config_hash``; whether a guarantee
         is ``promised`` and why (``guarantee``), ``deletions`` in the log (null without one; their ids are not looked
         up), and ``ok``: false if a replay would stop at a bad row.
     """
@@ -46,6 +47,6 @@ def look_at(config: Config) -> dict[str, Any]:
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
         "bad_rows": [str(error) for error in bad],
-        "classes": [str(label) for label in source.classes],
+        "classes": None if config.learner.regression else [str(label) for label in source.classes],
         "config_hash": config.model_hash(),
     }

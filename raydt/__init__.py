@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.river import RiverTreeClassifier
     from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
+    from raydt.learners.gbdt.estimator import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 
 __version__ = "0.1.0"
-__all__ = ["FullyDynamicTreeClassifier", "RiverTreeClassifier", "__version__", "load_model"]
+__all__ = [
+    "FullyDynamicTreeClassifier",
+    "OnlineGradientBoostingClassifier",
+    "OnlineGradientBoostingRegressor",
+    "RiverTreeClassifier",
+    "__version__",
+    "load_model",
+]
+
+#: Where the public names are defined.
+_HOMES = {
+    "FullyDynamicTreeClassifier": "raydt.learners.fudyadt.estimator",
+    "OnlineGradientBoostingClassifier": "raydt.learners.gbdt.estimator",
+    "OnlineGradientBoostingRegressor": "raydt.learners.gbdt.estimator",
+    "RiverTreeClassifier": "raydt.estimators.river",
+    "load_model": "raydt.estimators",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the public names when they are used: reading a config needs no compiled kernels."""
-    if name == "FullyDynamicTreeClassifier":
-        from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
-
-        return FullyDynamicTreeClassifier
-    if name == "RiverTreeClassifier":
-        from raydt.estimators.river import RiverTreeClassifier
-
-        return RiverTreeClassifier
-    if name == "load_model":
-        from raydt.estimators import load_model
-
-        return load_model
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'raydt' has no attribute {name!r}")

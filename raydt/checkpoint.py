@@ -10,6 +10,9 @@
 What never changes of an example is written once, into the segment of its birth (``raydt.snapshot``); a checkpoint
 names its segments and holds for each a bitmap of the examples that live. Everything else is written in full.
 
+An array of a segment has one entry for each example, but for a *ragged* entry, which is two arrays: ``<name>_lengths``
+says how many of ``<name>_values`` belong to each example, one example after the other.
+
 Invariant: a manifest is written last and is the commit. At any moment, whatever fails or is killed, the last complete
 checkpoint can be read, and what :func:`read_checkpoint` returns was written, bit for bit. Files are named by their
 contents, so that a run that is repeated writes the same files again.
@@ -35,6 +38,9 @@ from raydt.storage import Folder
 #: Folder of the segments, beside those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
 BESIDE = f"../{ROWS}/"
+
+#: How the two arrays of a ragged entry are called.
+_LENGTHS, _VALUES = "_lengths", "_values"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -169,7 +175,7 @@ class CheckpointStore:
 
         def keep(name: str, rows: Arrays, state: Arrays) -> None:
             small[name] = {**state, **rows} if none_live else state
-            uneven = [column for column, values in rows.items() if len(values) != len(born)]
+            uneven = [column for column, entries in _entries(rows).items() if entries != len(born)]
             if uneven:
                 raise ValueError(f"{name}: {', '.join(uneven)} must have an entry for each of {len(born)} examples")
             if len(born) and rows:
@@ -260,8 +266,8 @@ def with_rows(
                     continue
                 unused.discard(name)
                 rows = parts.setdefault(name.removeprefix(f"{prefix}-") if name != prefix else "coordinator", {})
-                for column, values in arrays.items():
-                    rows.setdefault(column, []).append(values[alive])
+                for column, values in _chosen(arrays, alive).items():
+                    rows.setdefault(column, []).append(values)
         if unused:
             raise ValueError(f"{min(unused)} belongs to none")
         for name, columns in parts.items():
@@ -269,6 +275,36 @@ def with_rows(
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelFileError(f"its segments of rows do not fit: {error}", file=file, remedy=REMEDY) from error
     return whole
+
+
+def _ragged(arrays: Mapping[str, npt.NDArray[Any]], column: str) -> str | None:
+    """Name of the lengths, if a column is the values of a ragged entry."""
+    lengths = column.removesuffix(_VALUES) + _LENGTHS
+    return lengths if column.endswith(_VALUES) and lengths in arrays else None
+
+
+def _entries(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
+    """How many examples each array has entries for; -1 where values are not as many as their lengths say."""
+    entries = {column: len(values) for column, values in arrays.items()}
+    for column, values in arrays.items():
+        lengths = _ragged(arrays, column)
+        if lengths is not None:
+            told = arrays[lengths]
+            sound = told.min(initial=0) >= 0 and int(told.sum(dtype=np.int64)) == len(values)
+            entries[column] = entries[lengths] if sound else -1
+    return entries
+
+
+def _chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]) -> Arrays:
+    """The entries of the examples that live."""
+    uneven = [column for column, entries in _entries(arrays).items() if entries != len(alive)]
+    if uneven:
+        raise ValueError(f"{', '.join(uneven)} must have an entry for each of {len(alive)} examples")
+    chosen = {}
+    for column, values in arrays.items():
+        lengths = _ragged(arrays, column)
+        chosen[column] = values[alive if lengths is None else np.repeat(alive, arrays[lengths])]
+    return chosen
 
 
 def _segment(entry: Any) -> Segment:

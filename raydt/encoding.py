@@ -194,6 +194,16 @@ def missing(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return np.array(column.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
+def infinite(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Mask of the infinite values of a column, or a dictionary, of numbers; None if there are none."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not pa.types.is_floating(column.type):
+        return None
+    mask = np.isinf(numbers(column))
+    return mask if mask.any() else None
+
+
 def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
     """Text read as ``kind``, for formats that hold text only.
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from raydt.kernel import inner_kernel, kernel
 from raydt.memory import grown
+from raydt.targets import CODES, Targets
 from raydt.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
 
 #: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
@@ -118,17 +119,19 @@ class ExampleStore:
         d, the features of a row.
     cache_bytes : int or None
         Budget of the feature cache. Rows in slots beyond it are not kept here; 0 keeps none, None keeps all.
+    target_dtype : dtype
+        Of the labels: class codes, or numbers.
 
     Attributes
     ----------
     X : ndarray of float64, shape (cached slots, d)
     id, born : ndarray of int64, shape (capacity,)
         ``born`` is the sequence number of the insertion.
-    y : ndarray of int32, shape (capacity,)
+    y : ndarray of ``target_dtype``, shape (capacity,)
     """
 
-    def __init__(self, columns: int, cache_bytes: int | None = None) -> None:
-        self.columns = columns
+    def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
+        self.columns, self._target_dtype = columns, target_dtype
         self.max_cached = None if cache_bytes is None else cache_bytes // (8 * max(1, columns))
         self._clear()
 
@@ -138,7 +141,7 @@ class ExampleStore:
         self.X = np.empty((0, self.columns))
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
-        self.y = np.empty(0, dtype=np.int32)
+        self.y: Targets = np.empty(0, dtype=self._target_dtype)
         self._bits = 4
         self._table = np.full(1 << self._bits, -1, dtype=np.int32)
 
@@ -214,11 +217,21 @@ class ExampleStore:
         slots = self.slots()
         return slots[np.argsort(self.born[slots], kind="stable")]
 
-    def fill(self, key: npt.NDArray[np.int64], y: npt.NDArray[np.int32], born: npt.NDArray[np.int64]) -> None:
-        """Replace everything by examples in slots 0, 1, ...; features are put separately."""
+    def fill(
+        self,
+        key: npt.NDArray[np.int64],
+        y: Targets,
+        born: npt.NDArray[np.int64],
+        listed: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Replace everything by examples in slots 0, 1, ...; features are put separately.
+
+        Only those ``listed`` (by default all) are live: the others have a slot that an id does not lead to.
+        """
         n = len(key)
         self._clear()
         self.reserve(n)
         self.id[:n], self.y[:n], self.born[:n] = key, y, born
-        self.reg[:] = n, -1, n
-        _fill(self._table, self._bits, self.id, np.arange(n, dtype=np.int32))
+        slots = np.arange(n, dtype=np.int32) if listed is None else np.flatnonzero(listed).astype(np.int32)
+        self.reg[:] = n, -1, len(slots)
+        _fill(self._table, self._bits, self.id, slots)

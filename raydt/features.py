@@ -2,59 +2,89 @@
 
 Groups do not depend on the number of shards: a shard owns whole groups, so that resharding is an assignment
 of groups and no result changes with it.
+
+There are two kinds of features. *Dense* ones are the columns of a matrix ``X``. *Sparse* ones are binary, follow the
+dense ones in number, and a row gives the indices of those that are 1 (``raydt.sparse``); there may be millions, so
+that nothing here holds one of them by itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from raydt.sparse import hashed_groups
 
 NUMERIC, CATEGORICAL = 0, 1
 
 
 @dataclass(frozen=True)
 class Features:
-    """Names and kinds of the d features, in column order.
+    """Names and kinds of the features: first the d dense ones in column order, then the sparse ones.
 
     Attributes
     ----------
     names : tuple of str
+        Of the dense features.
     categorical : tuple of bool
         Same length; True where the column holds category codes.
     groups : int
-        G, the number of feature groups, between 1 and d.
+        G, the number of feature groups, between 1 and the number of features.
+    sparse : int
+        How many sparse features there are; that of index i is feature ``len(names) + i``.
+    sparse_column : str
+        The column their indices come from, after which they are called.
     """
 
     names: tuple[str, ...]
     categorical: tuple[bool, ...]
     groups: int = 16
+    sparse: int = 0
+    sparse_column: str = "indices"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", max(1, min(self.groups, len(self.names))))
+        object.__setattr__(self, "groups", max(1, min(self.groups, len(self))))
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.names) + self.sparse
+
+    def name(self, feature: int) -> str:
+        """Name of a feature by its number; a sparse one is called after its column and index."""
+        dense = len(self.names)
+        return self.names[feature] if feature < dense else f"{self.sparse_column}[{feature - dense}]"
 
     @property
     def kinds(self) -> npt.NDArray[np.int8]:
-        """NUMERIC or CATEGORICAL of each column, int8, shape (d,)."""
+        """NUMERIC or CATEGORICAL of each dense feature, int8, shape (d,)."""
         return np.array(self.categorical, dtype=np.int8)
 
-    def describe(self) -> list[dict[str, str]]:
-        """Name and kind of each feature, as plain values."""
+    def describe(self) -> list[dict[str, Any]]:
+        """Name and kind of each dense feature, as plain values, then one entry for all sparse ones if there are any."""
         kinds = ("categorical" if categorical else "numeric" for categorical in self.categorical)
-        return [{"name": name, "kind": kind} for name, kind in zip(self.names, kinds, strict=True)]
+        dense: list[dict[str, Any]] = [{"name": n, "kind": k} for n, k in zip(self.names, kinds, strict=True)]
+        return (
+            [*dense, {"name": self.sparse_column, "kind": "sparse", "features": self.sparse}] if self.sparse else dense
+        )
 
     def group_columns(self, group: int) -> npt.NDArray[np.int64]:
-        """Columns of one group: a contiguous range, sizes differing by at most one."""
-        d, g = len(self), self.groups
+        """Columns of ``X`` in one group: a contiguous range, sizes differing by at most one."""
+        d, g = len(self.names), self.groups
         return np.arange(group * d // g, (group + 1) * d // g)
 
     def columns_of(self, groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Columns of several groups, in the order of the groups."""
+        """Columns of ``X`` in several groups, in the order of the groups."""
         return np.concatenate([np.empty(0, dtype=np.int64), *(self.group_columns(int(g)) for g in groups)])
+
+    def groups_of(self, indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Group of each of some sparse features, given by index: a fixed hash (:func:`raydt.sparse.group_of`)."""
+        return hashed_groups(indices, self.groups)
+
+    def sparse_of(self, groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Indices of the sparse features in several groups, ascending. O(sparse features)."""
+        return np.flatnonzero(np.isin(self.groups_of(np.arange(self.sparse)), groups))
 
     def assign(self, shards: int) -> list[npt.NDArray[np.int64]]:
         """Groups of each of ``shards`` shards, contiguous and in order; a shard beyond G owns none."""

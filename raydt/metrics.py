@@ -8,7 +8,8 @@ it was cut into batches.
 * *majority* predicts the label inserted most often so far, ties to the smaller class; deletions do not reduce it.
 
 Before any label is known both predict class 0, as an empty tree does. Not here: windows and time series, which
-are differences of :meth:`Prequential.snapshot` (see ``pipelines.running.tables``).
+are differences of :meth:`Prequential.snapshot` (see ``pipelines.running.tables``); and the errors of a regression
+(``raydt.regression_metrics``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +74,12 @@ class Prequential:
     inserted : ndarray of int64, shape (K,)
         Labels learned so far, scored or not.
     """
+
+    #: Of the metrics table.
+    columns: ClassVar[tuple[str, ...]] = (
+        *("accuracy", "f1", "macro_f1", "kappa", "window_accuracy"),
+        *("no_change", "majority", "window_no_change", "window_majority"),
+    )
 
     def __init__(self, positive: bool = False) -> None:
         self.positive = positive
@@ -180,6 +187,26 @@ class Prequential:
             "macro_f1": float(f1.mean()),
             "kappa": kappa,
         }
+
+    def baselines(self) -> dict[str, float]:
+        """Accuracy of the trivial predictors on the same predictions."""
+        _, no_change, majority = self.snapshot().shares()
+        return {"no_change": no_change, "majority": majority}
+
+    def row(self, since: Hits) -> dict[str, float]:
+        """Values of :attr:`columns`; those of the window count from the snapshot ``since``."""
+        window, no_change, majority = self.snapshot().since(since).shares()
+        windowed = {"window_accuracy": window, "window_no_change": no_change, "window_majority": majority}
+        return {**self.scores(), **self.baselines(), **windowed}
+
+    def figures(self, n_classes: int) -> dict[str, Any]:
+        """What the summary says: the scores, and ``confusion`` with all of ``n_classes``, as lists."""
+        missing = max(0, n_classes - len(self.confusion))
+        return {**self.scores(), "confusion": np.pad(self.confusion, (0, missing)).tolist()}
+
+    def headline(self) -> tuple[str, float]:
+        """The score that is shown while a run is under way, and its name."""
+        return "accuracy", self.snapshot().shares()[0]
 
     def _positive_f1(self, hit: npt.NDArray[np.int64], either: npt.NDArray[np.int64]) -> float:
         if not self.positive and len(either) > 2:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.errors import UpdateError
+from raydt.learners.base import LearnerOptions
 from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, BatchResult, UpdateBatch
+from raydt.targets import NUMBERS
+from raydt.updates import DELETE, INSERT, REFUSALS, BatchResult, Log, Refusal, UpdateBatch, joined
 
-#: Where copies of examples may be beside files, whoever deletes them.
-IN_THE_MODEL = "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt"
+#: Where copies of examples may be beside files and the model, whoever deletes them.
 IN_MEMORY = "freed memory of the processes that held them (overwritten when it is used again), swap space, core dumps"
 
 #: Where copies of examples deleted from an estimator may be.
@@ -26,9 +28,10 @@ COPIES_OF_AN_ESTIMATOR = (
     "folders written earlier by save(..., with_examples=True), and copies made of this object",
     "models saved and predictions made while they were in",
     "the categories and classes this object knows, where only they had one",
-    IN_THE_MODEL,
-    IN_MEMORY,
 )
+
+#: Columns of a log that a receipt says in other places, or that cannot be added up.
+_TOLD_OTHERWISE = ("seq", "deletes", "inserts", "subtrees", "rows", "nodes", "depth")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -39,12 +42,12 @@ class Receipt:
     ----------
     deletions : dict of str to ndarray, all of one length
         A row for each deletion, in the order in which they were applied (``pyarrow.table(receipt.deletions)`` is a
-        table of it). For ``fudyadt``:
+        table of it). ``id`` and ``label`` always; for ``fudyadt``:
 
         ``id``
             As the caller names it: int64, or strings.
         ``label``
-            Its class. Its count went down by one at every node of the path.
+            Its class, whose count went down by one at every node of the path; of a regression the number.
         ``leaf``
             Leaf it was in before the call: place in preorder in the model of ``digest_before``.
         ``path``
@@ -56,14 +59,19 @@ class Receipt:
         Ids inserted, in order.
     rebuilds, rebuilt_rows, rebuilt_nodes : int
         Subtrees rebuilt by the whole call, examples that went into them, and nodes built.
-    counts_changed : int
-        Nodes on the paths of all deleted and inserted examples, added up.
+    work : dict of str to number
+        What else the whole call took, in the learner's own words: for ``fudyadt`` ``counts_changed``, the nodes on the
+        paths of all deleted and inserted examples, added up. For ``gbdt``, which applies the call at once,
+        ``trees_checked`` and ``trees_retrained`` (by the deletions and by the insertions), ``refreshed`` (examples
+        whose derivatives were replaced), ``rounds`` and ``seconds``.
     active_before, active : int
         Live examples before and after.
     digest_before, digest_after : str or None
         Digests of the model; None if the caller asked for none.
     copies : tuple of str
         Where copies of the deleted examples may remain; empty if nothing was deleted.
+    log : dict of str to ndarray
+        The learner's own record of the call (:attr:`raydt.updates.BatchResult.log`).
     """
 
     deletions: dict[str, npt.NDArray[Any]]
@@ -71,12 +79,13 @@ class Receipt:
     rebuilds: int
     rebuilt_rows: int
     rebuilt_nodes: int
-    counts_changed: int
+    work: dict[str, int | float]
     active_before: int
     active: int
     digest_before: str | None
     digest_after: str | None
     copies: tuple[str, ...]
+    log: Log
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -101,24 +110,34 @@ class Receipt:
             "rebuilds": self.rebuilds,
             "rebuilt_rows": self.rebuilt_rows,
             "rebuilt_nodes": self.rebuilt_nodes,
-            "counts_changed": self.counts_changed,
+            **self.work,
             "deletions": {name: column.tolist() for name, column in self.deletions.items()},
             "inserted": self.inserted.tolist(),
             "copies": list(self.copies),
         }
 
 
+class RefusedError(UpdateError):
+    """An update that the learner refuses; ``position`` is its place in the batch."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        problem, remedy = REFUSALS[refusal.reason]
+        super().__init__(problem, row=refusal.position, remedy=remedy)
+        self.position = refusal.position
+
+
 def apply_with_receipt(
     session: InProcessSession,
     batch: UpdateBatch,
     classes: Sequence[Any] | npt.NDArray[Any],
+    options: LearnerOptions,
     *,
     copies: tuple[str, ...],
     ids: npt.NDArray[Any] | None = None,
     digest_before: str | None = None,
     digests: bool = True,
 ) -> Receipt:
-    """Apply a batch of deletions and insertions, none of which will be refused, and say what it changed.
+    """Apply a batch of deletions and insertions and say what it changed.
 
     Parameters
     ----------
@@ -126,15 +145,23 @@ def apply_with_receipt(
     batch : UpdateBatch
         DELETE and INSERT operations; the ids deleted are live before it.
     classes : sequence
-        Labels in the order of their codes.
+        Labels in the order of their codes; empty where labels are numbers.
+    options : LearnerOptions
+        Of a learner that collects updates, what waits for more is applied, too; what is done then has no single cause.
     copies : tuple of str
-        Where copies of the deleted examples may remain.
+        Where copies of the deleted examples may remain, beside what stays of them in the model.
     ids : ndarray, shape (m,), optional
         The updates' ids as the user names them; ``batch.id`` if None.
     digest_before : str, optional
         Digest of the model as it is, where it is known already.
     digests : bool
         Whether the receipt has digests, each of which costs O(live examples * log).
+
+    Raises
+    ------
+    RefusedError
+        The learner refuses an update. Those before it have taken effect: what is to take effect as a whole is checked
+        before, or the session is given up.
     """
     names = batch.id if ids is None else ids
     deleted = batch.op == DELETE
@@ -142,21 +169,34 @@ def apply_with_receipt(
     if digests and digest_before is None:
         digest_before = session.digest()
     result = session.apply(batch)
-    labels = np.asarray(classes)[held.pop("y")]
-    columns = {"id": names[deleted], "label": labels, **held, "path": result.path[deleted]}
-    log = result.log
+    if result.refused:
+        raise RefusedError(result.refused[0])
+    if options.collects_updates:
+        result.log = joined([result.log, session.finish()])
+        result.statistics = session.statistics()
+    targets = held.pop("y")
+    labels = targets if targets.dtype == NUMBERS else np.asarray(classes)[targets]
+    columns = {"id": names[deleted], "label": labels, **held}
+    log, work = result.log, {}
+    if options.collects_updates:
+        work = {name: column.sum().item() for name, column in log.items() if name not in _TOLD_OTHERWISE}
+    else:
+        work = {"counts_changed": int(result.path.sum())}
+        columns["path"] = result.path[deleted]
+        columns |= _rebuilds_of(batch.start + np.flatnonzero(deleted), result)
     return Receipt(
-        deletions=columns | _rebuilds_of(batch.start + np.flatnonzero(deleted), result),
+        deletions=columns,
         inserted=names[batch.op == INSERT],
-        rebuilds=len(log["seq"]) if log else 0,
+        rebuilds=int(log["subtrees"].sum()) if "subtrees" in log else len(log["seq"]) if log else 0,
         rebuilt_rows=int(log["rows"].sum()) if log else 0,
         rebuilt_nodes=int(log["nodes"].sum()) if log else 0,
-        counts_changed=int(result.path.sum()),
+        work=work,
         active_before=result.statistics["active"] + result.deletes - result.inserts,
         active=result.statistics["active"],
         digest_before=digest_before if digests else None,
         digest_after=session.digest() if digests else None,
-        copies=copies if deleted.any() else (),
+        copies=(*copies, *options.stays, IN_MEMORY) if deleted.any() else (),
+        log=log,
     )
 
 

@@ -22,6 +22,7 @@ from raydt.learners import learners
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.manifest import MANIFEST
 from raydt.persistence import load_folder
+from raydt.sparse import LARGEST_WIDTH
 
 #: Where a run puts its model.
 MODEL = "model"
@@ -47,12 +48,13 @@ def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[
 
 
 class _Feature(BaseModel):
-    """One feature in the manifest."""
+    """One feature in the manifest, or all ``features`` sparse ones."""
 
     model_config = ConfigDict(strict=True)
 
     name: str
-    kind: Literal["numeric", "categorical"]
+    kind: Literal["numeric", "categorical", "sparse"]
+    features: int = Field(0, ge=0, le=LARGEST_WIDTH)
 
 
 class _Meta(BaseModel):
@@ -117,6 +119,17 @@ class SavedModel:
         return self.learner.predictor(self.options, self.features, self.arrays)
 
 
+def _features(said: list[_Feature], options: LearnerOptions) -> Features:
+    dense = [feature for feature in said if feature.kind != "sparse"]
+    names, categorical = tuple(f.name for f in dense), tuple(f.kind == "categorical" for f in dense)
+    if len(dense) == len(said):
+        return Features(names, categorical, options.feature_groups)
+    last = said[-1]
+    if len(dense) < len(said) - 1 or last.kind != "sparse" or not last.features or not options.takes_sparse:
+        raise ValueError("its sparse features are not one last entry of a learner that takes them")
+    return Features(names, categorical, options.feature_groups, last.features, last.name)
+
+
 def find_model(path: Any) -> str:
     """The folder to open where a user names a model, a state, or a run: of a run, its ``model``.
 
@@ -178,11 +191,10 @@ def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path
     try:
         said = _Meta.model_validate(meta)
         options = learner.Options.model_validate(said.learner)
-        names = tuple(feature.name for feature in said.features)
-        categorical = tuple(feature.kind == "categorical" for feature in said.features)
-        features = Features(names, categorical, options.feature_groups)
+        features = _features(said.features, options)
         saved = SavedModel(learner, options, features, said.classes, said.categories, meta, components)
-        learner.check(features, len(said.classes), saved.arrays, saved.groups if saved.is_state else None)
+        groups = saved.groups if saved.is_state else None
+        learner.check(options, features, len(said.classes), saved.arrays, groups)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(f"an example has the next running number, {saved.next_id}, or a larger one")
     except (KeyError, ValueError) as error:

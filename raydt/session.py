@@ -15,7 +15,7 @@ from raydt.exchange import FeatureShard, InProcessDriver
 from raydt.features import Features
 from raydt.learners.base import Learner, LearnerCoordinator, WorkPlan
 from raydt.snapshot import Segment, Snapshot, take_snapshot, whole
-from raydt.updates import BatchResult, UpdateBatch
+from raydt.updates import BatchResult, Log, UpdateBatch
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -35,8 +35,8 @@ class Session(Protocol):
     def under_way(self) -> int:
         """Batches that :meth:`process` has handed on and not given back."""
 
-    def finish(self) -> None:
-        """Complete what waits for more updates."""
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
 
     def digest(self) -> str:
         """Digest of the model."""
@@ -115,9 +115,9 @@ class InProcessSession:
         """None: a batch is applied when it is asked for."""
         return 0
 
-    def finish(self) -> None:
-        """Complete what waits for more updates."""
-        self.driver.run(self.coordinator.finish())
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
+        return self.driver.run(self.coordinator.finish()) or {}
 
     def digest(self) -> str:
         """Digest of the model."""

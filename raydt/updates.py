@@ -6,6 +6,7 @@ independent of how the stream is cut into batches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.errors import InputError
+from raydt.targets import Targets
 
 if TYPE_CHECKING:
     from raydt.snapshot import Barrier, Snapshot
+    from raydt.sparse import SparseRows
 
 #: Operation codes of :attr:`UpdateBatch.op`.
 INSERT, DELETE, QUERY, DELETE_VALUE, UPDATE = 0, 1, 2, 3, 4
+
+#: A learner's own record of what it did, see :attr:`BatchResult.log`.
+Log = dict[str, npt.NDArray[Any]]
 
 #: Which operations carry a row of features, indexed by operation code.
 CARRIES_ROW = np.array([True, False, True, True, True])
@@ -27,11 +33,15 @@ CARRIES_ROW = np.array([True, False, True, True, True])
 OP_NAMES = ("insert", "delete", "query", "delete_value", "update")
 
 #: Why an update was refused (:attr:`Refusal.reason`).
-UNKNOWN_ID, DUPLICATE_ID, UNKNOWN_VALUE = 1, 2, 3
+UNKNOWN_ID, DUPLICATE_ID, UNKNOWN_VALUE, TARGET_TOO_FAR = 1, 2, 3, 4
 REFUSALS = {
     UNKNOWN_ID: ("no live example has this id", "Delete only ids that were inserted and not deleted before"),
     DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
     UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
+    TARGET_TOO_FAR: (
+        "the target is more than 32 times as far from the mean of the first rows as any of these",
+        "Correct the value, or begin with rows of its range",
+    ),
 }
 
 
@@ -61,12 +71,13 @@ class UpdateBatch:
     id : ndarray of int64, shape (m,)
         Stable id of the example; ignored for QUERY and DELETE_VALUE.
     X : ndarray of float64, shape (r, d), C order
-        One row for each update that carries features, in order. Finite; -0.0 is stored as 0.0. A categorical
-        feature holds its integer code.
+        The d dense features of each update that carries any, in order. Finite, but NaN where a number is missing and
+        the learner takes that; -0.0 is stored as 0.0. A categorical feature holds its integer code, -1 if missing.
     y : ndarray of int32, shape (r,)
-        Class code of each row of ``X``; -1 where a query has none.
+        Class code of each row of ``X``; -1 where a query has none. Of a regression float64, the targets; NaN where a
+        query has none.
     n_classes : int
-        Classes known once the last row of this batch has been read.
+        Classes known once the last row of this batch has been read; 0 of a regression.
     row : ndarray of int64, shape (m,)
         Row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion ordered
         by row r of a deletion log. ``Stream.where`` and ``Stream.id_of`` read it.
@@ -74,17 +85,20 @@ class UpdateBatch:
         How many leading updates of the *stream* are warm-up inserts.
     barrier : Barrier, optional
         A snapshot is wanted once this batch is applied in full.
+    sparse : SparseRows, optional
+        The sparse features of each row of ``X``; None where there are none.
     """
 
     start: int
     op: npt.NDArray[np.int8]
     id: npt.NDArray[np.int64]
     X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int32]
+    y: Targets
     n_classes: int
     row: npt.NDArray[np.int64]
     warmup: int = 0
     barrier: Barrier | None = None
+    sparse: SparseRows | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -103,6 +117,12 @@ class Refusal:
     reason: int
 
 
+def joined(logs: Sequence[Log]) -> Log:
+    """Logs of one learner, one after another."""
+    full = [log for log in logs if log]
+    return {name: np.concatenate([log[name] for log in full]) for name in full[0]} if full else {}
+
+
 @dataclass(slots=True)
 class BatchResult:
     """What a coordinator answers to one batch.
@@ -114,7 +134,8 @@ class BatchResult:
         if the policy is to stop at a bad update.
     predictions : ndarray of int32, shape (m,)
         For inserts, updates and queries the class predicted just before the update took effect; -1 for
-        deletions, for warm-up inserts and for refused updates.
+        deletions, for warm-up inserts and for refused updates. Of a regression float64, the number predicted; NaN
+        for the same.
     refused : list of Refusal
         In order of position.
     inserts, deletes : int
@@ -135,11 +156,11 @@ class BatchResult:
     """
 
     applied: int
-    predictions: npt.NDArray[np.int32]
+    predictions: Targets
     refused: list[Refusal] = field(default_factory=list)
     inserts: int = 0
     deletes: int = 0
-    log: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    log: Log = field(default_factory=dict)
     path: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     statistics: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0

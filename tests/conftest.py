@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,51 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+#: The files that take longest, the longest first: begun late, one of them would keep one process busy alone. The second
+#: process begins with one that needs no kernel while the first compiles them.
+LONGEST = (
+    "simulation/test_simulation.py",
+    "unit/test_style.py",
+    "integration/test_ray_kills.py",
+    "integration/test_ray_identity.py",
+    "integration/test_interruption.py",
+    "integration/test_ray_job.py",
+    "integration/test_ray_cluster.py",
+    "integration/test_ray_session.py",
+    "integration/test_sweep.py",
+    "integration/test_resume.py",
+    "integration/test_replay.py",
+    "integration/test_corpus.py",
+    "integration/test_ray_metrics.py",
+    "fuzz/test_fuzz.py",
+    "integration/test_warmup.py",
+    "integration/test_wheel.py",
+    "integration/test_corpus_places.py",
+    "property/test_fudyadt_twin.py",
+    "integration/test_identity.py",
+    "property/test_tables_exactly_once.py",
+)
+
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave the order of the files as it is made below: xdist would sort them by their number of tests."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    places = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_disk() -> Iterator[None]:
+    """No power fails while tests run, and disks are slow. What is flushed when: ``tests/storage_faults.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ the ends of float64; ids that come back after their deletion; operations that ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from raydt.features import Features
+from raydt.sparse import SparseRows
 from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 
 #: Float64 values whose order, midpoints and sums are easy to get wrong.
@@ -41,10 +43,11 @@ class Stream:
     op: tuple[int, ...]
     id: tuple[int, ...]
     rows: tuple[tuple[float, ...] | None, ...]
-    y: tuple[int, ...]
+    y: tuple[float, ...]
     categorical: tuple[bool, ...]
     classes_known: bool
     warmup: int = 0
+    regression: bool = False
 
     def __len__(self) -> int:
         return len(self.op)
@@ -69,8 +72,8 @@ class Stream:
             op=np.array(self.op[start:stop], np.int8),
             id=np.array(self.id[start:stop], np.int64),
             X=np.array([self.rows[i] for i in carries], np.float64).reshape(len(carries), len(self.categorical)),
-            y=np.array([self.y[i] for i in carries], np.int32),
-            n_classes=max(2, max(known, default=-1) + 1),
+            y=np.array([self.y[i] for i in carries], np.float64 if self.regression else np.int32),
+            n_classes=0 if self.regression else max(2, int(max(known, default=-1)) + 1),
             row=np.arange(start, stop, dtype=np.int64),
             warmup=self.warmup,
         )
@@ -206,6 +209,64 @@ def fudyadt_options() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@st.composite
+def gbdt_streams(draw: st.DrawFn, *, regression: bool = False, max_events: int = 30, classes: int = 4) -> Stream:
+    """A warm-up of at least two rows, then updates: NaN and unknown categories, classes that come late, numbers."""
+    categorical = tuple(draw(st.lists(st.sampled_from((False, False, True)), min_size=1, max_size=4)))
+    columns = [draw(palettes(kind)) + draw(st.sampled_from(([], [-1.0 if kind else math.nan]))) for kind in categorical]
+    lead = draw(st.one_of(st.integers(2, 40), st.integers(20, 40)))
+    cells = st.tuples(*(st.sampled_from(column) for column in columns))
+    operation = st.sampled_from((INSERT,) * 4 + (DELETE,) * 3 + (DELETE_VALUE, UPDATE, QUERY))
+    labels = draw(st.sampled_from((*range(2, classes + 1), classes))) if not regression else 6
+    early = draw(st.sampled_from((labels, max(1, labels - 1), max(1, labels - 2))))
+    # The label of a row follows one of its cells, more often than not, so that trees have something to find.
+    column, noise = draw(st.integers(0, len(categorical) - 1)), draw(st.sampled_from((1, 4)))
+    n = lead + draw(st.integers(0, max_events))
+    drawn = draw(
+        st.lists(st.tuples(operation, st.integers(0, 255), cells, st.integers(0, 255)), min_size=n, max_size=n)
+    )
+    events = [
+        (op, pick, x, (y if y % noise == 0 else columns[column].index(x[column])) % (early if i < lead else labels))
+        for i, (op, pick, x, y) in enumerate(drawn)
+    ]
+    stream = replace(_script(events, categorical, lead, refusals=False), warmup=lead, regression=regression)
+    if regression:
+        targets = draw(st.lists(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3)), min_size=6, max_size=6))
+        stream = replace(stream, y=tuple(math.nan if y < 0 else targets[int(y)] for y in stream.y))
+    return stream
+
+
+def gbdt_options(*objectives: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Options of the online GBDT that decide the model."""
+    return st.fixed_dictionaries(
+        {
+            "objective": st.sampled_from(objectives),
+            "max_iter": st.integers(1, 6),
+            "max_leaf_nodes": st.integers(2, 6),
+            "learning_rate": st.sampled_from((0.1, 1.0)),
+            "l2_regularization": st.sampled_from((0.0, 1.0)),
+            "max_bins": st.integers(2, 8),
+            "binning": st.sampled_from(("doubling", "quantile")),
+            "candidate_fraction": st.sampled_from((0.1, 0.5, 1.0)),
+            "robustness_tolerance": st.sampled_from((0.0, 0.1, 0.5, 1.0)),
+            "derivatives": st.sampled_from(("retrained", "changed_leaves", "never")),
+            "update_every": st.sampled_from((1, 2, 3, 7, 100)),
+            "random_state": st.integers(0, 3),
+        }
+    )
+
+
 def cuts() -> st.SearchStrategy[list[int]]:
     """Sizes of transport batches."""
     return st.one_of(st.just([1]), st.just([1000]), st.lists(st.integers(1, 9), min_size=1, max_size=6))
+
+
+def ones(width: int, most: int = 6) -> st.SearchStrategy[list[int]]:
+    """One row of binary features: ascending, distinct indices below ``width``."""
+    return st.lists(st.integers(0, width - 1), unique=True, max_size=most).map(sorted)
+
+
+def sparse_rows(lists: Sequence[Sequence[int]], width: int) -> SparseRows:
+    """Rows from lists of indices."""
+    indices = np.array([index for row in lists for index in row], dtype=np.int32)
+    return SparseRows.of_lengths(np.array([len(row) for row in lists], dtype=np.int64), indices, width)

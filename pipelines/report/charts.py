@@ -12,6 +12,7 @@ import numpy as np
 from pipelines.report.folder import Columns
 from pipelines.report.formatting import count, figure, share
 from pipelines.report.plot import Chart, Panel, Values, band, boxes, curve, linear, updates_axis
+from pipelines.report.quality import Quality, quality_of
 from pipelines.report.series import increments, merged, per_unit
 
 POINTS = 400
@@ -23,52 +24,71 @@ def has_curve(metrics: Columns, column: str) -> bool:
     return int(np.isfinite(metrics.get(column, np.empty(0))).sum()) > 1
 
 
+#: Tone and dashes of the trivial predictors, in their order.
+_BASELINES = (("nochange", "6 4"), ("majority", "2 4"))
+
+
+def _beside_baselines(quality: Quality, score: str, window: str = "") -> list[tuple[str, str, str, str]]:
+    """Lines of the learner and the baselines, as :func:`quality_panel` takes them."""
+    baselines = zip(quality.baselines.items(), _BASELINES, strict=True)
+    rivals = [(f"{window}{key}", name, *look) for (key, name), look in baselines]
+    return [(score, "learner", "learner", ""), *rivals]
+
+
 def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
-    """Accuracy so far beside the baselines, and F1 of the positive class where there is one."""
-    table = merged(metrics, POINTS)
-    lines = [
-        ("accuracy", "learner", "learner", ""),
-        ("no_change", "no-change", "nochange", "6 4"),
-        ("majority", "majority", "majority", "2 4"),
-    ]
+    """The score so far beside the baselines, and F1 of the positive class where there is one."""
+    table, quality = merged(metrics, POINTS), quality_of(metrics)
+    lines = _beside_baselines(quality, quality.score)
+    ends = ", ".join(f"{name.replace('_', '-')} {quality.form(table[name][-1])}" for name, *_ in lines)
     if f1_name is not None:
         lines.append(("f1", f"learner, {f1_name}", "f1", "9 3 2 3"))
-    ends = ", ".join(f"{name.replace('_', '-')} {_end(table, name)}" for name in ("accuracy", "no_change", "majority"))
     return over_stream(
         "quality-cumulative",
-        "Prequential accuracy so far",
+        f"Prequential {quality.name} so far",
         "Each inserted example is predicted by the model as it was just before its insertion. "
         + detail(metrics, table),
-        f"Line chart of cumulative accuracy over the stream. At the end: {ends}.",
+        f"Line chart of cumulative {quality.name} over the stream. At the end: {ends}.",
         table,
-        (share_panel(table, lines),),
+        (quality_panel(table, quality, lines),),
     )
 
 
 def windowed_quality(metrics: Columns) -> Chart:
-    """Accuracy of the learner and the baselines since the point before; stretches that were lost are shaded."""
-    table = merged(metrics, WINDOWS)
-    lines = [
-        ("window_accuracy", "learner", "learner", ""),
-        ("window_no_change", "no-change", "nochange", "6 4"),
-        ("window_majority", "majority", "majority", "2 4"),
-    ]
-    window = table["window_accuracy"]
+    """The score of the learner and the baselines since the point before; stretches that were lost are shaded."""
+    table, quality = merged(metrics, WINDOWS), quality_of(metrics)
+    lines = _beside_baselines(quality, quality.window, "window_")
+    window, *rivals = (table[column] for column, *_ in lines)
     low, high = (np.nanmin(window), np.nanmax(window)) if np.isfinite(window).any() else (None, None)
-    behind = window < np.fmax(table["window_no_change"], table["window_majority"])
+    behind = quality.behind(window, quality.best(rivals))
     edges = updates_axis(last_of(table)).at(np.concatenate([[0], table["seq"]]))
     shade = boxes(edges[:-1][behind], 0.0, np.diff(edges)[behind], 1.0)
     return over_stream(
         "quality-window",
-        "Prequential accuracy, window by window",
-        "Accuracy on the predictions since the point before."
+        f"Prequential {quality.name}, window by window",
+        f"{quality.name.capitalize()} on the predictions since the point before."
         + (" Shaded: the learner is behind the better baseline. " if shade else " ")
         + detail(metrics, table),
-        f"Line chart of windowed accuracy over the stream; the learner's lies between {share(low)} and {share(high)}, "
-        f"and is behind the better baseline at {int(behind.sum())} of {len(window)} points.",
+        f"Line chart of windowed {quality.name} over the stream; the learner's lies between {quality.form(low)} and "
+        f"{quality.form(high)}, and is behind the better baseline at {int(behind.sum())} of {len(window)} points.",
         table,
-        (share_panel(table, lines, shade),),
+        (quality_panel(table, quality, lines, shade),),
         wide=True,
+    )
+
+
+def r2_so_far(metrics: Columns) -> Chart:
+    """The share of the labels' variation that predictions explain; that of always predicting their mean is 0."""
+    table = merged(metrics, POINTS)
+    x, y = updates_axis(last_of(table)), linear([table["r2"], 0.0, 1.0])
+    name = "R\N{SUPERSCRIPT TWO}"
+    line = curve((x, y), table["seq"], table["r2"], "learner", "learner", figure)
+    return over_stream(
+        "quality-r2",
+        f"{name} so far",
+        "1 is perfect; 0 is what the mean of all labels, known in advance, would get. " + detail(metrics, table),
+        f"Line chart of {name} over the stream; at the end {figure(table['r2'][-1])}.",
+        table,
+        (Panel(name, (line,), y, 15.0),),
     )
 
 
@@ -148,14 +168,16 @@ def over_stream(
     return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, wide=wide)
 
 
-def share_panel(table: Columns, lines: list[tuple[str, str, str, str]], shade: str = "") -> Panel:
-    """Columns that are shares, as (column, name, tone, dashes)."""
+def quality_panel(table: Columns, quality: Quality, lines: list[tuple[str, str, str, str]], shade: str = "") -> Panel:
+    """Columns of scores, as (column, name, tone, dashes)."""
     x, known = updates_axis(last_of(table)), [line for line in lines if line[0] in table]
-    y = linear([table[column] for column, *_ in known], within=(0.0, 1.0), form="share")
+    columns = [table[column] for column, *_ in known]
+    y = linear(columns, within=(0.0, 1.0), form="share") if quality.form is share else linear(columns, zero=True)
     marks = tuple(
-        curve((x, y), table["seq"], table[column], name, tone, share, dash=dash) for column, name, tone, dash in known
+        curve((x, y), table["seq"], table[column], name, tone, quality.form, dash=dash)
+        for column, name, tone, dash in known
     )
-    return Panel("accuracy", marks, y, 15.0, shade)
+    return Panel(quality.unit, marks, y, 15.0, shade)
 
 
 def number_panel(

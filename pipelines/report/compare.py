@@ -13,11 +13,16 @@ from pipelines.report.folder import Columns, RunFolder
 from pipelines.report.formatting import ABSENT, Form, count, counted, figure, names, share
 from pipelines.report.identity import compared_figures
 from pipelines.report.plot import Chart, Panel, Values, curve, linear, look, updates_axis
+from pipelines.report.quality import SQUARED_ERROR, quality_of
 from pipelines.report.series import merged, per_unit
 from pipelines.report.tables import Row, Table
 from pipelines.report.verdicts import number
 
-_RATED = ("Updates/s", "Accuracy", "F1", "Macro F1")
+#: Figures that have a best run: the largest, or the smallest.
+_RATED = {
+    **dict.fromkeys(("Updates/s", "Accuracy", "F1", "Macro F1", SQUARED_ERROR.titles["r2"]), max),
+    **{SQUARED_ERROR.titles[key]: min for key in ("mse", "mae")},
+}
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "output")
 
 
@@ -37,7 +42,8 @@ class Comparison:
 
 def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
     """Compare at least two runs."""
-    table = [compared_figures(run) for run in runs]
+    quality = quality_of(runs[0].summary.get("metrics"))
+    table = [compared_figures(run, quality) for run in runs]
     if not any(number(run.summary, "restarts") for run in runs):
         table = [[figure for figure in column if figure[0] != "Restarts"] for column in table]
     differing, same = _differing([run.config for run in runs])
@@ -62,7 +68,7 @@ def _best_marked(
         name, form = column[0][0], column[0][2]
         values = [value for _, value, _ in column]
         known = [value for value in values if isinstance(value, float)]
-        best = max(known) if name in _RATED and len(set(known)) > 1 else None
+        best = _RATED[name](known) if name in _RATED and len(set(known)) > 1 else None
         cells = [str(value) if form is None else form(value) for value in values]
         rows.append(
             (name, [(cell, best is not None and value == best) for cell, value in zip(cells, values, strict=True)])
@@ -146,9 +152,10 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
     ]
     if not drawn:
         return []
+    quality = quality_of(drawn[0][2])
     wanted: list[tuple[str, str, str, str, Form]] = [
-        ("window", "Prequential accuracy, window by window", "window_accuracy", "accuracy", share),
-        ("accuracy", "Prequential accuracy so far", "accuracy", "accuracy", share),
+        ("window", f"Prequential {quality.name}, window by window", quality.window, quality.unit, quality.form),
+        (quality.score, f"Prequential {quality.name} so far", quality.score, quality.unit, quality.form),
         ("work", "Rows rebuilt per update", "", "rows/update", figure),
         ("speed", "Updates per second", "", "updates/s", figure),
         ("nodes", "Nodes of the tree", "nodes", "nodes", count),

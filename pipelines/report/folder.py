@@ -20,6 +20,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.manifest import MANIFEST
 from raydt.persistence import load_folder
+from raydt.saved_model import understood
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -47,7 +48,9 @@ class RunFolder:
     quarantined : int
         Number of all rows that were skipped.
     model : dict of ndarray
-        Arrays of the tree in preorder; empty if the run left none.
+        Arrays of the tree in preorder; empty if the run left none, or many trees.
+    trees : dict of ndarray
+        Arrays of boosted trees, one after the other in preorder; empty if the run left none.
     learner : dict
         Options of the learner, as the model's manifest has them.
     categories : dict of list
@@ -65,6 +68,7 @@ class RunFolder:
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     quarantined: int = 0
     model: Columns = field(default_factory=dict)
+    trees: Columns = field(default_factory=dict)
     learner: dict[str, Any] = field(default_factory=dict)
     categories: dict[str, list[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -161,11 +165,16 @@ def _read_model(run: RunFolder) -> None:
         run.notes.append(f"The model cannot be read: {error}.")
         return
     arrays = components.get("arrays", {})
-    if not all(name in arrays for name in _MODEL_ARRAYS):
-        return  # a model that is not one tree: nothing is wrong, and nothing to draw
-    if _is_preorder(arrays):
+    run.learner, run.categories = meta.get("learner") or {}, meta.get("categories") or {}
+    if "tree_nodes" in arrays:
+        try:
+            run.trees = understood(meta, components, str(folder)).arrays
+        except ModelFileError as error:
+            run.notes.append(f"The model cannot be read: {error}.")
+    elif not all(name in arrays for name in _MODEL_ARRAYS):
+        return  # a model without a tree: nothing is wrong, and nothing to draw
+    elif _is_preorder(arrays):
         run.model = arrays
-        run.learner, run.categories = meta.get("learner") or {}, meta.get("categories") or {}
     else:
         run.notes.append("The model is damaged: its arrays do not describe one tree in preorder.")
 

@@ -9,8 +9,9 @@ from typing import Any
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import ABSENT, Form, count, duration, figure, moment, names, share, size
 from pipelines.report.margins import Margins
+from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
-from pipelines.report.verdicts import BASELINES, number
+from pipelines.report.verdicts import number
 
 
 def name_of(run: RunFolder, location: str) -> str:
@@ -36,8 +37,13 @@ def _folder_name(location: str) -> str:
 
 
 def features_of(run: RunFolder) -> list[dict[str, Any]]:
-    """``name`` and ``kind`` of each feature, in column order; empty if the summary does not say."""
+    """As :meth:`raydt.features.Features.describe` gives them; empty if the summary does not say."""
     return [feature for feature in run.summary.get("features") or [] if isinstance(feature, dict)]
+
+
+def feature_count(features: list[dict[str, Any]]) -> int:
+    """How many features there are; all sparse ones are one entry of the list."""
+    return sum(int(feature.get("features", 1)) for feature in features)
 
 
 def classes_of(run: RunFolder) -> list[str]:
@@ -67,7 +73,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
         ("Learner", _learner(run)),
         ("Data", _data(run)),
         ("Stream", _stream(run)),
-        ("Features", count(len(features_of(run)) or None)),
+        ("Features", count(feature_count(features_of(run)) or None)),
         ("Label", ": ".join(part for part in (str(label or ""), names(labels)) if part) or ABSENT),
         ("Started", moment(summary.get("started"))),
         ("Processing time", duration(summary.get("seconds"))),
@@ -87,7 +93,8 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
     """Value, name and remark of each key figure."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
-    beside = [f"{name} {share(number(baselines, key))}" for key, name in BASELINES.items()]
+    quality = quality_of(scores)
+    beside = [f"{name} {quality.form(number(baselines, key))}" for key, name in quality.baselines.items()]
     f1, macro, kappa = f1_name(run), share(number(scores, "macro_f1")), figure(number(scores, "kappa"))
 
     def total(key: str) -> str:
@@ -98,8 +105,10 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
     figures = [
         (total("updates"), "updates", ", ".join(updates)),
         (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),
-        (share(number(scores, "accuracy")), "accuracy", ", ".join(beside)),
-        (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")
+        (quality.form(number(scores, quality.score)), quality.name, ", ".join(beside)),
+        (share(number(scores, "r2")), quality.titles["r2"], f"mean absolute error {figure(number(scores, 'mae'))}")
+        if "r2" in quality.titles
+        else (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")
         if f1
         else (macro, "macro F1", f"kappa {kappa}"),
         (total("active"), "live examples", f"of {total('inserts')} inserted"),
@@ -117,7 +126,7 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
     return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
 
 
-def compared_figures(run: RunFolder) -> list[tuple[str, float | str | None, Form | None]]:
+def compared_figures(run: RunFolder, quality: Quality) -> list[tuple[str, float | str | None, Form | None]]:
     """What several runs are compared by, the same names for every run: name, value, and how a number is written."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
@@ -129,10 +138,9 @@ def compared_figures(run: RunFolder) -> list[tuple[str, float | str | None, Form
         ("Status", _status(run), None),
         total("Updates", "updates"),
         ("Updates/s", number(summary, "updates_per_second"), figure),
-        ("Accuracy", number(scores, "accuracy"), share),
-        *((name.capitalize(), number(baselines, key), share) for key, name in BASELINES.items()),
-        ("F1", number(scores, "f1"), share),
-        ("Macro F1", number(scores, "macro_f1"), share),
+        (quality.titles[quality.score], number(scores, quality.score), quality.form),
+        *((name.capitalize(), number(baselines, key), quality.form) for key, name in quality.baselines.items()),
+        *((quality.titles[key], number(scores, key), form) for key, form in quality.compared.items()),
         total("Live", "active"),
         total("Nodes", "nodes"),
         total("Depth", "depth"),

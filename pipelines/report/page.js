@@ -63,13 +63,13 @@
   }
 
   for (const bar of document.querySelectorAll(".levels")) {
-    const tree = bar.parentElement.querySelector(".tree");
+    const trees = [...bar.parentElement.querySelectorAll(".tree")];
     bar.hidden = false;
     bar.addEventListener("click", ({ target }) => {
       if (!target.dataset.levels) return;
-      for (const details of tree.querySelectorAll("details")) {
+      for (const details of trees.flatMap((tree) => [...tree.querySelectorAll("details")])) {
         let level = 1;
-        for (let up = details.parentElement; up !== tree; up = up.parentElement) level += up.tagName === "DETAILS";
+        for (let up = details.parentElement; !up.matches(".tree"); up = up.parentElement) level += up.tagName === "DETAILS";
         details.open = level < Number(target.dataset.levels);
       }
       for (const button of bar.querySelectorAll("button")) button.setAttribute("aria-pressed", button === target);

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.report import charts, identity, margins, rebuilds, recovery, tables, tree
+from pipelines.report.boosting import Boosting, boosting_of
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import count, counted, figure
 from pipelines.report.margins import Margins
 from pipelines.report.plot import Chart
+from pipelines.report.quality import quality_of
 from pipelines.report.tables import Row, Table
 from pipelines.report.tree import Names, Node
 from pipelines.report.verdicts import AuditView, Gap, Verdict, against_baselines, audit_view, gap_of, number
@@ -18,6 +20,9 @@ _WORST = {
     "leaf_gini": "Gini index of a leaf that may be split",
     "leaf_gain": "Gain that a leaf leaves unused",
     "change": "Updates since the build, c / s",
+    "rank": "Rank of a split among the candidates of its node",
+    "lack": "Share of the best gain that a split lacks",
+    "stale": "Stored derivative, from what it would be now",
 }
 
 
@@ -36,8 +41,10 @@ class RunView:
     verdict: Verdict
     few_points: str
     quality_charts: list[Chart]
+    rivals: list[str]
     scores: Table
     confusion: tuple[list[str], list[Row]] | None
+    boosting: Boosting | None
     tree: Node | None
     open_levels: int
     left_out: str
@@ -92,8 +99,10 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         verdict=against_baselines(run.summary, metrics),
         few_points=_few_points(run),
         quality_charts=over_stream(_quality_charts(run)),
+        rivals=[name.capitalize() for name in quality_of(run.summary.get("metrics")).baselines.values()],
         scores=tables.scores(run),
         confusion=tables.confusion(run),
+        boosting=boosting_of(run, names),
         tree=root,
         open_levels=tree.OPEN_LEVELS,
         left_out=_left_out(root, run),
@@ -136,12 +145,14 @@ def _ending(run: RunFolder) -> list[str]:
 
 
 def _quality_charts(run: RunFolder) -> list[Chart]:
-    quality = []
-    if charts.has_curve(run.metrics, "window_accuracy"):
-        quality.append(charts.windowed_quality(run.metrics))
-    if charts.has_curve(run.metrics, "accuracy"):
-        quality.append(charts.cumulative_quality(run.metrics, identity.f1_name(run)))
-    return quality
+    quality, drawn = quality_of(run.metrics), []
+    if charts.has_curve(run.metrics, quality.window):
+        drawn.append(charts.windowed_quality(run.metrics))
+    if charts.has_curve(run.metrics, quality.score):
+        drawn.append(charts.cumulative_quality(run.metrics, identity.f1_name(run)))
+    if charts.has_curve(run.metrics, "r2"):
+        drawn.append(charts.r2_so_far(run.metrics))
+    return drawn
 
 
 def _few_points(run: RunFolder) -> str:

@@ -15,7 +15,8 @@ from pipelines.report.folder import Columns
 
 Floats = npt.NDArray[np.float64]
 
-WINDOWED = ("window_accuracy", "window_no_change", "window_majority")
+#: How the names of windowed columns begin.
+WINDOWED = "window_"
 
 
 def merged(metrics: Columns, limit: int) -> Columns:
@@ -40,9 +41,9 @@ def merged(metrics: Columns, limit: int) -> Columns:
     weight = np.add.reduceat(predictions, first)
     result: Columns = {}
     for name, column in metrics.items():
-        if name in WINDOWED:
-            hits = np.add.reduceat(np.where(predictions > 0, np.nan_to_num(column) * predictions, 0.0), first)
-            result[name] = np.divide(hits, weight, out=np.full(limit, np.nan), where=weight > 0)
+        if name.startswith(WINDOWED):
+            sums = np.add.reduceat(np.where(predictions > 0, np.nan_to_num(column) * predictions, 0.0), first)
+            result[name] = np.divide(sums, weight, out=np.full(limit, np.nan), where=weight > 0)
         else:
             result[name] = column[last]
     return result

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import ABSENT, count, counted, duration, figure, names, share
-from pipelines.report.identity import classes_of, f1_name, features_of
+from pipelines.report.identity import classes_of, f1_name, feature_count, features_of
 from pipelines.report.margins import Margins, expected
+from pipelines.report.quality import quality_of
 from pipelines.report.rebuilds import COORDINATOR, LEAF_RESET, PLACE_TONES, SHARDS
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
 from pipelines.report.tree import Names, class_name, depths, feature_name, feature_use
-from pipelines.report.verdicts import BASELINES, number
+from pipelines.report.verdicts import number
 
 CONFUSION_CLASSES = 12
 FEATURES_SHOWN = 12
@@ -76,14 +77,16 @@ def _restored(update: float | None) -> str:
 def scores(run: RunFolder) -> Table:
     """Every score, with the baselines where they have the same score."""
     values = run.summary.get("metrics") or {}
-    titles = {"accuracy": "Accuracy", "f1": f1_name(run), "macro_f1": "Macro F1", "kappa": "Kappa"}
+    quality = quality_of(values)
+    titles = {**quality.titles, "f1": f1_name(run)}
     rows = []
     for key in values:
         value, title = number(values, key), titles.get(key, key)
         if value is not None and title:
-            beside = [number(run.summary.get("baselines"), name) for name in BASELINES]
-            cells = [share(known) if key == "accuracy" else ABSENT for known in beside]
-            rows.append(Row((title, share(value) if key in ("accuracy", "f1", "macro_f1") else figure(value), *cells)))
+            beside = [number(run.summary.get("baselines"), name) for name in quality.baselines]
+            cells = [quality.form(known) if key == quality.score else ABSENT for known in beside]
+            form = quality.form if key == quality.score else quality.compared.get(key, figure)
+            rows.append(Row((title, form(value), *cells)))
     return Table(rows)
 
 
@@ -167,12 +170,11 @@ def features_used(run: RunFolder) -> Table:
         Row((entry["name"], count(entry["splits"]), count(entry["rows"])), entry["rows"] / most if most else None)
         for entry in used[:FEATURES_SHOWN]
     ]
-    more, unused = len(used) - len(rows), len(features) - len(used)
+    total = feature_count(features)
+    more, unused = len(used) - len(rows), total - len(used)
     remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
     if unused > 0:
-        remarks.append(
-            f"{count(unused)} of {counted(len(features), 'feature')} {'is' if unused == 1 else 'are'} not used."
-        )
+        remarks.append(f"{count(unused)} of {counted(total, 'feature')} {'is' if unused == 1 else 'are'} not used.")
     return Table(rows, " ".join(remarks))
 
 

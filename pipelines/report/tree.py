@@ -43,12 +43,12 @@ class Node:
         Of the class the node predicts; empty without examples.
     answer : str
         The answer to the parent's question that leads here, empty at the root.
-    rows : int
-        Live examples below.
+    rows : int or None
+        Live examples below, if the model says.
     mix : list of (str, float)
         Tone and share of the classes that have a row, in class order; classes of one tone are one part.
     counts : str
-        The largest class and its share.
+        The largest class and its share; without rows all there is to say.
     detail : str
         Everything in one sentence: counts of classes, when it was built, its margin.
     built : str
@@ -67,7 +67,7 @@ class Node:
     leaf: bool
     tone: str
     answer: str
-    rows: int
+    rows: int | None
     mix: list[tuple[str, float]]
     counts: str
     detail: str
@@ -127,7 +127,7 @@ def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, card
     Node
         Complexity O(n + cards log cards).
     """
-    sizes, tones = _subtree_sizes(model), class_tones(model)
+    sizes, tones = subtree_sizes(model["left"], model["right"]), class_tones(model)
     rows = model["counts"].sum(axis=1)
     gaps = np.zeros(0) if margin is None else proven_gaps(model)
     root = _card(model, names, margin, gaps, tones, 0, "")
@@ -256,7 +256,11 @@ def feature_use(model: Columns, features: list[dict[str, Any]]) -> list[dict[str
 
 
 def feature_name(features: list[dict[str, Any]], column: int) -> str:
-    """Name of a column, or its number where the summary does not name it."""
+    """Name of a feature by its number, or this number where the summary does not name it."""
+    last = features[-1] if features else {}
+    index = column - len(features) + 1
+    if last.get("kind") == "sparse" and 0 <= index < int(last.get("features", 0)):
+        return f"{last.get('name')}[{index}]"
     return str(features[column].get("name", column)) if 0 <= column < len(features) else f"column {column}"
 
 
@@ -283,10 +287,10 @@ def _counts(classes: list[str], rows: npt.NDArray[np.int64], shown: int = 3) -> 
     return f"{words}, {more} more" if more else words
 
 
-def _subtree_sizes(model: Columns) -> list[int]:
-    left, right = model["left"].tolist(), model["right"].tolist()
-    sizes = [1] * len(left)
+def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
+    """Nodes of a tree in preorder from each of them on, by their children."""
+    sizes, yes, no = [1] * len(left), left.tolist(), right.tolist()
     for index in range(len(left) - 1, -1, -1):
-        if left[index] > index:
-            sizes[index] += sizes[left[index]] + sizes[right[index]]
+        if yes[index] > index:
+            sizes[index] += sizes[yes[index]] + sizes[no[index]]
     return sizes

@@ -15,8 +15,7 @@ import numpy as np
 
 from pipelines.report.folder import Columns
 from pipelines.report.formatting import count, counted, figure, share
-
-BASELINES = {"no_change": "no-change", "majority": "majority"}
+from pipelines.report.quality import Quality, quality_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +27,45 @@ class Verdict:
 
 
 def against_baselines(summary: dict[str, Any], metrics: Columns) -> Verdict:
-    """Whether the learner's accuracy is above that of the trivial baselines, and how often window by window."""
-    accuracy = number(summary.get("metrics"), "accuracy")
-    scores = {key: number(summary.get("baselines"), key) for key in BASELINES}
-    known = {key: value for key, value in scores.items() if value is not None}
-    if accuracy is None:
-        return Verdict("plain", "No accuracy was recorded, so there is nothing to compare with the trivial baselines.")
-    if not known:
-        return Verdict("plain", f"The accuracy is {share(accuracy)}. No trivial baseline was recorded beside it.")
-    lost = [key for key, value in known.items() if accuracy < value]
-    tied = [key for key, value in known.items() if accuracy == value]
-    won = [key for key, value in known.items() if accuracy > value]
+    """Whether the learner's score is better than that of the trivial baselines, and how often window by window."""
+    quality = quality_of(summary.get("metrics"))
+    score = number(summary.get("metrics"), quality.score)
+    known = {key: number(summary.get("baselines"), key) for key in quality.baselines}
+    rivals = {key: value for key, value in known.items() if value is not None}
+    if score is None:
+        return Verdict(
+            "plain", f"No {quality.name} was recorded, so there is nothing to compare with the trivial baselines."
+        )
+    written = f"its {quality.name} is {quality.form(score)}"
+    if not rivals:
+        return Verdict("plain", f"The {written[4:]}. No trivial baseline was recorded beside it.")
+    lost = [key for key, value in rivals.items() if quality.behind(score, value)]
+    tied = [key for key, value in rivals.items() if score == value]
+    won = [key for key, value in rivals.items() if quality.behind(value, score)]
+
+    def against(keys: list[str]) -> str:
+        return " and ".join(f"{quality.baselines[key]} ({quality.form(rivals[key])})" for key in keys)
+
     if lost:
-        text = f"The learner loses to {_against(lost, known)}: its accuracy is {share(accuracy)}."
+        text = f"The learner loses to {against(lost)}: {written}."
         if won or tied:
-            text += f" It {'beats' if won else 'equals'} {_against(won or tied, known)}."
+            text += f" It {'beats' if won else 'equals'} {against(won or tied)}."
     elif tied:
-        text = f"The learner is no better than {_against(tied, known)}: its accuracy is {share(accuracy)}."
+        text = f"The learner is no better than {against(tied)}: {written}."
     else:
-        text = f"The learner beats {_against(won, known)} with an accuracy of {share(accuracy)}."
-    return Verdict("bad" if lost or tied else "good", text + _windows_lost(metrics))
+        text = f"The learner beats {against(won)} with {'an' if quality.name[0] in 'aeiou' else 'a'} {quality.name} of "
+        text += f"{quality.form(score)}."
+    return Verdict("bad" if lost or tied else "good", text + _windows_lost(metrics, quality))
 
 
-def _against(keys: list[str], scores: dict[str, float]) -> str:
-    return " and ".join(f"{BASELINES[key]} ({share(scores[key])})" for key in keys)
-
-
-def _windows_lost(metrics: Columns) -> str:
+def _windows_lost(metrics: Columns, quality: Quality) -> str:
     """How many windows of the metrics table the learner lost to the better baseline; empty if none was scored."""
-    columns = [metrics.get(name) for name in ("window_accuracy", "window_no_change", "window_majority")]
-    learner, no_change, majority = (np.array([]) if column is None else column for column in columns)
+    names = [quality.window, *(f"window_{key}" for key in quality.baselines)]
+    learner, *rivals = (metrics.get(name, np.array([])) for name in names)
     scored = int(np.isfinite(learner).sum())
-    if not scored or len(no_change) != len(learner) or len(majority) != len(learner):
+    if not scored or any(len(rival) != len(learner) for rival in rivals):
         return ""
-    lost = int((learner < np.fmax(no_change, majority)).sum())
+    lost = int(quality.behind(learner, quality.best(rivals)).sum())
     if scored == 1:
         return f" In the only window of the stream it was {'' if lost else 'not '}behind the better of the two."
     if not lost:

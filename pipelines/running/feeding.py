@@ -62,5 +62,5 @@ def feed(
     if intake.error is None and not intake.stopped:
         if not tally.updates and not tally.skipped:
             raise no_rows(config)
-        session.finish()
+        tally.record_log(session.finish())
     tally.seconds = time.perf_counter() - began

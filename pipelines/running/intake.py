@@ -134,6 +134,7 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
             op=batch.op[begin:end],
             id=batch.id[begin:end],
             X=batch.X[rows],
+            sparse=None if batch.sparse is None else batch.sparse[rows],
             y=batch.y[rows],
             row=batch.row[begin:end],
             barrier=batch.barrier if end == len(batch) else None,

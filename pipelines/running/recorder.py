@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.tables import METRICS, NO_ROWS, QUARANTINE, TableWriter, predictions_schema
+from pipelines.running.tables import NO_ROWS, QUARANTINE, TableWriter, metrics_schema, predictions_schema
 from pipelines.running.tally import Tally, truths
-from raydt.metrics import Hits
 from raydt.streams.base import Skipped, Stream
-from raydt.updates import BatchResult, Refusal, UpdateBatch
+from raydt.targets import NUMBERS, Targets, there
+from raydt.updates import BatchResult, Log, Refusal, UpdateBatch
 
 _METRIC_ROWS = 256
 
@@ -38,9 +38,12 @@ class Recorder(Tally):
     def __init__(self, folder: RunFolder, output: Output, stream: Stream) -> None:
         super().__init__(stream)
         self._every = output.metrics_every
-        self._metrics = TableWriter(folder, "metrics", METRICS)
+        self._metric_columns = metrics_schema(self.prequential.columns)
+        self._metrics = TableWriter(folder, "metrics", self._metric_columns)
         self._events = TableWriter(folder, "events")
-        self._predictions = TableWriter(folder, "predictions", predictions_schema(self._source.id_kind == "text"))
+        self._predictions = TableWriter(
+            folder, "predictions", predictions_schema(self._source.id_kind == "text", self._source.target_dtype)
+        )
         self._predicting = output.predictions
         self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
         self._tables = {
@@ -51,7 +54,7 @@ class Recorder(Tally):
         }
         self._rows: list[dict[str, float]] = []
         self._row_at = -1
-        self._window_start = Hits()
+        self._window_start = self.prequential.snapshot()
         self._labels = pa.array([], pa.string())
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
@@ -61,11 +64,10 @@ class Recorder(Tally):
         passed_over = [refusal for refusal in result.refused if refusal.position < n]
         if passed_over:
             self._quarantine_refused(batch, passed_over)
-        if any(len(column) for column in result.log.values()):
-            self._events.append(result.log)
+        self.record_log(result.log)
         if self._predicting:
             prediction = result.predictions[:n]
-            predicted = prediction >= 0
+            predicted = there(prediction)
             self._predictions.append(
                 {
                     "seq": np.arange(batch.start, batch.start + n)[predicted],
@@ -76,6 +78,11 @@ class Recorder(Tally):
             )
         if self.updates % self._every == 0:
             self._metrics_row()
+
+    def record_log(self, log: Log) -> None:
+        """Write the learner's own record of what it did."""
+        if any(len(column) for column in log.values()):
+            self._events.append(log)
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows that never became updates."""
@@ -151,7 +158,7 @@ class Recorder(Tally):
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._rows, self._row_at = [], int(state["row_at"])
-        self._window_start = Hits.restore(state["window_start"])
+        self._window_start = type(self._window_start).restore(state["window_start"])
 
     def clear(self) -> None:
         """Delete whatever the tables of the folder hold. Of a recorder that has recorded nothing."""
@@ -185,9 +192,6 @@ class Recorder(Tally):
             table.parts.finish()
 
     def _metrics_row(self) -> None:
-        hits = self.prequential.snapshot()
-        window, window_no_change, window_majority = hits.since(self._window_start).shares()
-        _, no_change, majority = hits.shares()
         structure = {name: self.statistics.get(name, 0) for name in ("nodes", "leaves", "depth", "rebuilds")}
         traffic = {name: self.statistics.get(name, 0) for name in ("rebuilt_rows", "rounds", "bytes_exchanged")}
         self._rows.append(
@@ -200,21 +204,16 @@ class Recorder(Tally):
                 **structure,
                 **traffic,
                 "seconds": self.seconds,
-                **self.prequential.scores(),
-                "window_accuracy": window,
-                "no_change": no_change,
-                "majority": majority,
-                "window_no_change": window_no_change,
-                "window_majority": window_majority,
+                **self.prequential.row(self._window_start),
             }
         )
-        self._window_start, self._row_at = hits, self.updates
+        self._window_start, self._row_at = self.prequential.snapshot(), self.updates
         if len(self._rows) >= _METRIC_ROWS:
             self._flush_metrics()
 
     def _flush_metrics(self) -> None:
         if self._rows:
-            self._metrics.append({name: [row[name] for row in self._rows] for name in METRICS.names})
+            self._metrics.append({name: [row[name] for row in self._rows] for name in self._metric_columns.names})
             self._rows = []
 
     def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:
@@ -238,8 +237,13 @@ class Recorder(Tally):
             return codes
         return [self._source.id_of(code) if code >= 0 else None for code in codes.tolist()]
 
-    def _names(self, codes: npt.NDArray[np.int32]) -> pa.Array:
-        """Labels of class codes; null for -1, and for the guess of a model before any label is known."""
+    def _names(self, codes: Targets) -> pa.Array:
+        """Labels of class codes; null for -1, and for the guess of a model before any label is known.
+
+        Numbers stand for themselves.
+        """
+        if codes.dtype == NUMBERS:
+            return pa.array(codes, mask=~there(codes))
         if len(self._labels) < self.n_classes:
             self._labels = pa.array(self.classes, pa.string())
         return self._labels.take(pa.array(codes, mask=(codes < 0) | (codes >= len(self._labels))))

@@ -279,8 +279,8 @@ class Run:
             if batch.barrier is not None and result.snapshot is not None:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
-                accuracy, _, _ = recorder.prequential.snapshot().shares()
-                progress.update(recorder.updates, recorder.active, recorder.statistics["leaves"], accuracy)
+                score = recorder.prequential.headline()
+                progress.update(recorder.updates, recorder.active, recorder.statistics["leaves"], score)
                 show_at = time.perf_counter() + SHOW_SECONDS
 
         try:

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.run_folder import RunFolder
 from pipelines.running.parts import ROWS_PER_GROUP, Parts, writing
 from raydt.errors import NotWrittenError
+from raydt.targets import CODES, NUMBERS
 
 _BATCHES_PENDING = 512
 
-METRICS = pa.schema(
-    [(name, pa.int64()) for name in ("seq", "inserts", "deletes", "predictions", "active", "nodes", "leaves", "depth")]
-    + [(name, pa.int64()) for name in ("rebuilds", "rebuilt_rows", "rounds", "bytes_exchanged")]
-    + [(name, pa.float64()) for name in ("seconds", "accuracy", "f1", "macro_f1", "kappa", "window_accuracy")]
-    + [(name, pa.float64()) for name in ("no_change", "majority", "window_no_change", "window_majority")]
-)
+_COUNTS = ("seq", "inserts", "deletes", "predictions", "active", "nodes", "leaves", "depth")
+_WORK = ("rebuilds", "rebuilt_rows", "rounds", "bytes_exchanged")
 QUARANTINE = pa.schema(
     [("seq", pa.int64()), ("source_row", pa.int64()), ("file", pa.string()), ("reason", pa.string())]
 )
@@ -35,10 +33,18 @@ QUARANTINE = pa.schema(
 NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
 
 
-def predictions_schema(text_ids: bool) -> pa.Schema:
-    """Columns of the predictions; ids are the user's."""
+def metrics_schema(scores: Sequence[str]) -> pa.Schema:
+    """Columns of the metrics: counts, the time, and the scores by these names."""
+    return pa.schema(
+        [(name, pa.int64()) for name in (*_COUNTS, *_WORK)] + [(name, pa.float64()) for name in ("seconds", *scores)]
+    )
+
+
+def predictions_schema(text_ids: bool, target_dtype: np.dtype[Any] = CODES) -> pa.Schema:
+    """Columns of the predictions; ids are the user's, and classes are called by their labels."""
     kind = pa.string() if text_ids else pa.int64()
-    return pa.schema([("seq", pa.int64()), ("id", kind), ("prediction", pa.string()), ("truth", pa.string())])
+    target = pa.float64() if target_dtype == NUMBERS else pa.string()
+    return pa.schema([("seq", pa.int64()), ("id", kind), ("prediction", target), ("truth", target)])
 
 
 class TableWriter:

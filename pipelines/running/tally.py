@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.problems import short
 from raydt.errors import UpdateError
 from raydt.metrics import Prequential
+from raydt.regression_metrics import PrequentialErrors
 from raydt.streams.base import Skipped, Stream
+from raydt.targets import NUMBERS, Targets, classes_in, no_targets, there
 from raydt.updates import (
     CARRIES_ROW,
     DELETE,
@@ -26,6 +27,7 @@ from raydt.updates import (
     REFUSALS,
     UPDATE,
     BatchResult,
+    Log,
     Refusal,
     UpdateBatch,
 )
@@ -67,7 +69,11 @@ class Tally:
 
     def __init__(self, stream: Stream) -> None:
         self._stream, self._source = stream, stream.source
-        self.prequential = Prequential(self._source.positive is not None)
+        self.prequential: Any = (
+            PrequentialErrors()
+            if self._source.target_dtype == NUMBERS
+            else Prequential(self._source.positive is not None)
+        )
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
         self.replaced = self.queries = self.next_id = 0
         self.n_classes = self._source.known_classes
@@ -93,7 +99,7 @@ class Tally:
         """
         n = result.applied
         op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
-        self.n_classes = max(self.n_classes, int(truth.max(initial=-1)) + 1, int(prediction.max(initial=-1)) + 1)
+        self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
         inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
         if result.refused:
             positions = [refusal.position for refusal in result.refused if refusal.position < n]
@@ -106,7 +112,7 @@ class Tally:
         self.deletes += int(np.count_nonzero(deleted))
         self.replaced += int(np.count_nonzero(inserted & deleted))
         self.queries += int(np.count_nonzero(queried))
-        self.predictions += int(np.count_nonzero(prediction >= 0))
+        self.predictions += int(np.count_nonzero(there(prediction)))
         self.statistics, self.seconds = self.totals(result.statistics), seconds
 
     def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
@@ -130,6 +136,9 @@ class Tally:
         self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
         self.prequential.restore(state["prequential"])
 
+    def record_log(self, log: Log) -> None:
+        """Take the learner's own record of what it did into account."""
+
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows that never became updates."""
         self.skipped += len(skipped)
@@ -151,25 +160,24 @@ class Tally:
         return [str(label) for label in self._source.classes[: self.n_classes]]
 
     def metrics(self) -> dict[str, Any]:
-        """The ``metrics`` mapping of the summary; shares as fractions, null where undefined."""
-        confusion = self.prequential.confusion
-        missing = max(0, self.n_classes - len(confusion))
-        scores = {name: _number(value) for name, value in self.prequential.scores().items()}
-        return {**scores, "confusion": np.pad(confusion, (0, missing)).tolist()}
+        """The ``metrics`` mapping of the summary; shares as fractions, None where undefined."""
+        return _known(self.prequential.figures(self.n_classes))
 
-    def baselines(self) -> dict[str, float | None]:
-        """Accuracy of the trivial predictors on the same predictions."""
-        _, no_change, majority = self.prequential.snapshot().shares()
-        return {"no_change": _number(no_change), "majority": _number(majority)}
+    def baselines(self) -> dict[str, Any]:
+        """The score of the trivial predictors on the same predictions."""
+        return _known(self.prequential.baselines())
 
 
-def truths(batch: UpdateBatch, n: int) -> npt.NDArray[np.int32]:
-    """Class codes of the first ``n`` updates; -1 where one carries no row."""
+def truths(batch: UpdateBatch, n: int) -> Targets:
+    """Targets of the first ``n`` updates; none where one carries no row."""
     carries = CARRIES_ROW[batch.op[:n]]
-    truth = np.full(n, -1, dtype=np.int32)
+    truth = no_targets(n, batch.y.dtype)
     truth[carries] = batch.y[: np.count_nonzero(carries)]
     return truth
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

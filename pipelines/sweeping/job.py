@@ -37,6 +37,7 @@ from pipelines.sweeping.page import render
 from pipelines.sweeping.setting import compiled, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, table_of
 from raydt.errors import ConfigError, ProcessLostError
+from raydt.sources.base import Reading
 from raydt.sources.options import open_source
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
@@ -146,7 +147,20 @@ def sweep(
 
 def _read(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> StoredSource:
     """All rows of the source, once it is sure that every setting can begin to use them."""
-    opened = open_source(configs[0].source)
+    reading = Reading.of(configs[0].learner)
+    if reading.regression:
+        raise ConfigError(
+            "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error). Replay "
+            "the settings one by one, and give their folders to raydt report"
+        )
+    for config, setting in zip(configs, values, strict=True):
+        if Reading.of(config.learner) != reading:
+            named = ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
+            raise ConfigError(
+                f"with {named}: this learner reads other rows than that of the first setting, in labels or missing "
+                "values, and a sweep reads its source once. Sweep over them one by one"
+            )
+    opened = open_source(configs[0].source, reading=reading)
     checked = set()
     for config, setting in zip(configs, values, strict=True):
         options = config.stream.model_dump_json()

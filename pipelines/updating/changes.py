@@ -1,7 +1,8 @@
 """The two files of an update: ids to delete, and rows to insert.
 
-Invariant: what is returned here can be applied as a whole. Ids to delete are known to the state and given once, rows
-are complete, and their ids are new or those of rows deleted by the same update.
+Invariant: what is returned here can be applied as a whole, but for labels that the learner itself refuses. Ids to
+delete are known to the state and given once, rows are complete, and their ids are new or those of rows deleted by the
+same update.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from raydt.errors import InputError, UpdateError
 from raydt.example_store import ExampleStore
 from raydt.saved_model import SavedModel
 from raydt.sources.files import FileSource
+from raydt.sparse import SparseRows, concatenated
 from raydt.streams.deletion_log import LoggedDeletions
+from raydt.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
 
 _NOTHING = "Nothing has been changed"
@@ -38,7 +41,7 @@ class StateNames:
     ids : list
         Text ids in the order of their codes; None in place of one that was erased.
     labels : dict
-        Of the state's source: ``classes``, or ``positive``, ``rest`` and ``names``.
+        Of the state's source: ``classes`` (none where labels are numbers), or ``positive``, ``rest`` and ``names``.
     next_id : int
         The next running number.
     """
@@ -91,20 +94,31 @@ class Insertions:
     names, ids
         As of :class:`Deletions`.
     X : ndarray of float64, shape (n, d)
-    y : ndarray of int32, shape (n,)
+    sparse : SparseRows or None
+    y : ndarray of int32 or, of a regression, float64, shape (n,)
     classes : list
     categories : dict of str to list
     all_ids : list
         As ``StateNames.ids``.
+    source : FileSource, optional
+        Where they were read.
     """
 
     names: npt.NDArray[Any]
     ids: npt.NDArray[np.int64]
     X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int32]
+    sparse: SparseRows | None
+    y: Targets
     classes: list[Any]
     categories: dict[str, list[Any]]
     all_ids: list[Any]
+    source: FileSource | None = None
+
+    def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
+        """The same error, naming file, row and label of the row that the learner refuses."""
+        assert self.source is not None
+        problem = f"{self.y[row]:g}: {error.problem}"
+        return _at(self.source, row, label, problem, f"{error.remedy}. {_NOTHING}")
 
 
 def no_deletions() -> Deletions:
@@ -115,8 +129,10 @@ def no_deletions() -> Deletions:
 def no_insertions(saved: SavedModel, names: StateNames) -> Insertions:
     """Where no file of rows is given."""
     none = np.empty(0, dtype=np.int64)
-    X, y = np.empty((0, len(saved.features))), np.empty(0, dtype=np.int32)
-    return Insertions(none, none, X, y, saved.classes, saved.categories, names.ids)
+    width = saved.features.sparse
+    X, y = np.empty((0, len(saved.features.names))), no_targets(0, dtype_of(saved.options.regression))
+    sparse = SparseRows.empty(width) if width else None
+    return Insertions(none, none, X, sparse, y, saved.classes, saved.categories, names.ids)
 
 
 def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletions:
@@ -169,7 +185,7 @@ def read_insertions(
     ----------
     path : path or URI
         File, folder or pattern.
-    kind : {"parquet", "arrow", "csv"}, optional
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         By default from the ends of the names.
     saved : SavedModel
     names : StateNames
@@ -194,6 +210,7 @@ def read_insertions(
             chunks.append(chunk)
     empty = no_insertions(saved, names)
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
+    sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
     _check_labels(source, y, saved, names)
     state = source.state()
@@ -210,7 +227,8 @@ def read_insertions(
     again = _first_repeated(ids)
     if again is not None:
         raise _at(source, again, names.id, f"id {given.tolist()[again]!r} is given twice", "Give every id once")
-    return Insertions(given, ids, X, y, source.classes, _grown_categories(source, saved), state["ids"])
+    ones = concatenated(sparse) if sparse else None
+    return Insertions(given, ids, X, ones, y, source.classes, _grown_categories(source, saved), state["ids"], source)
 
 
 def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
@@ -236,12 +254,12 @@ def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> 
     return source
 
 
-def _check_labels(source: FileSource, y: npt.NDArray[np.int32], saved: SavedModel, names: StateNames) -> None:
+def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: StateNames) -> None:
     """Refuse new labels where all classes were declared, and where they are of another kind."""
     known = len(saved.classes)
-    new = np.flatnonzero(y >= known)
-    if not len(new):
+    if classes_in(y) <= known:
         return
+    new = np.flatnonzero(y >= known)
     label, row = source.classes[y[new[0]]], int(new[0])
     if saved.meta.get("declared", False):
         remedy = f"{_NOTHING}; the classes are {saved.classes[:20]}"

@@ -27,7 +27,7 @@ from raydt.errors import ConfigError
 from raydt.example_store import ExampleStore
 from raydt.learners.base import WorkPlan
 from raydt.persistence import save_folder
-from raydt.receipt import IN_MEMORY, IN_THE_MODEL, Receipt, apply_with_receipt
+from raydt.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.saved_model import SavedModel, model_meta, state_components
 from raydt.session import InProcessSession
 from raydt.updates import DELETE, INSERT, UpdateBatch
@@ -62,7 +62,7 @@ def update(
     label, id_column : str, optional
         Columns of ``insert``: by default those the state was made with; for a state saved by an estimator ``y``, and
         running ids.
-    kind : {"parquet", "arrow", "csv"}, optional
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         Of ``insert``; by default from the end of its name.
 
     Returns
@@ -99,7 +99,10 @@ def update(
     batch = _batch(int(saved.meta["offset"]), gone, new)
     ids: Any = np.concatenate([gone.names, new.names])
     copies = _copies(saved, folder, run, delete)
-    receipt = apply_with_receipt(session, batch, new.classes, ids=ids, copies=copies)
+    try:
+        receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
+    except RefusedError as error:  # ids were checked, so that it is the label of a new row
+        raise new.refused(error, error.position - len(gone.ids), names.label) from error
     if target is not None and not dry_run:
         _save(target, saved, folder, session, names, gone, new, receipt)
     return receipt
@@ -108,7 +111,8 @@ def update(
 def _batch(start: int, gone: Deletions, new: Insertions) -> UpdateBatch:
     op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone.ids), len(new.ids)])
     ids = np.concatenate([gone.ids, new.ids])
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), np.full(len(op), -1, dtype=np.int64))
+    row = np.full(len(op), -1, dtype=np.int64)
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse)
 
 
 class _Run(NamedTuple):
@@ -220,7 +224,5 @@ def _copies(saved: SavedModel, folder: RunFolder, run: _Run | None, delete: str 
     return (
         *places,
         "models, states and predictions made from any of these",
-        IN_THE_MODEL,
-        IN_MEMORY,
         "backups and snapshots of these places, and disk blocks of files deleted from them",
     )

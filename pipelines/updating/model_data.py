@@ -14,10 +14,12 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.saved_model import SavedModel
+from raydt.sources.base import Reading
 from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile
 from raydt.sources.files import FileSource
 from raydt.sources.formats import find_kind, open_file
+from raydt.sources.indices import holds_indices
 from raydt.sources.options import FileOptions, SourceOptions
 
 
@@ -52,7 +54,7 @@ def find_rows(
     saved : SavedModel
     data : path or URI
         File, folder or pattern.
-    kind : {"parquet", "arrow", "csv"}, optional
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         By default from the ends of the names.
     wanted : mapping of str to str
         Columns needed beside the features, and who asks for each, for the message where one is missing.
@@ -67,21 +69,23 @@ def find_rows(
         The kind is unclear, nothing is there, it cannot be read, or a column is missing.
     """
     features = saved.features
+    needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
     for name in wanted:
-        if name in features.names:
+        if name in needed:
             remedy = "Name another column"
             raise InputError(f"{wanted[name]}, but it is a feature of the model", file=data, column=name, remedy=remedy)
     categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
-    columns = {"label": label, "id": id_column, "features": list(features.names), "categorical": categorical}
+    columns: dict[str, Any] = {"label": label, "id": id_column, "features": needed, "categorical": categorical}
+    columns["n_features"] = features.sparse or None
     with without_a_config():
-        form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow or csv")
+        form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv or libsvm")
         files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
     values = {"kind": form.kind, "path": data, **columns}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:
-        for name in [*features.names, *wanted]:
+        for name in [*needed, *wanted]:
             if name not in file.names:
-                why = "the model needs this column" if name in features.names else wanted[name]
+                why = "the model needs this column" if name in needed else wanted[name]
                 near = difflib.get_close_matches(name, file.names, 1)
                 hint = f"Did you mean {near[0]!r}? " if near and name in wanted else ""
                 shown = ", ".join(file.names[:30]) + (", ..." if len(file.names) > 30 else "")
@@ -104,11 +108,18 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
     Raises
     ------
     InputError
-        A column that is text, where the model knows numbers.
+        A column that is text, or lists, where the model knows numbers, or the other way round.
     """
     features = saved.features
+    for file in files:
+        lists = [name for name in options.features or () if holds_indices(file.schema.field(name).type)]
+        odd_one = set(lists) ^ ({features.sparse_column} if features.sparse else set())
+        if odd_one and file.n_rows != 0:
+            what = "lists of indices" if features.sparse else "numbers"
+            problem = f"the model knows {what} in this column, and it holds something else"
+            raise InputError(problem, file=file.name, column=min(odd_one), remedy="Convert the column")
     with without_a_config():
-        source = FileSource(options, files)
+        source = FileSource(options, files, reading=Reading.of(saved.options))
     if source.features.categorical != features.categorical:
         odd = next(
             name

@@ -23,4 +23,4 @@ def load_model(path: Any) -> Any:
         No model is there, or it is damaged, of another format, or of a learner this version does not have.
     """
     saved = open_model(find_model(path))
-    return saved.learner.estimator().from_saved(saved)
+    return saved.learner.estimator(saved.options).from_saved(saved)

@@ -16,16 +16,22 @@ from pydantic import ValidationError
 from raydt.errors import ConfigError, InputError
 
 
+def _one_column(y: Any) -> npt.NDArray[Any]:
+    """``y`` as an array of shape (n,)."""
+    given = np.asarray(y)
+    if given.ndim == 2 and given.shape[1] == 1:
+        _warn_column()
+        given = given[:, 0]
+    if given.ndim != 1:
+        raise ValueError(f"y should be a 1d array, got an array of shape {given.shape} instead.")
+    return given
+
+
 def labels_of(y: Any) -> npt.NDArray[Any]:
     """One label per row, shape (n,)."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        _warn_column()
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
+    labels = _one_column(y)
     if labels.dtype.kind in "OU":
         # NumPy turns NaN among strings into a string, so a list is looked at itself.
         given = y if isinstance(y, list | tuple) else labels.tolist()
@@ -41,6 +47,31 @@ def labels_of(y: Any) -> npt.NDArray[Any]:
         if (labels != np.floor(labels)).any():
             raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
     return labels
+
+
+def numbers_of(y: Any) -> npt.NDArray[np.float64]:
+    """One number per row as float64, shape (n,), -0.0 as 0.0."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+    given = _one_column(y)
+    if given.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported\n{given}\n")
+    # NumPy turns numbers beside a text into texts, so a list is looked at itself.
+    values = y if isinstance(y, list | tuple) else given.tolist()
+    for row, value in enumerate(values if given.dtype.kind in "OUS" else ()):
+        if isinstance(value, str | bytes):
+            raise InputError(f"Input y contains text, {value!r}", row=row, remedy="Convert y to numbers")
+    try:
+        numbers = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y needs numbers ({error})", remedy="Convert y to numbers") from error
+    bad = ~np.isfinite(numbers)
+    if bad.any():
+        row = int(np.argmax(bad))
+        what = "NaN" if np.isnan(numbers[row]) else "infinity or a value too large for dtype('float64')."
+        raise InputError(f"Input y contains {what}", row=row, remedy="Drop rows without a number")
+    numbers += 0.0
+    return numbers
 
 
 def _is_missing(label: Any) -> bool:
@@ -85,4 +116,4 @@ def _warn_column() -> None:
         from sklearn.exceptions import DataConversionWarning as Category
     except ImportError:
         Category = UserWarning
-    warnings.warn(message, Category, stacklevel=4)
+    warnings.warn(message, Category, stacklevel=5)

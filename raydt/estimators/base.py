@@ -7,19 +7,20 @@ An estimator is a session in this process. scikit-learn is not needed to use it;
 from __future__ import annotations
 
 import copy
-import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from raydt.audit import AuditReport, history_of_live
 from raydt.encoding import Dictionary
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.estimators.arguments import ids_of, labels_of, parameter_error
+from raydt.estimators.arguments import ids_of
 from raydt.estimators.frames import FrameEncoder
+from raydt.estimators.parameters import Parameters
 from raydt.example_store import ExampleStore
 from raydt.features import Features
 from raydt.learners import learners
@@ -28,57 +29,21 @@ from raydt.persistence import save_folder
 from raydt.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
 from raydt.saved_model import SavedModel, model_meta, state_components
 from raydt.session import InProcessSession
-from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, UpdateBatch, running_ids
+from raydt.sparse import SparseRows
+from raydt.targets import Targets, dtype_of, no_targets
+from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, Log, UpdateBatch, joined, running_ids
 
 Self = TypeVar("Self", bound="Estimator")
 
 
-class Estimator:
-    """Base of the classifiers; a subclass names its learner and its options."""
+class Estimator(Parameters, ABC):
+    """Base of :class:`raydt.estimators.targets.Classifier` and ``Regressor``, which know what ``y`` is."""
 
-    kind: ClassVar[str]
-    #: Parameters of ``__init__`` that are not options of the learner.
-    _own: ClassVar[tuple[str, ...]] = ("categorical_features",)
     categorical_features: Sequence[str | int] | None
     #: Of the state that was loaded, if one was: the columns that its labels and ids came from.
     _columns: dict[str, Any]
     #: Arrays of a model that was loaded without examples.
     _loaded: dict[str, npt.NDArray[Any]]
-
-    # ------------------------------------------------------------ parameters
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters; takes effect at the next ``fit``."""
-        for name, value in params.items():
-            if name not in self._parameter_names():
-                raise ValueError(
-                    f"Invalid parameter {name!r} for estimator {self}. "
-                    f"Valid parameters are: {self._parameter_names()!r}."
-                )
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        changed = ", ".join(
-            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
-        )
-        return f"{type(self).__name__}({changed})"
-
-    def _options(self) -> Any:
-        given = {name: value for name, value in self.get_params().items() if name not in self._own}
-        try:
-            return learners()[self.kind].Options(**given)
-        except ValidationError as error:
-            raise parameter_error(error, given) from error
 
     # ------------------------------------------------------------ learning
 
@@ -100,19 +65,6 @@ class Estimator:
             NaN, infinite or missing values, ids that are no integers or given twice, lengths that differ.
         """
         return self._begin(X, y, None, ids, warmup=True)
-
-    def partial_fit(self: Self, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> Self:
-        """Insert examples; all of them or, if an error is raised, none.
-
-        Parameters
-        ----------
-        classes : array-like, optional
-            All labels that will come, on the first call. Without it, unseen labels are added as they come.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self._begin(X, y, classes, ids, warmup=False)
-        self._require_examples()
-        return self._insert(X, y, ids, warmup=False)
 
     def forget(self, ids: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by id; all of them or, if an error is raised, none.
@@ -138,40 +90,60 @@ class Estimator:
         self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
         self._refuse_repeated(key)
         before = self.digest() if digests else None
-        nothing = np.empty((0, self.n_features_in_))
-        batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, np.empty(0, dtype=np.int32))
+        width = self._features().sparse
+        nothing = np.empty((0, len(self._features().names)))
+        no_y = no_targets(0, dtype_of(self._fitted_options.regression))
+        batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y)
+        if width:
+            batch = replace(batch, sparse=SparseRows.empty(width))
         receipt = apply_with_receipt(
             self.session_,
             batch,
-            self.classes_,
+            self._classes,
+            self._fitted_options,
             copies=COPIES_OF_AN_ESTIMATOR,
             digest_before=before,
             digests=digests,
         )
-        self._advance(batch)
+        self._advance(batch, receipt.log)
         if digests:
             self._known["digest"] = receipt.digest_after
         return receipt
 
+    def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
+        """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
+
+        All of them or, if an error is raised, none. A row takes O(live examples x features), of a tree O(rows of its
+        leaf); ``digests`` as in :meth:`forget`.
+
+        Raises
+        ------
+        InputError
+            Values that ``fit`` would refuse, or lengths that differ.
+        UpdateError
+            Fewer live examples equal a row than the call asks to delete.
+        """
+        rows = self._rows(X)
+        self._require_examples()
+        given, sparse = self._checked(y), self._sparse_of(X)
+        if len(rows) != len(given):
+            raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
+        coordinator: Any = self.session_.coordinator
+        taken: dict[tuple[bytes, ...], list[int]] = {}
+        chosen = []
+        for row, target in enumerate(self._looked_up(given).tolist()):
+            value = rows[row].tobytes(), repr(target).encode(), *(s.row(row).tobytes() for s in sparse.values())
+            if value not in taken:
+                slots = self.session_.driver.run(coordinator.find_equal(rows, row, target, **sparse))
+                taken[value] = self._store().id[slots][::-1].tolist()
+            if not taken[value]:
+                raise UpdateError(
+                    "no live example equals this one", row=row, remedy="The exact features and label are needed"
+                )
+            chosen.append(taken[value].pop())
+        return self.forget(np.array(chosen, dtype=np.int64), digests=digests)
+
     # ------------------------------------------------------------ using
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Labels, shape (n,)."""
-        self._require_fitted()
-        codes = self._predictor().predict(self._encoder.encode(X, type(self).__name__, grow=False))
-        labels: npt.NDArray[Any] = self.classes_[codes]
-        return labels
-
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Shares of the classes, shape (n, len(classes_))."""
-        self._require_fitted()
-        rows = self._encoder.encode(X, type(self).__name__, grow=False)
-        shares: npt.NDArray[np.float64] = self._predictor().predict_proba(rows, len(self.classes_))
-        return shares
-
-    def score(self, X: Any, y: Any) -> float:
-        """Accuracy."""
-        return float(np.mean(self.predict(X) == np.asarray(y)))
 
     def digest(self) -> str:
         """Digest of the live model: equal for equal streams, whatever their cut into calls."""
@@ -191,7 +163,7 @@ class Estimator:
         self._require_fitted()
         self._require_examples()
         state, groups = self.session_.state()
-        history = history_of_live(state, groups)
+        history = history_of_live(state, groups, self._features())
         return learners()[self.kind].audit(self._fitted_options, self._features(), state, history)
 
     def save(self, path: Any, with_examples: bool = False) -> None:
@@ -204,7 +176,7 @@ class Estimator:
         """
         self._require_fitted()
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
-        meta = model_meta(self._fitted_options, self._features(), self.classes_.tolist(), categories)
+        meta = model_meta(self._fitted_options, self._features(), self._classes, categories)
         meta |= {"named": self._encoder.named, "declared": self._declared}
         if not with_examples:
             save_folder(path, "model", meta, {"arrays": self._model()})
@@ -220,15 +192,16 @@ class Estimator:
         """An estimator that goes on from a state, or predicts with a model; written by ``save`` or by a run."""
         parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
         self = cls(**parameters)
-        self._fitted_options = saved.options
+        self._fitted_options = saved.options.model_copy(update=cls._fixed)
         names, kinds = saved.features.names, saved.features.categorical
         categorical = [name for name, kind in zip(names, kinds, strict=True) if kind]
         self.categorical_features = categorical or None
-        self._encoder = FrameEncoder(categorical, saved.options.feature_groups)
+        self._encoder = self._new_encoder(categorical)
         self._encoder.features, self._encoder.named = saved.features, saved.meta.get("named", True)
         self._encoder.dictionaries = {name: Dictionary(saved.categories.get(name, ())) for name in categorical}
         self._declared = saved.meta.get("declared", True)
-        self._set_fitted(np.array(saved.classes))
+        self._take_classes(saved.classes)
+        self._set_fitted()
         if not saved.is_state:
             self._loaded = saved.arrays
             return self
@@ -250,36 +223,54 @@ class Estimator:
         self.__dict__ = new.__dict__
         return self
 
+    def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
+        """Insert examples into the model; the first ones make it."""
+        if not self.__sklearn_is_fitted__():
+            return self._begin(X, y, classes, ids, warmup=self._options().needs_warmup)
+        self._require_examples()
+        return self._insert(X, y, ids, warmup=False)
+
     def _start(self, X: Any, y: Any, classes: Any) -> None:
-        options = self._options()
-        encoder = FrameEncoder(self.categorical_features, options.feature_groups)
-        encoder.learn(X)
-        labels = np.unique(labels_of(y) if classes is None else labels_of(classes))
+        self._fitted_options = self._options()
+        self._encoder = self._new_encoder(self.categorical_features)
+        self._encoder.learn(X)
+        self._learn_targets(y, classes)
         self.__dict__.pop("_loaded", None)
-        self._fitted_options, self._encoder, self._declared = options, encoder, classes is not None
+        self._declared = classes is not None
         self._seq, self._next_id, self._columns = 0, 0, {}
-        self._set_fitted(labels)
+        self._set_fitted()
         self._open_session()
 
-    def _set_fitted(self, classes: npt.NDArray[Any]) -> None:
+    def _takes_missing(self) -> bool:
+        takes: bool = learners()[self.kind].Options.takes_missing
+        return takes
+
+    def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
+        options = self._fitted_options
+        encoder = FrameEncoder(categorical, options.feature_groups, options.takes_missing)
+        encoder.takes_sparse = options.takes_sparse
+        return encoder
+
+    def _set_fitted(self) -> None:
         features = self._features()
         self._known: dict[str, Any] = {}  # predictor and digest of the model as it is, once they were needed
-        self.classes_ = classes
         self.n_features_in_ = len(features)
         self.__dict__.pop("feature_names_in_", None)
         if self._encoder.named:
-            self.feature_names_in_ = np.array(features.names, dtype=object)
+            sparse = (features.sparse_column,) if features.sparse else ()
+            self.feature_names_in_ = np.array(features.names + sparse, dtype=object)
 
     def _open_session(self) -> None:
         plan = WorkPlan(local_work_limit=2**62)
         self.session_ = InProcessSession(learners()[self.kind], self._fitted_options, self._features(), 1, plan)
 
     def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
-        labels = labels_of(y)
+        given = self._checked(y)
         with self._encoder.undoing():
             rows = self._encoder.encode(X, type(self).__name__, grow=True)
-            if len(rows) != len(labels):
-                raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
+            sparse = self._encoder.sparse_of(X, type(self).__name__)
+            if len(rows) != len(given):
+                raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
             if ids is None:
                 key = running_ids(self._next_id, len(rows))
             else:
@@ -288,45 +279,30 @@ class Estimator:
                     raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
             self._refuse_repeated(key)
             self._refuse(self._store().find(key) >= 0, key, DUPLICATE_ID)
-            codes = self._codes(labels)  # the last that can be refused
+            targets = self._encoded(given)  # the last that can be refused
         op = np.full(len(rows), INSERT, dtype=np.int8)
-        batch = self._next_batch(op, key, rows, codes, len(rows) if warmup else 0)
-        self.session_.apply(batch)
-        self._advance(batch)
+        batch = replace(self._next_batch(op, key, rows, targets, len(rows) if warmup else 0), sparse=sparse)
+        log = self.session_.apply(batch).log
+        if self._fitted_options.collects_updates:
+            log = joined([log, self.session_.finish()])
+        self._advance(batch, log)
         self._next_id = max(self._next_id, int(key.max(initial=-1)) + 1)
         self.row_ids_ = key
         return self
-
-    def _codes(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Codes of labels; unseen ones become classes, unless all classes were declared."""
-        known = {label: code for code, label in enumerate(self.classes_.tolist())}
-        first = labels[:1].tolist()
-        if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
-            raise InputError(
-                f"label {first[0]!r} is of another kind than the classes {list(known)}",
-                remedy="Use either numbers or strings for all labels",
-            )
-        new = [label for label in np.unique(labels).tolist() if label not in known]
-        if new:
-            if self._declared:
-                raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
-            self.classes_ = np.concatenate([self.classes_, np.array(new)])
-            known = {label: code for code, label in enumerate(self.classes_.tolist())}
-        return np.array([known[label] for label in labels.tolist()], dtype=np.int32)
 
     def _next_batch(
         self,
         op: npt.NDArray[np.int8],
         key: npt.NDArray[np.int64],
         X: npt.NDArray[np.float64],
-        y: npt.NDArray[np.int32],
+        y: Targets,
         warmup: int = 0,
     ) -> UpdateBatch:
         row = np.full(len(op), -1, dtype=np.int64)
-        return UpdateBatch(self._seq, op, key, X, y, len(self.classes_), row, warmup)
+        return UpdateBatch(self._seq, op, key, X, y, len(self._classes), row, warmup)
 
-    def _advance(self, batch: UpdateBatch) -> None:
-        """The model has taken a batch."""
+    def _advance(self, batch: UpdateBatch, log: Log) -> None:
+        """The model has taken a batch, and this is its record of it."""
         self._seq = batch.stop
         self._known.clear()
 
@@ -386,12 +362,39 @@ class Estimator:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "session_") or hasattr(self, "_loaded")
 
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+    def _rows(self, X: Any) -> npt.NDArray[np.float64]:
+        """Rows to predict, as the learner takes them."""
+        self._require_fitted()
+        return self._encoder.encode(X, type(self).__name__, grow=False)
 
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(),
-        )
+    def _sparse_of(self, X: Any) -> dict[str, SparseRows]:
+        """The sparse features of ``X``, as a predictor takes them."""
+        sparse = self._encoder.sparse_of(X, type(self).__name__)
+        return {} if sparse is None else {"sparse": sparse}
+
+    # ------------------------------------------------------------ what y is
+
+    @property
+    @abstractmethod
+    def _classes(self) -> list[Any]:
+        """Labels in the order of their codes, as plain values; empty where they are numbers."""
+
+    @abstractmethod
+    def _take_classes(self, classes: list[Any]) -> None:
+        """Go on with the classes of a saved model."""
+
+    @abstractmethod
+    def _learn_targets(self, y: Any, classes: Any) -> None:
+        """Take from the first ``y``, or from all classes declared, what there is to know of targets."""
+
+    @abstractmethod
+    def _checked(self, y: Any) -> npt.NDArray[Any]:
+        """One target per row as the user gives it, shape (n,), or an error."""
+
+    @abstractmethod
+    def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
+        """The same without learning anything from it: what no example has is -1."""
+
+    @abstractmethod
+    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+        """What :meth:`_checked` gave as the learner takes it."""

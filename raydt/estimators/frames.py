@@ -10,10 +10,31 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import LARGEST_INTEGER, Dictionary, column_kind, in_words, inexact, missing, numbers, plain
+from raydt.encoding import (
+    LARGEST_INTEGER,
+    Dictionary,
+    column_kind,
+    in_words,
+    inexact,
+    infinite,
+    missing,
+    numbers,
+    plain,
+)
 from raydt.errors import InputError
 from raydt.estimators.arguments import names_of
+from raydt.estimators.sparse import (
+    is_sparse_matrix,
+    rows_of_column,
+    rows_of_matrix,
+    width_of_column,
+    width_of_matrix,
+)
 from raydt.features import Features
+from raydt.sources.indices import find_indices, holds_indices
+from raydt.sparse import SparseRows
+
+_REMEDY = "Fill or drop such rows"
 
 
 def as_table(X: Any) -> pa.Table | None:
@@ -41,10 +62,13 @@ class FrameEncoder:
         Columns that hold categories, by name or position; text columns of frames always do.
     groups : int
         Feature groups of :class:`Features`.
+    takes_missing : bool
+        Whether values may be missing: numbers are then NaN, and categories -1, as unseen ones are.
     """
 
-    def __init__(self, categorical: Sequence[str | int] | None, groups: int) -> None:
-        self._wanted, self._groups = categorical, groups
+    def __init__(self, categorical: Sequence[str | int] | None, groups: int, takes_missing: bool = False) -> None:
+        self._wanted, self._groups, self._takes_missing = categorical, groups, takes_missing
+        self.takes_sparse = False
         self.features: Features | None = None
         self.named = False
         self.dictionaries: dict[str, Dictionary] = {}
@@ -52,18 +76,30 @@ class FrameEncoder:
     def learn(self, X: Any) -> None:
         """Take names and kinds of the columns from ``X``."""
         table = as_table(X)
+        lists = None
+        if self.takes_sparse and is_sparse_matrix(X):
+            if names_of(self._wanted):
+                raise InputError("categorical_features names columns, and a sparse matrix has none that are categories")
+            self.features = Features((), (), self._groups, width_of_matrix(X))
+            return
         if table is None:
             names = tuple(f"x{j}" for j in range(matrix_of(X).shape[1]))
             text = [False] * len(names)
         else:
             names = tuple(str(name) for name in table.column_names)
-            text = [column_kind(field) == "text" for field in table.schema]
+            lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self.takes_sparse)
+            names = tuple(name for name in names if name != lists)
+            text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
         wanted = {names[c] if isinstance(c, int | np.integer) else c for c in names_of(self._wanted)}
         unknown = sorted(str(name) for name in wanted - set(names))
         if unknown:
             raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")
         self.named = table is not None
-        self.features = Features(names, tuple(t or n in wanted for n, t in zip(names, text, strict=True)), self._groups)
+        categorical = tuple(t or n in wanted for n, t in zip(names, text, strict=True))
+        self.features = Features(names, categorical, self._groups)
+        if lists is not None:
+            width = width_of_column(table, lists)
+            self.features = Features(names, categorical, self._groups, width, lists)
         self.dictionaries = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
 
     @contextmanager
@@ -78,7 +114,7 @@ class FrameEncoder:
             raise
 
     def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
-        """The matrix of ``X``, shape (n, d), C order, finite; categories as codes.
+        """The matrix of ``X``, shape (n, d), C order, finite or missing; categories as codes.
 
         Parameters
         ----------
@@ -95,6 +131,11 @@ class FrameEncoder:
         assert self.features is not None
         table = as_table(X)
         names = self.features.names
+        if self.features.sparse and table is None:
+            if not is_sparse_matrix(X) or names:
+                what = "a frame with the column of lists" if self.named else "a sparse matrix"
+                raise InputError(f"{estimator} was fitted with {what}", remedy="Pass X as it was when fitted")
+            return np.empty((X.shape[0], 0))
         if table is None:
             out = matrix_of(X)
             if out.shape[1] != len(names):
@@ -106,7 +147,7 @@ class FrameEncoder:
             lacking = [name for name in names if name not in table.column_names]
             if lacking and self.named:
                 raise InputError(f"X lacks the column {lacking[0]!r}, which {estimator} was fitted with")
-            chosen = table.select(list(names)) if self.named else table
+            chosen = table.select(list(names)) if self.named or self.features.sparse else table
             if chosen.num_columns != len(names):
                 raise InputError(
                     f"X has {chosen.num_columns} features, but {estimator} is expecting {len(names)} features as input"
@@ -115,7 +156,8 @@ class FrameEncoder:
             out = np.empty((table.num_rows, len(names)))
             for j, (name, column) in enumerate(zip(names, columns, strict=True)):
                 if name not in self.dictionaries:
-                    if column_kind(chosen.schema.field(j)) == "text":
+                    nothing = self._takes_missing and pa.types.is_null(column.type)
+                    if not nothing and column_kind(chosen.schema.field(j)) == "text":
                         raise InputError(
                             f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
                             column=name,
@@ -127,20 +169,49 @@ class FrameEncoder:
             if name in self.dictionaries:
                 out[:, j] = self._codes(name, columns[j], grow)
         bad = ~np.isfinite(out)
+        if self._takes_missing:
+            absent = np.isnan(out)
+            out[absent] = np.nan  # of all NaNs one, so that equal rows have equal bytes
+            bad &= ~absent
         if bad.any():
             row, j = (int(i) for i in np.argwhere(bad)[0])
             kind = "NaN" if np.isnan(out[row, j]) else "infinity"
-            raise InputError(f"Input X contains {kind}", row=row, column=names[j], remedy="Fill or drop such rows")
+            raise InputError(f"Input X contains {kind}", row=row, column=names[j], remedy=_REMEDY)
         out += 0.0  # -0.0 equals 0.0
         return out
+
+    def sparse_of(self, X: Any, estimator: str) -> SparseRows | None:
+        """The sparse features of ``X``, n rows, which :meth:`encode` has taken; None where there are none.
+
+        Raises
+        ------
+        InputError
+            A value other than 0 and 1, indices that cannot be used, or no such column.
+        """
+        assert self.features is not None
+        if not self.features.sparse:
+            return None
+        table, name = as_table(X), self.features.sparse_column
+        if table is None:
+            return rows_of_matrix(X, self.features.sparse, estimator)
+        if name not in table.column_names:
+            raise InputError(f"X lacks the column {name!r}, which {estimator} was fitted with")
+        column = _one_chunk(table.column(name))
+        if not holds_indices(column.type):
+            problem = f"it holds {in_words(column.type)}, but held lists of indices when the model was fitted"
+            raise InputError(problem, column=name, remedy="Convert the column to lists")
+        return rows_of_column(column, name, self.features.sparse)
 
     def _codes(self, name: str, column: pa.Array, grow: bool) -> npt.NDArray[np.int64]:
         dictionary = self.dictionaries[name]
         absent = missing(column)
-        if absent is not None:
-            problem = "it holds a missing value, NaN or infinity, which is no category"
-            row = int(np.flatnonzero(absent)[0])
-            raise InputError(problem, row=row, column=name, remedy="Fill or drop such rows")
+        refused = infinite(column) if self._takes_missing else absent
+        if refused is not None:
+            what = "infinity" if self._takes_missing else "a missing value, NaN or infinity"
+            row = int(np.flatnonzero(refused)[0])
+            raise InputError(f"it holds {what}, which is no category", row=row, column=name, remedy=_REMEDY)
+        if absent is not None and absent.all():
+            return np.full(len(column), -1, dtype=np.int64)
         if dictionary.values and isinstance(dictionary.values[0], str) != (in_words(column.type) == "text"):
             was = "text" if isinstance(dictionary.values[0], str) else "numbers"
             raise InputError(
@@ -148,7 +219,9 @@ class FrameEncoder:
                 column=name,
                 remedy=f"Convert the column to {was}",
             )
-        return dictionary.encode(column, 0) if grow else dictionary.find(column)
+        if not grow:
+            return dictionary.find(column)
+        return dictionary.encode(column, 0, None if absent is None else ~absent)
 
 
 def _require_exact(beyond: npt.NDArray[np.bool_] | None, name: str) -> None:
@@ -166,7 +239,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def matrix_of(X: Any) -> npt.NDArray[np.float64]:
     """A float64 copy of an array-like, shape (n, d), with the field's usual messages when it is none."""
-    if hasattr(X, "tocsr"):
+    if is_sparse_matrix(X):
         raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert it.")
     array = np.asarray(X)
     if np.iscomplexobj(array):

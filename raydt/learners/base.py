@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.audit import AuditReport, History
 from raydt.exchange import Exchange, ShardWorker
 from raydt.features import Features
-from raydt.updates import BatchResult, UpdateBatch
+from raydt.targets import Targets
+from raydt.updates import BatchResult, Log, UpdateBatch
 
 
 class LearnerOptions(BaseModel):
@@ -21,8 +22,24 @@ class LearnerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    #: Whether NaN may stand in numeric features, whether rows may have sparse ones, whether stream.warmup is needed.
+    takes_missing: ClassVar[bool] = False
+    takes_sparse: ClassVar[bool] = False
+    needs_warmup: ClassVar[bool] = False
+    #: Whether updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
+    collects_updates: ClassVar[bool] = False
+    #: What stays in a model of examples that are deleted, for receipts.
+    stays: ClassVar[tuple[str, ...]] = (
+        "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
+    )
+
     kind: str
     feature_groups: int = Field(16, ge=1, description="G: fixed groups the features are dealt into")
+
+    @property
+    def regression(self) -> bool:
+        """Whether labels are numbers instead of classes."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +82,17 @@ class LearnerCoordinator(Protocol):
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
         """Apply one batch. Stops before the first bad update, or passes it over if ``skip_refused``."""
 
-    def finish(self) -> Exchange[None]:
-        """Complete what waits for more updates (an unfinished warm-up)."""
+    def finish(self) -> Exchange[Log | None]:
+        """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""
 
     def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, n_classes)."""
 
-    def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """Class codes, shape (n,)."""
+    def predict(self, X: npt.NDArray[np.float64]) -> Targets:
+        """Class codes or, of a regression, numbers, shape (n,)."""
 
     def locate(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-        """Of live examples, in the order of ``ids``: class code ``y``, and where the model holds them.
+        """Of live examples, in the order of ``ids``: class code or number ``y``, and where the model holds them.
 
         The latter are the learner's own columns of a receipt (for FuDyADT ``leaf``).
         """
@@ -96,7 +113,7 @@ class LearnerCoordinator(Protocol):
         """Birth of each example: the number of the update that inserted it."""
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """What never changes of these examples but their birth and features: ``id`` (int64), ``y`` (int32); copies."""
+        """What never changes of these examples but their birth and features: ``id`` (int64) and ``y``; copies."""
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
         """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live).
@@ -128,6 +145,7 @@ class Learner(Protocol):
 
     def check(
         self,
+        options: Any,
         features: Features,
         classes: int,
         model: dict[str, npt.NDArray[Any]],
@@ -139,7 +157,11 @@ class Learner(Protocol):
         """
 
     def predictor(self, options: Any, features: Features, model: dict[str, npt.NDArray[Any]]) -> Any:
-        """An object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from :meth:`LearnerCoordinator.model`."""
+        """An object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from :meth:`LearnerCoordinator.model`.
+
+        Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. Of a regression
+        without the latter.
+        """
 
     def promise(self, options: Any) -> Promise:
         """Whether the guarantee of the method holds with these options; an audit proves that it does."""
@@ -149,8 +171,8 @@ class Learner(Protocol):
     ) -> AuditReport:
         """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`."""
 
-    def estimator(self) -> type[Any]:
-        """Its estimator, a subclass of ``raydt.estimators.base.Estimator``."""
+    def estimator(self, options: Any) -> type[Any]:
+        """Its estimator for these options, a subclass of ``raydt.estimators.base.Estimator``."""
 
     def warmup(self) -> None:
         """Compile every kernel once, so that processes started later load them from the cache."""

@@ -1,6 +1,6 @@
 """Where examples come from: files on any file system, and generators."""
 
-from raydt.sources.base import IGNORED, Rows, Source
+from raydt.sources.base import IGNORED, Reading, Rows, Source
 from raydt.sources.operations import OpValues
 from raydt.sources.options import (
     ArrowFiles,
@@ -23,6 +23,7 @@ __all__ = [
     "Hyperplane",
     "OpValues",
     "ParquetFiles",
+    "Reading",
     "Rows",
     "Sea",
     "Source",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,42 @@ from raydt.errors import InputError
 from raydt.features import Features
 from raydt.sources.identity import Identity
 from raydt.sources.times import TimeColumn
+from raydt.sparse import SparseRows
+from raydt.targets import Targets
+
+if TYPE_CHECKING:
+    from raydt.learners.base import LearnerOptions
 
 #: :attr:`Rows.op` of a row that is no update: passed over, neither bad nor skipped.
 IGNORED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a learner wants the rows of a source to be read.
+
+    Attributes
+    ----------
+    regression : bool
+        Labels are numbers, not names of classes.
+    missing : bool
+        A row may lack values of features. Otherwise it is bad.
+    sparse : bool
+        There may be sparse features. Otherwise a column of lists is refused.
+    """
+
+    regression: bool = False
+    missing: bool = False
+    sparse: bool = False
+
+    @classmethod
+    def of(cls, learner: LearnerOptions) -> Reading:
+        """What a learner with these options takes."""
+        return cls(learner.regression, learner.takes_missing, learner.takes_sparse)
+
+
+#: Rows as most learners want them: complete, with classes.
+CLASSES = Reading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +61,14 @@ class Rows:
         Row number of the first one, over all files of the source.
     X : ndarray of float64, shape (n, d), C order
         Finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance. Unspecified where
-        the operation carries no features.
+        the operation carries no features. Under :attr:`Reading.missing` a missing number is NaN, and a missing
+        category -1, the code of whatever the model has not seen: the rows that lack it are told apart from all
+        categories in the same way, and no file or model needs a name for what has none.
     y : ndarray of int32, shape (n,)
-        Class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where missing.
+        Class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where missing. Under
+        :attr:`Reading.regression` float64, the labels themselves; NaN where missing.
     n_classes : int
-        Classes known after these rows.
+        Classes known after these rows; 0 under :attr:`Reading.regression`.
     id : ndarray of int64, shape (n,)
         The id column, or the row number where the source has none. String ids are given codes.
     op : ndarray of int8, shape (n,), or None
@@ -42,16 +78,19 @@ class Rows:
     ts : ndarray of int64, shape (n,), or None
         Event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for a column
         of timestamps or dates, integers as they are. At most ``raydt.sources.times.LARGEST_TIME`` in size.
+    sparse : SparseRows, n rows, or None
+        The sparse features, if the source has some; without ones where the operation carries no features.
     """
 
     start: int
     X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int32]
+    y: Targets
     n_classes: int
     id: npt.NDArray[np.int64]
     op: npt.NDArray[np.int8] | None
     bad: dict[int, InputError]
     ts: npt.NDArray[np.int64] | None = None
+    sparse: SparseRows | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -73,6 +112,8 @@ class Source(Protocol):
         Whether rows carry labels; without, they can be predicted only.
     known_classes : int
         Classes known before any row is read: 2 under ``positive`` and for generators, else 0.
+    target_dtype : dtype
+        Of :attr:`Rows.y`.
     """
 
     features: Features
@@ -81,6 +122,7 @@ class Source(Protocol):
     is_changelog: bool
     has_labels: bool
     known_classes: int
+    target_dtype: np.dtype[Any]
 
     @property
     def classes(self) -> list[Any]:

@@ -29,7 +29,12 @@ _BEGINNINGS = {
     b"SQLite format 3": "an SQLite database",
 }
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
-_OWN = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file or stream", "csv": "CSV text in UTF-8"}
+_OWN = {
+    "parquet": "a Parquet file",
+    "arrow": "an Arrow IPC file or stream",
+    "csv": "CSV text in UTF-8",
+    "libsvm": "LIBSVM text",
+}
 _OTHER_KIND = "Check its kind: source.kind, --kind, or the ending of its name"
 _AGAIN = "Copy or write it again"
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from raydt.encoding import column_kind, id_kind, in_words, is_text
 from raydt.errors import InputError
+from raydt.sources.indices import holds_indices
 from raydt.sources.times import time_column
 
 
@@ -125,6 +126,8 @@ def _kind(field: pa.Field, part: str, file: str) -> str:
         return id_kind(kind) or str(kind)
     if part == "ts":
         return time_column(field, file).kind
+    if part == "feature" and holds_indices(kind):
+        return "indices"
     column_kind(field, file)
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     return "text" if is_text(values) else "number"

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from raydt.encoding import (
     id_values,
     in_words,
     inexact,
+    infinite,
     is_text,
     missing,
     numbers,
@@ -35,10 +37,13 @@ from raydt.encoding import (
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.features import Features
 from raydt.sources.bad_rows import BadRows, Mask
-from raydt.sources.base import Rows
+from raydt.sources.base import CLASSES, Reading, Rows
+from raydt.sources.indices import find_indices, read_indices
 from raydt.sources.labels import Labels
+from raydt.sources.numeric_labels import NumericLabels
 from raydt.sources.operations import read_operations
 from raydt.sources.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
+from raydt.targets import no_targets
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 
 if TYPE_CHECKING:
@@ -92,6 +97,7 @@ class RowEncoder:
         What the rows are wrapped in.
     untyped : frozenset of str
         Columns whose type is a guess, as no value was seen; ids are then integers.
+    reading : Reading
 
     Attributes
     ----------
@@ -101,6 +107,8 @@ class RowEncoder:
     columns : list of str
         The columns to read of a file.
     id_kind : {"row", "integer", "text"}
+    sparse : str or None
+        The column of sparse features; :meth:`set_width` has to say how many these are.
 
     Raises
     ------
@@ -115,6 +123,7 @@ class RowEncoder:
         file: str,
         envelope: Envelope | None = None,
         untyped: frozenset[str] = frozenset(),
+        reading: Reading = CLASSES,
     ) -> None:
         self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
@@ -143,8 +152,12 @@ class RowEncoder:
                 raise _unknown_column(name, "source.features", schema, file)
             if name in used:
                 raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
+        self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading.sparse)
         categorical, self._feature_names = set(options.categorical), frozenset(names)
         for name in options.categorical:
+            if name == self.sparse:
+                problem = "source.categorical names it, but it holds lists"
+                raise InputError(problem, file=file, column=name, remedy="Drop it there")
             if name not in self._feature_names:
                 raise InputError(
                     "source.categorical names it, but it is not a feature", file=file, column=name, remedy="Drop it"
@@ -158,7 +171,9 @@ class RowEncoder:
         self.parts = dict.fromkeys(names, "feature")
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
         self._types = {n: schema.field(n).type for n in self.parts}
-        kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name != self._id}
+        names = [name for name in names if name != self.sparse]
+        unlike = (self._id, self.sparse)
+        kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name not in unlike}
         self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
         self.columns = self.to_read(list(self.parts))
         self._ts: TimeColumn | None = None  # until somebody requires it
@@ -178,10 +193,30 @@ class RowEncoder:
                 )
             self.id_kind = kind
             self._types[self._id] = pa.string() if kind == "text" else pa.int64()
+        self._takes_missing, self._numbers = reading.missing, self._feature_names
+        if reading.regression and self._label is not None:
+            self._require_numbers(self._label, untyped)
+            self._numbers |= {self._label}
         self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
-        self.labels = Labels()
+        self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels()
         self._ids = Dictionary()
         self._op_values = options.op_values
+
+    def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
+        """Refuse labels that are text, where numbers are wanted."""
+        kind = self._types[label]
+        if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind) and label not in untyped:
+            raise InputError(
+                "it holds text, but the labels of a regression are numbers",
+                file=self._file,
+                column=label,
+                remedy="Name a column of numbers in source.label, or choose another learner.objective",
+            )
+
+    def set_width(self, width: int) -> None:
+        """Say how many sparse features there are."""
+        assert self.sparse is not None
+        self.features = replace(self.features, groups=Features.groups, sparse=width, sparse_column=self.sparse)
 
     def require_ts(self) -> TimeColumn:
         """Read and encode event times from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
@@ -234,24 +269,22 @@ class RowEncoder:
             for name in [*self._categories, *([] if self._label is None else [self._label])]:
                 bad.add_mask(equal_to(columns[name], _PLACEHOLDER), with_features, name, _UNSENT, _IDENTITY)
         X = self._numeric(columns, n, with_features, bad)
+        sparse = None
+        if self.sparse is not None:
+            sparse = read_indices(columns[self.sparse], self.sparse, self.features.sparse, with_features, bad)
         ts = None if self._ts is None else self._times(columns[self._ts.name], self._ts.name, with_features, bad)
         for name in self._categories:
-            bad.add_mask(missing(columns[name]), with_features, name, "no value", _FILL)
+            bad.add_mask(self._no_category(columns[name]), with_features, name, "no value", _FILL)
+        y = no_targets(n, self.labels.dtype)
         if self._label is not None:
-            remedy = f"Give the row a label{OR_SKIP}"
-            bad.add_mask(missing(columns[self._label]), with_label, self._label, "no label", remedy)
-
-        y = np.full(n, -1, dtype=np.int32)
-        if self._label is not None:
-            y = self.labels.encode(columns[self._label], row, bad.keep(with_features))
-            for position in np.flatnonzero(self._unknown_labels(y, with_label, bad)).tolist():
-                problem = f"label {columns[self._label][position].as_py()!r} is neither positive nor one of the others"
-                bad.add([position], self._label, problem, f"Known are {self.labels.known()}")
+            y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, bad)
         for j, name in enumerate(self.features.names):
             if self.features.categorical[j]:
-                X[:, j] = self._categories[name].encode(columns[name], row, bad.keep(with_features))
+                X[:, j] = self._categories[name].encode(
+                    columns[name], row, self._coded(columns[name], with_features, bad)
+                )
         ids = self._encode_ids(columns, row, n, bad.keep(with_id))
-        return Rows(row, X, y, len(self.labels.classes), ids, op, bad, ts)
+        return Rows(row, X, y, len(self.labels.classes), ids, op, bad, ts, sparse)
 
     def to_read(self, names: list[str]) -> list[str]:
         """What to read of a file for these columns of the rows."""
@@ -263,13 +296,13 @@ class RowEncoder:
             return pa.nulls(len(column), kind)
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
             return column
-        is_feature = name in self._feature_names
-        whole = is_feature and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
+        is_number = name in self._numbers
+        whole = is_number and pa.types.is_integer(kind)  # as the first rows are; later ones may have fractions
         read, wrong = parse(column, pa.float64() if whole else kind)
         if whole:
             bad.add_mask(np.abs(numbers(read)) >= LARGEST_INTEGER, needed, name, _INEXACT, _SCALE)
         if wrong is not None:
-            what = "a number" if is_feature else f"of the kind of the first rows ({in_words(kind)})"
+            what = "a number" if is_number else f"of the kind of the first rows ({in_words(kind)})"
             for position in np.nonzero(wrong if needed is None else wrong & needed)[0].tolist():
                 text = column[position].as_py()
                 bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)
@@ -285,13 +318,6 @@ class RowEncoder:
         bad.add_mask(missing(column), needed, name, "no id", _SKIP)
         bad.add_mask(beyond_int64(column), needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
 
-    def _unknown_labels(self, y: npt.NDArray[np.int32], needed: Mask | None, bad: BadRows) -> Mask:
-        """Rows whose label is neither positive nor among the rest, although all labels are known in advance."""
-        if self.labels.positive is None:
-            return np.zeros(len(y), dtype=np.bool_)
-        keep = bad.keep(needed)
-        return y < 0 if keep is None else (y < 0) & keep
-
     def _encode_ids(
         self, columns: Mapping[str, pa.Array], row: int, n: int, keep: Mask | None
     ) -> npt.NDArray[np.int64]:
@@ -305,7 +331,7 @@ class RowEncoder:
     def _numeric(
         self, columns: Mapping[str, pa.Array], n: int, needed: Mask | None, bad: BadRows
     ) -> npt.NDArray[np.float64]:
-        X = np.empty((n, len(self.features)), dtype=np.float64)
+        X = np.empty((n, len(self.features.names)), dtype=np.float64)
         for j, name in enumerate(self.features.names):
             if self.features.categorical[j]:
                 X[:, j] = 0.0
@@ -315,6 +341,10 @@ class RowEncoder:
         with np.errstate(invalid="ignore"):  # a signalling NaN is reported below like any other
             X += 0.0  # turns -0.0 into 0.0
         finite = np.isfinite(X)
+        if self._takes_missing and not finite.all():
+            absent = np.isnan(X)
+            X[absent] = np.nan  # of all NaNs one, so that equal rows have equal bytes
+            finite |= absent
         if not finite.all():
             wrong = ~finite if needed is None else ~finite & needed[:, None]
             for position, j in zip(*(axis.tolist() for axis in np.nonzero(wrong)), strict=True):
@@ -322,10 +352,22 @@ class RowEncoder:
                 bad.add([position], self.features.names[j], problem, _FILL)
         return X
 
+    def _no_category(self, column: pa.Array) -> Mask | None:
+        """Values that make a row bad."""
+        return infinite(column) if self._takes_missing else missing(column)
+
+    def _coded(self, column: pa.Array, needed: Mask | None, bad: BadRows) -> Mask | None:
+        """Rows whose category gets a code; None for all."""
+        keep, absent = bad.keep(needed), missing(column) if self._takes_missing else None
+        return keep if absent is None else ~absent if keep is None else keep & ~absent
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """A column of the rows, as the batch has it."""
+        return batch.column(name) if self._envelope is None else self._envelope.column(batch, name)
+
     def read_labels(self, batch: pa.RecordBatch, label: str, row: int) -> tuple[pa.Array, int, Mask | None]:
         """Label column of a batch as :meth:`Dictionary.encode` takes it: without what cannot be read."""
-        found = batch.column(label) if self._envelope is None else self._envelope.column(batch, label)
-        column = self._typed(found, label, None, BadRows("", 0, batch.num_rows, {}))
+        column = self._typed(self.column(batch, label), label, None, BadRows("", 0, batch.num_rows, {}))
         lost = missing(column)
         return column, row, None if lost is None else ~lost
 

@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.encoding import Dictionary
-from raydt.errors import InputError
-from raydt.sources.base import Rows
+from raydt.errors import ConfigError, InputError
+from raydt.sources.base import CLASSES, Reading, Rows
 from raydt.sources.datafile import DataFile
 from raydt.sources.drift import Columns, agreement, require_agreement
 from raydt.sources.encoder import RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.identity import Identity, hashed
+from raydt.sources.indices import declared_width, width_of
 from raydt.sources.labels import Labels, resolve_positive
 from raydt.sources.times import TimeColumn
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 #: A chunk holds about this many feature values, within the two bounds on its rows.
 CHUNK_CELLS = 1 << 19
 CHUNK_ROWS = (64, 1 << 16)
+#: What the sparse features of a row count for, of which only reading tells how many are 1.
+SPARSE_CELLS = 256
 
 
 class FileSource:
@@ -42,20 +45,28 @@ class FileSource:
         Opened, in order, at least one.
     chunk_rows : int, optional
         Rows to a chunk; chosen by the number of features if None.
+    reading : Reading
 
     Raises
     ------
     InputError
         A column is missing or unusable, or the files' columns differ.
     ConfigError
-        ``positive`` is not among the labels.
+        ``positive`` is not among the labels, or the labels are to be numbers.
 
     Notes
     -----
     With ``positive`` the label column is read through once here (for CSV that is a pass over the text).
     """
 
-    def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
+    def __init__(
+        self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
+    ) -> None:
+        if reading.regression and options.positive is not None:
+            raise ConfigError(
+                "source.positive makes two classes of the labels, but the learner wants numbers "
+                "(learner.objective: squared_error). Remove source.positive, or choose another objective"
+            )
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]
         envelope = None
@@ -67,22 +78,29 @@ class FileSource:
         if self.n_rows == 0 and self._tables[0].schema.names and not seen:  # a header tells no types
             raise self._no_rows()
         self._agreed = agreement(self._tables)
-        self._encoder = RowEncoder(options, self._agreed.schema, self._agreed.file, envelope, self._agreed.untyped)
+        self._encoder = RowEncoder(
+            options, self._agreed.schema, self._agreed.file, envelope, self._agreed.untyped, reading
+        )
         for table in self._tables:
             require_agreement(table, self._agreed, self._encoder.parts, strict=options.features is None)
+        low, high = CHUNK_ROWS
+        cells = len(self._encoder.features.names) + (0 if self._encoder.sparse is None else SPARSE_CELLS)
+        self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // cells))
+        if self._encoder.sparse is not None:
+            self._encoder.set_width(self._width(options.n_features, self._encoder.sparse))
+        elif options.n_features is not None:
+            raise self._no_indices()
         self.features = self._encoder.features
         self.id_kind, self.id_column = self._encoder.id_kind, options.id
         self.is_changelog = options.op is not None
         self.has_labels = options.label is not None
-        low, high = CHUNK_ROWS
-        self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // len(self.features)))
         if options.positive is not None and options.label is not None:
             counts = self._label_counts(options.label)
             if not counts and self.n_rows == 0:
                 raise self._no_rows()
             positive = resolve_positive(options.positive, counts)
             self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
-        self.known_classes = len(self.classes)
+        self.known_classes, self.target_dtype = len(self.classes), self._encoder.labels.dtype
 
     @property
     def classes(self) -> list[Any]:
@@ -181,6 +199,22 @@ class FileSource:
             if file.n_rows is None and (at > skip or not skip):
                 file.n_rows = at
             begin += at
+
+    def _width(self, option: int | None, column: str) -> int:
+        """Number of sparse features: as the option says, else the files' metadata, else by reading all indices."""
+        chosen = [file for file, table in zip(self._files, self._tables, strict=True) if not table.empty] or self._files
+        width = option or declared_width([file.schema for file in chosen], [file.name for file in chosen])
+        if width is None:
+            batches = self._batches(self._encoder.to_read([column]), 0)
+            width = max((width_of(self._encoder.column(batch, column)) for batch, *_ in batches), default=1)
+        return width
+
+    def _no_indices(self) -> InputError:
+        return InputError(
+            "source.n_features is set, but no column of features holds lists of indices",
+            file=self._files[0].name,
+            remedy="Drop it",
+        )
 
     def _no_rows(self) -> InputError:
         return InputError("the file has no rows", file=self._files[0].name, remedy="Check source.path")

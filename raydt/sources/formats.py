@@ -12,9 +12,10 @@ from raydt.errors import InputError
 from raydt.sources.arrow import ArrowDataFile
 from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile, Place, find_files
+from raydt.sources.libsvm import LibsvmDataFile
 from raydt.sources.parquet import ParquetDataFile
 
-FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile)
+FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile, LibsvmDataFile)
 
 
 def find_kind(
@@ -26,7 +27,7 @@ def find_kind(
     ----------
     path, base_dir
         As of :func:`raydt.sources.datafile.find_files`.
-    kind : {"parquet", "arrow", "csv"}, optional
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         By default from the ends of the names.
     or_else : str
         Another remedy where the names do not say it.

@@ -13,8 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import Dictionary
-from raydt.errors import ConfigError
+from raydt.encoding import Dictionary, missing
+from raydt.errors import OR_SKIP, ConfigError
+from raydt.sources.bad_rows import BadRows, Mask
+from raydt.targets import CODES
+
+#: What to do about a row without a label.
+NO_LABEL = f"Give the row a label{OR_SKIP}"
 
 #: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
 _TRUTH = {True: ("true", "yes", "on"), False: ("false", "no", "off")}
@@ -76,7 +81,13 @@ class Labels:
         Resolved positive labels; without it every label is a class.
     rest : list, optional
         All other labels.
+
+    Notes
+    -----
+    Labels that are numbers have the same interface (``raydt.sources.numeric_labels``).
     """
+
+    dtype = CODES
 
     def __init__(self, positive: list[Any] | None = None, rest: Sequence[Any] = ()) -> None:
         self.positive, self._rest = positive, list(rest)
@@ -96,7 +107,40 @@ class Labels:
         rest = ", ".join(map(repr, self._rest[:20])) + (", ..." if len(self._rest) > 20 else "")
         return f"{', '.join(map(repr, self.positive or []))} (positive) and {rest or 'no others'}"
 
-    def encode(self, column: pa.Array, row: int, keep: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int32]:
+    def read(
+        self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, bad: BadRows
+    ) -> npt.NDArray[np.int32]:
+        """Class codes of a column, and which of its rows are bad.
+
+        Parameters
+        ----------
+        column : pa.Array, n values
+        name : str
+            The column, for messages.
+        row : int
+            Row number of the first value.
+        wanted : ndarray of bool, shape (n,), optional
+            Rows that may have a label; None for all. Others are passed over.
+        needed : ndarray of bool, shape (n,), optional
+            Rows that must have one; None for all.
+        bad : BadRows
+            Receives those without a label, and those whose label is neither positive nor among the rest.
+
+        Returns
+        -------
+        ndarray of int32, shape (n,)
+            -1 where a label is missing or passed over.
+        """
+        bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
+        y = self.encode(column, row, bad.keep(wanted))
+        if self.positive is not None:
+            keep = bad.keep(needed)
+            for position in np.flatnonzero(y < 0 if keep is None else (y < 0) & keep).tolist():
+                problem = f"label {column[position].as_py()!r} is neither positive nor one of the others"
+                bad.add([position], name, problem, f"Known are {self.known()}")
+        return y
+
+    def encode(self, column: pa.Array, row: int, keep: Mask | None = None) -> npt.NDArray[np.int32]:
         """Class codes, int32, shape (n,).
 
         -1 where missing or passed over (see :meth:`Dictionary.encode`), and of a label that is neither positive nor

@@ -11,15 +11,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
+from raydt.errors import ConfigError
 from raydt.sources.arrow import ArrowDataFile
-from raydt.sources.base import Source
+from raydt.sources.base import CLASSES, Reading, Source
 from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile, Place, find_files
 from raydt.sources.files import FileSource
+from raydt.sources.libsvm import LibsvmDataFile
 from raydt.sources.operations import OpValues
 from raydt.sources.parquet import ParquetDataFile
 from raydt.sources.permuted import PermutedFiles
 from raydt.sources.synthetic import HyperplaneSource, SeaSource
+from raydt.sparse import LARGEST_WIDTH
 
 Label = StrictBool | StrictInt | StrictFloat | str
 
@@ -28,7 +31,7 @@ class _Options(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @abstractmethod
-    def open(self, base_dir: str | Path = ".") -> Source:
+    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> Source:
         """The source; relative paths are relative to ``base_dir``."""
 
 
@@ -46,6 +49,13 @@ class FileOptions(_Options):
         None, min_length=1, description="feature columns; null takes all that are not label, id, op or ts"
     )
     categorical: list[str] = Field([], description="features that are categories though they are numbers")
+    n_features: int | None = Field(
+        None,
+        ge=1,
+        le=LARGEST_WIDTH,
+        description="sparse features, those of a column of lists; null takes n_features of the files' metadata, or the "
+        "largest index",
+    )
     id: str | None = Field(None, description="column of stable ids, integers or strings; null numbers the rows")
     op: str | None = Field(None, description="column of operations, which makes the source a changelog")
     envelope: Literal["debezium"] | None = Field(
@@ -87,15 +97,15 @@ class FileOptions(_Options):
             raise ValueError("source.path is empty. Name a file, a folder or a pattern")
         return self
 
-    def data_file(self, place: Place) -> DataFile:
+    def data_file(self, place: Place, reading: Reading = CLASSES) -> DataFile:
         """Open one file."""
         return self.file_type(place)
 
-    def open(self, base_dir: str | Path = ".") -> FileSource:
+    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> FileSource:
         """The source; relative paths are relative to ``base_dir``."""
         places = find_files(self.path, base_dir, self.file_type.suffixes)
         make = FileSource if self.permutation is None else PermutedFiles
-        return make(self, [self.data_file(place) for place in places])
+        return make(self, [self.data_file(place, reading) for place in places], reading=reading)
 
 
 class ParquetFiles(FileOptions):
@@ -119,9 +129,10 @@ class CsvFiles(FileOptions):
     kind: Literal["csv"] = "csv"
     delimiter: str = Field(",", min_length=1, max_length=1)
 
-    def data_file(self, place: Place) -> DataFile:
+    def data_file(self, place: Place, reading: Reading = CLASSES) -> DataFile:
         """Open one file."""
-        parts = tuple(part for part in (self.label, self.id, self.op) if part)
+        label = None if reading.regression else self.label
+        parts = tuple(part for part in (label, self.id, self.op) if part)
         return CsvDataFile(place, self.delimiter, tuple(self.categorical), parts, self.ts)
 
     @model_validator(mode="after")
@@ -129,6 +140,13 @@ class CsvFiles(FileOptions):
         if not self.delimiter.isascii() or self.delimiter.isalnum() or self.delimiter in '"\r\n\0.-+':
             raise ValueError(f"source.delimiter cannot be {self.delimiter!r}. Write for example ';' or \"\\t\"")
         return self
+
+
+class LibsvmFiles(FileOptions):
+    """LIBSVM text: a label (column ``y``), then ``index:1`` for each feature that is 1 (column ``indices``)."""
+
+    file_type: ClassVar[type[DataFile]] = LibsvmDataFile
+    kind: Literal["libsvm"] = "libsvm"
 
 
 class SyntheticOptions(_Options):
@@ -141,6 +159,13 @@ class SyntheticOptions(_Options):
     limit: int | None = Field(None, ge=1, description="read only so many rows")
     permutation: int | None = Field(None, description="seed of an order in which the rows come; 16 bytes a row")
 
+    def _require_classes(self, reading: Reading) -> None:
+        if reading.regression:
+            raise ConfigError(
+                "source.kind: synthetic draws classes, but the learner wants numbers (learner.objective: "
+                "squared_error). Use files, or choose another objective"
+            )
+
 
 class Sea(SyntheticOptions):
     """SEA concepts: three features, the third irrelevant, abrupt drifts."""
@@ -148,8 +173,9 @@ class Sea(SyntheticOptions):
     generator: Literal["sea"] = "sea"
     drift: int = Field(3, ge=0, description="abrupt changes of concept, evenly spaced")
 
-    def open(self, base_dir: str | Path = ".") -> SeaSource:
+    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> SeaSource:
         """The source."""
+        self._require_classes(reading)
         return SeaSource(self)
 
 
@@ -160,19 +186,22 @@ class Hyperplane(SyntheticOptions):
     n_features: int = Field(10, ge=1, description="d")
     drift: int = Field(4, ge=0, description="how often the hyperplane moves on to a new orientation; 0 stands still")
 
-    def open(self, base_dir: str | Path = ".") -> HyperplaneSource:
+    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> HyperplaneSource:
         """The source."""
+        self._require_classes(reading)
         return HyperplaneSource(self)
 
 
 #: Options of any source.
 SourceOptions = Annotated[
-    ParquetFiles | ArrowFiles | CsvFiles | Annotated[Sea | Hyperplane, Discriminator("generator")],
+    ParquetFiles | ArrowFiles | CsvFiles | LibsvmFiles | Annotated[Sea | Hyperplane, Discriminator("generator")],
     Discriminator("kind"),
 ]
 
 
-def open_source(options: FileOptions | SyntheticOptions, base_dir: str | Path = ".") -> Source:
+def open_source(
+    options: FileOptions | SyntheticOptions, base_dir: str | Path = ".", reading: Reading = CLASSES
+) -> Source:
     """Open the source that ``options`` describe.
 
     Parameters
@@ -180,12 +209,14 @@ def open_source(options: FileOptions | SyntheticOptions, base_dir: str | Path = 
     options : one of :data:`SourceOptions`
     base_dir : path
         What relative paths are relative to: the folder of the configuration file.
+    reading : Reading
+        What the learner takes: ``Reading.of(options)`` of the learner's options.
 
     Raises
     ------
     InputError
         A file or column is missing or cannot be used.
     ConfigError
-        ``positive`` is not a label of the source.
+        ``positive`` is not a label of the source, or labels cannot be numbers as the learner wants.
     """
-    return options.open(base_dir)
+    return options.open(base_dir, reading)

@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 from raydt.encoding import is_text, plain
 from raydt.errors import InputError
 from raydt.rng import permutation, stream_key
-from raydt.sources.base import Rows
+from raydt.sources.base import CLASSES, Reading, Rows
 from raydt.sources.datafile import DataFile
 from raydt.sources.files import FileSource
 from raydt.sources.identity import Identity, hashed
+from raydt.sources.indices import holds_indices
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -35,12 +36,14 @@ class PermutedFiles(FileSource):
 
     Parameters
     ----------
-    options, files, chunk_rows
+    options, files, chunk_rows, reading
         As of :class:`FileSource`.
     """
 
-    def __init__(self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None) -> None:
-        super().__init__(options, files, chunk_rows)
+    def __init__(
+        self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
+    ) -> None:
+        super().__init__(options, files, chunk_rows, reading)
         assert options.permutation is not None
         self._seed = options.permutation
         self._order: npt.NDArray[np.int64] | None = None
@@ -96,8 +99,10 @@ class PermutedFiles(FileSource):
 
 
 def _held(column: pa.Array) -> pa.Array:
-    """The column without a dictionary, which differs from file to file, and with room for more than 2 GiB of text."""
+    """The column without a dictionary, which differs from file to file, and with room for 2**31 bytes or values."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     column = plain(column)
+    if holds_indices(column.type):
+        return pc.cast(column, pa.large_list(column.type.value_type))
     return pc.cast(column, pa.large_string()) if is_text(column.type) else column

@@ -42,7 +42,7 @@ class StoredSource:
 
     Notes
     -----
-    Memory: 8 bytes per cell and 20 per row, beside the strings of text ids.
+    Memory: 8 bytes per cell, 4 per sparse feature that is 1 and 20 per row, beside the strings of text ids.
     """
 
     def __init__(self, source: Source) -> None:
@@ -50,6 +50,7 @@ class StoredSource:
         self.features, self.id_kind, self.id_column = source.features, source.id_kind, source.id_column
         self.is_changelog = source.is_changelog
         self.has_labels, self.known_classes = source.has_labels, source.known_classes
+        self.target_dtype = source.target_dtype
         self.classes, self.positive = source.classes, source.positive
         self.n_rows = sum(len(chunk) for chunk in self.chunks)
         self._identity = source.identity()
@@ -65,8 +66,9 @@ class StoredSource:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = (value for chunk in self.chunks for value in _arrays(chunk).values())
-        return int(sum(array.nbytes for array in arrays)) + int(self._ids.nbytes)
+        arrays = [value for chunk in self.chunks for value in _arrays(chunk).values()]
+        sparse = [chunk.sparse for chunk in self.chunks if chunk.sparse is not None]
+        return sum(int(part.nbytes) for part in [*arrays, *sparse, self._ids])
 
     def first_bad(self) -> InputError | None:
         """What is wrong with the first row that cannot be used, if there is one."""
@@ -97,7 +99,8 @@ class StoredSource:
             if cut < len(chunk):
                 copies = {name: array[cut:].copy() for name, array in _arrays(chunk).items()}
                 bad = {position - cut: error for position, error in chunk.bad.items() if position >= cut}
-                yield replace(chunk, start=chunk.start + cut, bad=bad, **copies)
+                sparse = None if chunk.sparse is None else chunk.sparse[cut:].copy()
+                yield replace(chunk, start=chunk.start + cut, bad=bad, sparse=sparse, **copies)
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based), as the original has them. O(log n)."""

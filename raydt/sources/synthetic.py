@@ -26,6 +26,7 @@ from raydt.rng import permutation, stream_key, uniform
 from raydt.sources.base import Rows
 from raydt.sources.identity import Identity, hashed
 from raydt.sources.times import TimeColumn
+from raydt.targets import CODES
 
 if TYPE_CHECKING:
     from raydt.sources.options import Hyperplane, Sea, SyntheticOptions
@@ -52,6 +53,7 @@ class SyntheticSource(ABC):
     is_changelog = False
     has_labels = True
     known_classes = 2
+    target_dtype = CODES
     positive: ClassVar[None] = None
     purpose: ClassVar[str]
 

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.audit import History
+from raydt.sparse import SparseRows, concatenated
 from raydt.streams.base import Stream
+from raydt.targets import Targets, no_targets
 from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
+
+#: A row's bytes and its label.
+_Value = tuple[bytes, int | float]
 
 _LIVE = np.iinfo(np.int64).max
 _BATCH = 1 << 14
@@ -41,7 +47,10 @@ def history_of(stream: Stream, stop: int | None = None) -> History:
     -----
     O(1) per update. From the first delete by value on, examples are also kept by value, which takes O(d) each.
     """
-    history = _Replay(len(stream.source.features))
+    source = stream.source
+    width = source.features.sparse
+    none = SparseRows.empty(width) if width else None
+    history = _Replay(len(source.features.names), source.target_dtype, none)
     for batch in _until(stream, stop):
         history.add(batch)
     return history.result()
@@ -59,16 +68,17 @@ def _until(stream: Stream, stop: int | None) -> Iterator[UpdateBatch]:
 
 
 class _Replay:
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, target_dtype: np.dtype[Any], no_sparse: SparseRows | None) -> None:
         self._live: dict[int, int] = {}  # id -> index below, in the order of insertion
         self._id: list[int] = []
         self._inserted: list[int] = []
         self._deleted: list[int] = []
         self._X: list[npt.NDArray[np.float64]] = [np.empty((0, d))]
-        self._y: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+        self._sparse = [] if no_sparse is None else [no_sparse]
+        self._y: list[Targets] = [no_targets(0, target_dtype)]
         self._warmup = 0
         #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
-        self._by_value: defaultdict[tuple[bytes, int], deque[int]] | None = None
+        self._by_value: defaultdict[_Value, deque[int]] | None = None
 
     def add(self, batch: UpdateBatch) -> None:
         """Replay one batch."""
@@ -80,7 +90,7 @@ class _Replay:
         for place, (op, i) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
             seq = batch.start + place
             if op == DELETE_VALUE:
-                found = self._oldest(_value(batch.X, batch.y, int(carried[place])))
+                found = self._oldest(_value(batch.X, batch.y, batch.sparse, int(carried[place])))
                 if found is not None:
                     self._remove(found, seq)
             elif op == DELETE:
@@ -91,27 +101,32 @@ class _Replay:
                     self._remove(i, seq)
                 row = int(carried[place])
                 if self._by_value is not None:
-                    self._by_value[_value(batch.X, batch.y, row)].append(len(self._id))
+                    self._by_value[_value(batch.X, batch.y, batch.sparse, row)].append(len(self._id))
                 self._live[i] = len(self._id)
                 self._id.append(i)
                 self._inserted.append(seq)
                 self._deleted.append(int(_LIVE))
                 kept.append(row)
         self._X.append(batch.X[kept])
+        if batch.sparse is not None:
+            self._sparse.append(batch.sparse[kept])
         self._y.append(batch.y[kept])
 
     def _remove(self, i: int, seq: int) -> None:
         self._deleted[self._live.pop(i)] = seq
 
-    def _index(self) -> defaultdict[tuple[bytes, int], deque[int]]:
+    def _index(self) -> defaultdict[_Value, deque[int]]:
         """The examples replayed so far by value."""
-        X, y = np.concatenate(self._X), np.concatenate(self._y)
-        by_value: defaultdict[tuple[bytes, int], deque[int]] = defaultdict(deque)
+        X, y, sparse = np.concatenate(self._X), np.concatenate(self._y), self._all_sparse()
+        by_value: defaultdict[_Value, deque[int]] = defaultdict(deque)
         for index in self._live.values():
-            by_value[_value(X, y, index)].append(index)
+            by_value[_value(X, y, sparse, index)].append(index)
         return by_value
 
-    def _oldest(self, value: tuple[bytes, int]) -> int | None:
+    def _all_sparse(self) -> SparseRows | None:
+        return concatenated(self._sparse) if self._sparse else None
+
+    def _oldest(self, value: _Value) -> int | None:
         """Id of the oldest live example of a value. Amortised O(1): a dead one is met once."""
         assert self._by_value is not None
         places = self._by_value[value]
@@ -130,9 +145,11 @@ class _Replay:
             inserted=np.array(self._inserted, dtype=np.int64),
             deleted=np.array(self._deleted, dtype=np.int64),
             warmup=self._warmup,
+            sparse=self._all_sparse(),
         )
 
 
-def _value(X: npt.NDArray[np.float64], y: npt.NDArray[np.int32], row: int) -> tuple[bytes, int]:
-    """Row and label as one key; equal rows have equal bytes, since -0.0 does not occur."""
-    return X[row].tobytes(), int(y[row])
+def _value(X: npt.NDArray[np.float64], y: Targets, sparse: SparseRows | None, row: int) -> _Value:
+    """Row and label as one key; equal rows have equal bytes, since there is no -0.0 and but one NaN."""
+    ones = b"" if sparse is None else sparse.row(row).tobytes()
+    return X[row].tobytes() + ones, y[row].item()

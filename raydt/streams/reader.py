@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.sources.base import IGNORED, Rows, Source
+from raydt.sparse import SparseRows, concatenated
 from raydt.streams.base import Skipped
+from raydt.targets import Targets, no_targets
 
 #: A row number after every row.
 END = int(np.iinfo(np.int64).max)
@@ -27,14 +29,15 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class GoodRows:
-    """Rows but the bad and ignored ones: ``X``, ``y``, ``id``, ``op``, ``ts`` as in :class:`Rows`; their numbers."""
+    """Rows but the bad and ignored ones: their numbers, and all else as in :class:`Rows`."""
 
     X: npt.NDArray[np.float64]
-    y: npt.NDArray[np.int32]
+    y: Targets
     id: npt.NDArray[np.int64]
     op: npt.NDArray[np.int8] | None
     row: npt.NDArray[np.int64]
     ts: npt.NDArray[np.int64] | None = None
+    sparse: SparseRows | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -42,7 +45,8 @@ class GoodRows:
     def __getitem__(self, index: Any) -> GoodRows:
         op = None if self.op is None else self.op[index]
         ts = None if self.ts is None else self.ts[index]
-        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index], ts)
+        sparse = None if self.sparse is None else self.sparse[index]
+        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index], ts, sparse)
 
 
 class RowReader:
@@ -86,9 +90,14 @@ class RowReader:
         self._rows: Iterator[Rows] | None = None
         self._read_to = start
         self._error: InputError | None = None
-        d = len(source.features)
+        d, width = len(source.features.names), source.features.sparse
         self._none = GoodRows(
-            np.empty((0, d)), np.empty(0, np.int32), np.empty(0, np.int64), None, np.empty(0, np.int64)
+            np.empty((0, d)),
+            no_targets(0, source.target_dtype),
+            np.empty(0, np.int64),
+            None,
+            np.empty(0, np.int64),
+            sparse=SparseRows.empty(width) if width else None,
         )
 
     def available(self, n: int) -> int:
@@ -109,7 +118,7 @@ class RowReader:
 
     def _append(self, chunk: Rows) -> None:
         numbers = np.arange(chunk.start, chunk.start + len(chunk))
-        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, numbers, chunk.ts)
+        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, numbers, chunk.ts, chunk.sparse)
         self._read_to = chunk.start + len(chunk)
         if chunk.bad and not self._skip_bad:
             first = min(chunk.bad)
@@ -196,6 +205,7 @@ class RowReader:
 def _joined(parts: list[GoodRows]) -> GoodRows:
     op = None if parts[0].op is None else np.concatenate([part.op for part in parts if part.op is not None])
     ts = None if parts[0].ts is None else np.concatenate([part.ts for part in parts if part.ts is not None])
+    sparse = [part.sparse for part in parts if part.sparse is not None]
     return GoodRows(
         np.concatenate([part.X for part in parts]),
         np.concatenate([part.y for part in parts]),
@@ -203,4 +213,5 @@ def _joined(parts: list[GoodRows]) -> GoodRows:
         op,
         np.concatenate([part.row for part in parts]),
         ts,
+        concatenated(sparse) if sparse else None,
     )

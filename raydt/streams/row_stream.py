@@ -20,6 +20,7 @@ from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import GoodRows, RowReader
+from raydt.targets import classes_in
 from raydt.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
 
 
@@ -155,10 +156,9 @@ class RowStream(ABC):
     ) -> UpdateBatch:
         """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
         start = self._seq
-        if len(rows):
-            self._n_classes = max(self._n_classes, int(rows.y.max()) + 1)
+        self._n_classes = max(self._n_classes, classes_in(rows.y))
         self._seq += len(op)
-        return UpdateBatch(start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup)
+        return UpdateBatch(start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup, sparse=rows.sparse)
 
     def _spread(
         self,

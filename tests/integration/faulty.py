@@ -26,7 +26,7 @@ ACTS = (
 )
 
 #: Processor seconds that :class:`Slow` takes.
-SLOW_SECONDS = 2.0
+SLOW_SECONDS = 3.0
 
 
 def act(name, start, length=1, X=None):

@@ -141,8 +141,8 @@ class TestSizes:
         assert len(message(config(tmp_path / "t.csv"), tmp_path / "run")) < 1000
 
     @pytest.mark.parametrize("kind", ["parquet", "csv"])
-    def test_100_000_columns(self, kind, tmp_path):
-        d = 100_000
+    def test_30_000_columns(self, kind, tmp_path):
+        d = 30_000
         names = [f"c{j}" for j in range(d)]
         if kind == "csv":
             lines = [",".join(["y", *names]), ",".join(["no", *["1"] * d]), ",".join(["yes", *["2"] * d])]
@@ -154,7 +154,7 @@ class TestSizes:
         job = config(tmp_path / f"t.{kind}", kind=kind, id=None)
         job["learner"]["max_depth"] = 1
         assert replay(job, tmp_path / "run").summary["updates"] == 2
-        assert time.perf_counter() - began < 120  # seconds on an idle machine
+        assert time.perf_counter() - began < 40  # what grows with the square would take longer
 
     def test_a_misspelt_name_among_100_000(self, tmp_path):
         (tmp_path / "t.csv").write_text(",".join(["k", *(f"column{j}" for j in range(100_000)), "label"]) + "\n")

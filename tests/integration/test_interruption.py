@@ -233,6 +233,7 @@ def stopped(command: Command) -> bool:
     ["shard.before_answer/1@60#1=stop", "coordinator.after_batch@10#1=kill,coordinator.before_restore@1#2=stop"],
     ids=["in a BUILD on the shards", "in a recovery"],
 )
+@pytest.mark.usefixtures("cluster")  # for the one that is resumed
 def test_on_ray_while_an_actor_does_not_answer(start, undisturbed, faults):
     command = start(ON_RAY, "report@1=mark", faults=faults)
     command.wait_until(lambda: stopped(command))

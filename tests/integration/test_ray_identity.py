@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ray
 
 LEARNER = learners()["fudyadt"]
 FEATURES = Features(tuple("abcdefg"), (False,) * 6 + (True,), groups=5)
-EVENTS = 3000
+EVENTS = 1500
 LARGE = 10**9
 
 

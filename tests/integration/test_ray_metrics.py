@@ -32,7 +32,7 @@ class Reader(Silent):
 
     def read(self):
         while self.ended is None or time.monotonic() < self.ended + 5:  # two intervals
-            time.sleep(0.2)
+            time.sleep(0.5)
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60) as answer:
                     page = answer.read().decode()
@@ -49,7 +49,7 @@ config = {
     "source": {"kind": "synthetic", "generator": "sea", "n": ROWS},
     "learner": {"kind": "fudyadt", "epsilon": 0.2},
     "cluster": {"shards": 2, "batch_size": 50, "local_work_limit": 0, "metrics_port": PORT},
-    "checkpoint": {"every_seconds": None, "every_updates": 400},
+    "checkpoint": {"every_seconds": None, "every_updates": 200},
 }
 if __name__ == "__main__":
     reader = Reader()
@@ -61,7 +61,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """The metrics that a replay of 2,000 updates left at the endpoint, and its summary."""
+    """The metrics that a replay of 800 updates left at the endpoint, and its summary."""
     folder = tmp_path_factory.mktemp("metrics")
     script = folder / "program.py"
     script.write_text(REPLAY)
@@ -71,7 +71,7 @@ def measured(tmp_path_factory):
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     variables |= {"PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "2000"}
     ended = subprocess.run(
-        [sys.executable, str(script), str(port), "2000", str(folder / "first-run")],
+        [sys.executable, str(script), str(port), "800", str(folder / "first-run")],
         cwd=folder,
         env=variables,
         capture_output=True,

@@ -386,6 +386,7 @@ def test_begun_on_ray_and_resumed_in_process(
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("cluster")
 def test_begun_in_process_and_resumed_on_ray(
     config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import raydt
+from raydt.streams.random_updates import warmup
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """\
@@ -43,9 +44,9 @@ def site(tmp_path_factory):
 
 @pytest.fixture
 def user(site, tmp_path):
-    """Run Python in a directory of the user's own with what the wheel has installed, and no kernel compiled yet."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NUMBA"))}
-    variables |= {"PYTHONPATH": str(site), "NUMBA_CACHE_DIR": str(site.parent / "kernels")}
+    """Run Python in a directory of the user's own with what the wheel has installed."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    variables |= {"PYTHONPATH": str(site)}
     return lambda *arguments: run(sys.executable, *arguments, cwd=tmp_path, env=variables)
 
 
@@ -58,6 +59,13 @@ def test_what_is_installed(site, user):
     assert {path.name for path in site.iterdir()} == {
         "actors", "bin", "pipelines", "raydt", f"raydt-{raydt.__version__}.dist-info"
     }  # fmt: skip
+
+
+def test_what_the_sources_have_compiled_is_not_compiled_again(user):
+    warmup()
+    looked_up = "; print(*(sum(found.values()) for found in draw.stats[1:]))"
+    program = "from raydt.streams.random_updates import _draw as draw, warmup; warmup()"
+    assert user("-c", program + looked_up).split() == ["1", "0"]  # hits, misses
 
 
 def test_a_replay_with_its_report(site, user, tmp_path):

@@ -14,6 +14,7 @@ from raydt.features import Features
 from raydt.rng import below, stream_key, uniform
 from raydt.sources.base import IGNORED, Rows
 from raydt.sources.times import TimeColumn
+from raydt.targets import CODES
 from raydt.updates import CARRIES_ROW, DELETE, INSERT
 
 
@@ -46,6 +47,7 @@ class MemorySource:
     id_kind = "integer"
     id_column = "k"
     known_classes = 0
+    target_dtype = CODES
     has_labels = True
     positive = None
     has_ts = False

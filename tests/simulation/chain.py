@@ -5,6 +5,8 @@ that follows; the predictions are read off the chains. The row of a deletion is 
 it finds in the slot, so that a slot that was filled too early, or not restored, shows as well.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from raydt.digest import digest
@@ -12,6 +14,7 @@ from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Tell
 from raydt.learners.base import LearnerOptions
 from raydt.memory import grown
+from raydt.sparse import SparseRows, SparseStore, merged
 from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
 
 #: Updates of one round, so that a batch takes several.
@@ -23,7 +26,9 @@ class ChainShard:
     def __init__(self, features, groups):
         self.groups = {int(group): features.group_columns(int(group)) for group in groups}
         self.columns = features.columns_of(groups)
-        self.X = np.zeros((0, len(features)))
+        self.features, self.group_numbers = features, groups
+        self.X = np.zeros((0, len(features.names)))
+        self.sparse = SparseStore(features.sparse)
         self.chains = dict.fromkeys(self.groups, 1)
         # By slot: what changes of an example, for as long as it lives, and not by what it is.
         self.marks = {group: np.zeros(0, np.int64) for group in self.groups}
@@ -31,7 +36,9 @@ class ChainShard:
     def handle(self, method, payload):
         return getattr(self, f"on_{method}")(**payload)
 
-    def on_rows(self, slots, X):
+    def on_rows(self, slots, X, sparse=None):
+        if sparse is not None:
+            self.sparse.put(slots, sparse)
         if len(slots):
             self.make_room(int(slots.max()) + 1)
         self.X[np.ix_(slots, self.columns)] = X
@@ -51,19 +58,36 @@ class ChainShard:
                     marks = self.marks[group]
                     if sign > 0:
                         marks[slot] = 0
-                    term = int(self.X[slot, columns].sum() * 4) + sign + int(marks[slot])
+                    term = int(self.X[slot, columns].sum() * 4) + sign + int(marks[slot]) + self.ones(slot, group)
                     marks += self.chains[group] % 3
                     self.chains[group] = (self.chains[group] * 31 + term) % MODULUS
         return before
 
-    def on_equal(self, slots, x):
-        return (self.X[np.ix_(slots, self.columns)] == x[self.columns]).all(axis=1)
+    def ones(self, slot, group):
+        row = self.of_group(np.array([slot]), group)
+        return int((row.indices.astype(np.int64) + 1).sum()) * 7 + 3 * len(row.indices)
+
+    def of_group(self, slots, group):
+        if not self.features.sparse:
+            return SparseRows.empty(0, len(slots))
+        return self.sparse.take(slots).of_groups(np.array([group]), self.features.groups)
+
+    def on_equal(self, slots, x, sparse=None):
+        equal = (self.X[np.ix_(slots, self.columns)] == x[self.columns]).all(axis=1)
+        if sparse is not None:
+            held, sought = self.sparse.take(slots), sparse.of_groups(self.group_numbers, self.features.groups).row(0)
+            equal &= np.array([np.array_equal(held.row(i), sought) for i in range(len(slots))], np.bool_)
+        return equal
 
     def on_chains(self):
         return np.array(list(self.chains.values()), np.int64)
 
     def rows(self, slots):
-        return {group: {"X": self.X[np.ix_(slots, columns)]} for group, columns in self.groups.items()}
+        found = {group: {"X": self.X[np.ix_(slots, columns)]} for group, columns in self.groups.items()}
+        if self.features.sparse:
+            for group, arrays in found.items():
+                arrays |= self.of_group(slots, group).arrays()
+        return found
 
     def state(self, slots):
         return {
@@ -77,12 +101,18 @@ class ChainShard:
             self.marks[group][: len(state[group]["mark"])] = state[group]["mark"]
             self.X[: len(state[group]["X"]), columns] = state[group]["X"]
             self.chains[group] = int(state[group]["chain"][0])
+        if self.features.sparse:
+            self.sparse = SparseStore(self.features.sparse)
+            parts = [SparseRows.of_arrays(state[group], self.features.sparse) for group in self.groups]
+            if parts:
+                self.sparse.put(np.arange(len(parts[0])), merged(parts))
 
 
 class ChainCoordinator:
     def __init__(self, features, shards):
-        self.columns = [features.columns_of(groups) for groups in features.assign(shards)]
-        self.store = ExampleStore(len(features), 0)
+        self.features, self.shards = features, features.assign(shards)
+        self.columns = [features.columns_of(groups) for groups in self.shards]
+        self.store = ExampleStore(len(features.names), 0)
         self.seq, self.chains = 0, np.empty(0, np.int64)
 
     def process(self, batch, *, skip_refused=False):
@@ -100,7 +130,8 @@ class ChainCoordinator:
                 assert batch.op[stop] == DELETE_VALUE
                 slots = self.in_order_of_birth()
                 slots = slots[self.store.y[slots] == batch.y[rows[stop]]]
-                replies = yield Ask("equal", {"slots": slots, "x": batch.X[rows[stop]]})
+                sparse = {} if batch.sparse is None else {"sparse": batch.sparse[rows[stop : stop + 1]]}
+                replies = yield Ask("equal", {"slots": slots, "x": batch.X[rows[stop]], **sparse})
                 equal = slots[np.logical_and.reduce(replies)]
                 if len(equal):
                     old[stop] = equal[0]
@@ -123,7 +154,14 @@ class ChainCoordinator:
         added = [place for place in places if new[place] >= 0]
         slots, X = new[added], batch.X[rows[added]]
         self.store.y[slots], self.store.born[slots] = batch.y[rows[added]], batch.start + np.array(added, np.int64)
-        yield Tell("rows", {"slots": slots}, [{"X": X[:, columns]} for columns in self.columns])
+        each = [{"X": X[:, columns]} for columns in self.columns]
+        if batch.sparse is not None:
+            ones = batch.sparse[rows[added]]
+            each = [
+                {**part, "sparse": ones.of_groups(groups, self.features.groups)}
+                for part, groups in zip(each, self.shards, strict=True)
+            ]
+        yield Tell("rows", {"slots": slots}, each)
         steps, asked = [], []
         for place in places:
             if fault[place]:
@@ -167,9 +205,15 @@ class ChainCoordinator:
         self.seq, self.chains = int(state["seq"][0]), state["chains"]
 
 
+class ChainOptions(LearnerOptions):
+    takes_sparse: ClassVar[bool] = True
+
+    kind: str = "chain"
+
+
 class Chain:
     kind = "chain"
-    Options = LearnerOptions
+    Options = ChainOptions
 
     def coordinator(self, options, features, shards, plan):
         return ChainCoordinator(features, shards)

@@ -41,12 +41,24 @@ def crashes_everywhere(setup, workload, shards, survivors, store=Memory):
     return quiet.places
 
 
+def turns(name):
+    """For each setup the shards, and whether machines survive, of a stream: all pairs meet in the ten streams."""
+    stream = list(NAMED).index(name)
+    return {setup: ((stream + place) % 3 + 1, bool((stream // 3 + place) % 2)) for place, setup in enumerate(SETUPS)}
+
+
+def test_turns_are_pairwise():
+    """Each learner meets each number of shards, with and without survivors, and these meet each other."""
+    met = [(setup, *turn) for name in NAMED for setup, turn in turns(name).items()]
+    for values in (SETUPS, (1, 2, 3)), (SETUPS, (False, True)), ((1, 2, 3), (False, True)):
+        assert set(itertools.product(*values)) <= {pair for one in met for pair in itertools.combinations(one, 2)}
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_a_crash_at_every_place(name, tmp_path):
     workload = NAMED[name](tmp_path).store()
-    for setup in SETUPS.values():
-        for shards in (1, 2, 3):
-            assert crashes_everywhere(setup, workload, shards, survivors=shards == 2) > 40
+    for setup, (shards, survivors) in turns(name).items():
+        assert crashes_everywhere(SETUPS[setup], workload, shards, survivors) > 40
 
 
 @pytest.mark.parametrize("name", ["slot_reuse", "late_class"])

@@ -26,8 +26,11 @@ def alive(number: int) -> np.ndarray:
 
 
 def rows(born: np.ndarray) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """What never changes of examples: the coordinator's part, and that of two groups."""
-    return {"ids": born * 7, "y": (born % 3).astype(np.int32)}, [{"X": born[:, None] * 0.5 + g} for g in (0, 1)]
+    """What never changes of examples: the coordinator's part, and that of two groups, one with a ragged entry."""
+    own, groups = {"ids": born * 7, "y": (born % 3).astype(np.int32)}, [{"X": born[:, None] * 0.5 + g} for g in (0, 1)]
+    lengths = (born % 4).astype(np.int32)
+    values = np.repeat(born, lengths).astype(np.int32)
+    return own, [groups[0], {**groups[1], "sparse_lengths": lengths, "sparse_values": values}]
 
 
 def snapshot(number: int, store: CheckpointStore) -> Snapshot:

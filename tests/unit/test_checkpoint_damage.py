@@ -8,14 +8,17 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from raydt.checkpoint import CheckpointStore, read_checkpoint
+from raydt.checkpoint import CheckpointStore, read_checkpoint, with_rows
 from raydt.errors import ModelFileError
+from raydt.exchange import GroupSnapshot
 from raydt.manifest import encode, read_manifest, seal
 from raydt.persistence import read_entry
+from raydt.snapshot import Snapshot
 from raydt.storage import Folder
-from tests.unit.small_checkpoints import NUMBERS, assert_clean, assert_right, fill, newest, write
+from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, write
 
 #: The checkpoints there are: the last three of five.
 FIRST, BEFORE, LAST = NUMBERS[2:5]
@@ -225,3 +228,37 @@ def test_rows_of_a_manifest_that_cannot_be_read_now_are_kept(place):
     assert_right(read_checkpoint(Folder(place / str(BEFORE))))
     write(store, NUMBERS[5] + 10)
     assert_clean(Folder(place))
+
+
+RAGGED = {"sparse_lengths": np.array([1, 0, 2], np.int32), "sparse_values": np.array([5, 6, 7], np.int32)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sparse_lengths": np.array([1, 0, 3], np.int32)},
+        {"sparse_lengths": np.array([1, -1, 3], np.int32)},
+        {"sparse_lengths": np.array([1, 2], np.int32)},
+        {"sparse_values": np.array([5, 6], np.int32)},
+    ],
+    ids=str,
+)
+def test_ragged_rows_that_do_not_fit_are_refused(tmp_path, change):
+    """Neither written nor, with files that are sound in themselves, read."""
+    rows, born = {**RAGGED, **change}, np.arange(3)
+    snapshot = Snapshot(0, born, {"y": born}, {}, aside=0, parts=[{0: GroupSnapshot(rows, {})}])
+    with pytest.raises(ValueError, match=r"group-000: sparse_(values|lengths)"):
+        CheckpointStore(Folder(tmp_path), 1).write(3, {**META, "offset": 3}, snapshot, {})
+    components = {
+        "rows-0-3": {"born": born, "y": born},
+        "rows-0-3-group-000": rows,
+        "live": {"0-3": np.packbits([True, False, True])},
+    }
+    with pytest.raises(ModelFileError, match=r"its segments of rows do not fit: sparse_"):
+        with_rows({"segments": [[0, 3, 3]]}, components, "state")
+    components["rows-0-3-group-000"] = RAGGED
+    whole = with_rows({"segments": [[0, 3, 3]]}, components, "state")["group-000"]
+    assert {name: values.tolist() for name, values in whole.items()} == {
+        "sparse_lengths": [1, 2],
+        "sparse_values": [5, 6, 7],
+    }

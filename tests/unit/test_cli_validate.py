@@ -90,6 +90,6 @@ class TestValidate:
         assert code == 0
         assert {"source", "stream", "learner"} <= json.loads(out)["properties"].keys()
 
-    @pytest.mark.parametrize("name", ["fudyadt", "laptop", "cluster"])
+    @pytest.mark.parametrize("name", ["fudyadt", "gbdt", "laptop", "cluster"])
     def test_configs_of_the_repository_can_be_run(self, raydt, name):
         assert raydt("validate", ROOT / "configs" / f"{name}.yaml")[0] == 0

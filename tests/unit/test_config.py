@@ -127,7 +127,7 @@ class TestMessages:
                 "source.path = '~nobody1/x': this user has no home",
             ),
             (changed(source={"kind": "csv"}), "source.path: missing. Add source.path: file, folder"),
-            (changed(learner={"kind": "fuydadt"}), "learner.kind = 'fuydadt': not one of fudyadt. Did you mean"),
+            (changed(learner={"kind": "fuydadt"}), "learner.kind = 'fuydadt': not one of fudyadt, gbdt. Did you mean"),
             (changed(learner={}), "learner.kind: missing"),
             (changed(learner=None), "learner = None: must be a mapping"),
             (changed(cluster={"shards": 0}), "cluster.shards = 0: must be at least 1 (feature shards)"),
@@ -138,9 +138,9 @@ class TestMessages:
             (changed(learner={"kind": "fudyadt", "alpha": 0}), "alpha"),
             (
                 {"learner": {"kind": "fudyadt"}},
-                "source: missing. Add source: {kind: arrow | csv | parquet | synthetic, ...}",
+                "source: missing. Add source: {kind: arrow | csv | libsvm | parquet | synthetic, ...}",
             ),
-            ({"source": SEA["source"]}, "learner: missing. Add learner: {kind: fudyadt}"),
+            ({"source": SEA["source"]}, "learner: missing. Add learner: {kind: fudyadt | gbdt, ...}"),
             ([], None),
         ],
     )
@@ -167,7 +167,7 @@ class TestMessages:
         message = refused({"source": SEA["source"], "lerner": {"kind": "fudyadt"}})
         first, second = message.splitlines()
         assert first.endswith("unknown key. Did you mean 'learner'?")
-        assert second.endswith("learner: missing. Add learner: {kind: fudyadt}")
+        assert second.endswith("learner: missing. Add learner: {kind: fudyadt | gbdt, ...}")
 
     def test_a_missing_file_is_named(self, tmp_path):
         assert "absent.yaml" in refused(tmp_path / "absent.yaml")

@@ -49,7 +49,7 @@ def test_every_row_is_what_a_deletion_on_its_own_shows(tmp_path: Path, options: 
     assert receipt.rebuilds == caused.sum()
     assert receipt.rebuilt_rows == receipt.deletions["rebuilt_rows"].sum()
     assert receipt.rebuilt_nodes == receipt.deletions["rebuilt_nodes"].sum()
-    assert receipt.counts_changed == receipt.deletions["path"].sum()
+    assert receipt.work["counts_changed"] == receipt.deletions["path"].sum()
     assert (receipt.active_before, receipt.active) == (400, 250)
 
 
@@ -61,7 +61,7 @@ def test_counts_go_down_by_one_on_the_path_and_nowhere_else() -> None:
     after = tree.session_.model()
     assert receipt.rebuilds == 0
     changed = before["counts"] - after["counts"]
-    assert changed.sum() == receipt.deletions["path"][0] == receipt.counts_changed
+    assert changed.sum() == receipt.deletions["path"][0] == receipt.work["counts_changed"]
     assert set(np.unique(changed)) == {0, 1}
     assert np.flatnonzero(changed.sum(axis=0)).tolist() == [tree.classes_.tolist().index(y[17])]
     assert changed[leaf_of(before, X[17], (False, False, True))[0]].sum() == 1

@@ -13,6 +13,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.recorder import Recorder
 from raydt.errors import UpdateError
 from raydt.streams.base import Skipped
+from raydt.targets import CODES
 from raydt.updates import (
     CARRIES_ROW,
     DELETE,
@@ -30,6 +31,7 @@ from raydt.updates import (
 class FakeSource:
     positive = None
     known_classes = 0
+    target_dtype = CODES
     classes = ("a", "b", "c", "read ahead")
 
     def __init__(self, id_kind="integer"):

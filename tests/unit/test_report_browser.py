@@ -11,11 +11,19 @@ from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_mode
 from fabricated_sweep import fabricated_page, rows_of
 from fabricated_sweep import failed as failed_row
 
+from pipelines import replay
 from pipelines.report import write_report
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
+BOOSTED = {
+    "source": {"kind": "synthetic", "generator": "sea", "n": 600},
+    "stream": {"model": "sliding_window", "window": 200, "warmup": 200},
+    "learner": {"kind": "gbdt", "max_iter": 4, "max_leaf_nodes": 6, "update_every": 50},
+    "cluster": {"backend": "in_process"},
+    "output": {"report": False, "metrics_every": 50},
+}
 PAPER = 718  # CSS pixels that A4 leaves between margins of 1 cm
 
 CONTRASTS = """(() => {
@@ -56,7 +64,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A usual run, ten runs compared, one of extremes, one that failed early, a sweep, and one of extremes."""
+    """A usual run, boosted trees, ten compared, extremes, one that failed early, a sweep, and one of extremes."""
     root = tmp_path_factory.mktemp("runs")
     one = fabricated_run(root / "one", rows=120, rebuilds=2000)
     others = [
@@ -82,7 +90,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("wild-sweep", fabricated_page(axes, rows, HOSTILE, "No setting beats the better baseline.")),
     ):
         (root / f"{name}.html").write_text(text, encoding="utf-8")
+    replay(BOOSTED, root / "boosted")
     return {
+        "boosted": write_report([root / "boosted"], root / "boosted.html"),
         **{name: root / f"{name}.html" for name in ("sweep", "wild-sweep")},
         "one": write_report([one], root / "one.html"),
         "compared": write_report([one, *(others * 3)], root / "compared.html"),
@@ -91,7 +101,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("name", ["one", "compared", "extreme", "failed", "sweep", "wild-sweep"])
+@pytest.mark.parametrize("name", ["one", "boosted", "compared", "extreme", "failed", "sweep", "wild-sweep"])
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_screen(browser: Chromium, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
@@ -109,7 +119,7 @@ def test_on_screen(browser: Chromium, pages: dict[str, Path], name: str, width: 
     tab.close()
 
 
-@pytest.mark.parametrize("name", ["one", "compared", "extreme", "failed", "sweep", "wild-sweep"])
+@pytest.mark.parametrize("name", ["one", "boosted", "compared", "extreme", "failed", "sweep", "wild-sweep"])
 def test_on_paper(browser: Chromium, pages: dict[str, Path], name: str) -> None:
     tab = Tab(browser, pages[name], width=PAPER, scheme="dark", media="print")
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fabricated_run import FEATURES, fabricated_tree
 
+from pipelines.report.identity import feature_count
 from pipelines.report.margins import margins
 from pipelines.report.tree import (
     CARD_LEVELS,
@@ -18,6 +19,7 @@ from pipelines.report.tree import (
     class_tones,
     depths,
     drawn_tree,
+    feature_name,
     feature_use,
     icicle,
     legend,
@@ -145,3 +147,9 @@ def test_of_many_classes_the_largest_have_colours_of_their_own() -> None:
     assert len(set(tones)) == 8
     assert legend({"counts": counts}, [])[-1] == ("7 others", "class-other")
     assert class_tones({"counts": counts[:, :8]}) == [f"class-{k}" for k in range(8)]
+
+
+def test_sparse_features_are_called_after_their_column():
+    features = [{"name": "size", "kind": "numeric"}, {"name": "words", "kind": "sparse", "features": 5}]
+    assert [feature_name(features, j) for j in range(7)] == ["size", *(f"words[{i}]" for i in range(5)), "column 6"]
+    assert feature_count(features) == 6

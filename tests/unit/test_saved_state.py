@@ -116,10 +116,10 @@ def test_a_state_that_cannot_be_is_refused(
 ) -> None:
     state, groups = tree.session_.state()
     groups = {number: {"X": group["X"].copy()} for number, group in groups.items()}
-    LEARNER.check(FEATURES, 2, state, groups)
+    LEARNER.check(tree._options(), FEATURES, 2, state, groups)
     change(state, groups)
     with pytest.raises(ValueError, match=message):
-        LEARNER.check(FEATURES, 2, state, groups)
+        LEARNER.check(tree._options(), FEATURES, 2, state, groups)
     monkeypatch.setattr(InProcessSession, "state", lambda session: (state, groups))
     tree.save(tmp_path / "state", with_examples=True)
     with pytest.raises(ModelFileError, match=rf"state: does not hold what a state needs: .*{message}.*Restore the"):
@@ -134,7 +134,7 @@ def test_states_that_can_be_pass() -> None:
     used.forget(used.row_ids_[::2])
     used.partial_fit(X[:50], Y[:50])
     for tree in (empty, used):
-        LEARNER.check(tree._features(), 2, *tree.session_.state())
+        LEARNER.check(tree._options(), tree._features(), 2, *tree.session_.state())
     report = empty.audit()
     assert (report.checked["nodes"], report.feasibility) == (1, "proven")
     assert "and the only node is feasible on the live examples" in report.reason

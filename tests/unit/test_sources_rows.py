@@ -259,7 +259,7 @@ def test_two_columns_of_one_name(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"kind": "libsvm", "path": "x"},
+        {"kind": "excel", "path": "x"},
         {"kind": "parquet", "path": "x", "permutation": 0.5},
         {"kind": "parquet", "path": "x", "op": "o", "id": "i", "permutation": 3},
         {"kind": "parquet", "path": "x", "delimiter": ";"},

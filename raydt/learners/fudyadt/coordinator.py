@@ -7,11 +7,10 @@ gathering columns, or level by level on the shards; (5) emptied slots are releas
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
+from raydt.admission import Admission, nothing_admitted
 from raydt.digest import digest
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
@@ -31,7 +30,6 @@ from raydt.learners.fudyadt.live_tree import (
 from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, preorder, shares_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.updates import (
-    CARRIES_ROW,
     DELETE,
     DELETE_VALUE,
     QUERY,
@@ -43,26 +41,6 @@ from raydt.updates import (
 )
 
 Positions = npt.NDArray[np.int64]
-
-
-class Admission(NamedTuple):
-    """What admission decided, per update of the batch.
-
-    ``old`` is the slot that is emptied, ``new`` the one that is filled (-1: none), ``fault`` the reason of refusal
-    (0: none), ``row`` the row of the batch's ``X``.
-    """
-
-    old: npt.NDArray[np.int32]
-    new: npt.NDArray[np.int32]
-    fault: npt.NDArray[np.int8]
-    row: npt.NDArray[np.int32]
-
-
-def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:
-    """Before admission."""
-    m = len(op)
-    row = (np.cumsum(CARRIES_ROW[op]) - 1).astype(np.int32)
-    return Admission(np.full(m, -1, dtype=np.int32), np.full(m, -1, dtype=np.int32), np.zeros(m, dtype=np.int8), row)
 
 
 def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Positions]:

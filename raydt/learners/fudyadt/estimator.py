@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
-from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import labels_of
-from raydt.estimators.base import Estimator
-from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.receipt import Receipt
+from raydt.estimators.targets import Classifier
 
 
-class FullyDynamicTreeClassifier(Estimator):
+class FullyDynamicTreeClassifier(Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
     After every update each node's split is within ``beta`` of the best Gini gain, provided epsilon is below the
@@ -76,38 +70,3 @@ class FullyDynamicTreeClassifier(Estimator):
         self.min_samples_split = min_samples_split
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
-
-    def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
-        """Delete examples by value: for each row the oldest live example equal to it.
-
-        All of them or, if an error is raised, none. O(rows of the leaf) per example; ``digests`` as in :meth:`forget`.
-
-        Raises
-        ------
-        InputError
-            Values that ``fit`` would refuse, or lengths that differ.
-        UpdateError
-            Fewer live examples equal a row than the call asks to delete.
-        """
-        self._require_fitted()
-        self._require_examples()
-        rows = self._encoder.encode(X, type(self).__name__, grow=False)
-        labels = labels_of(y).tolist()
-        if len(rows) != len(labels):
-            raise InputError(f"X has {len(rows)} rows and y has {len(labels)}")
-        codes = {label: code for code, label in enumerate(self.classes_.tolist())}
-        coordinator: FuDyADTCoordinator = self.session_.coordinator  # type: ignore[assignment]
-        store, chosen = self._store(), []
-        taken: dict[tuple[bytes, int], list[int]] = {}
-        for row, label in enumerate(labels):
-            code = codes.get(label, -1)
-            value = (rows[row].tobytes(), code)
-            if value not in taken:
-                slots = self.session_.driver.run(coordinator.find_equal(rows, row, code))
-                taken[value] = store.id[slots][::-1].tolist()
-            if not taken[value]:
-                raise UpdateError(
-                    "no live example equals this one", row=row, remedy="The exact features and label are needed"
-                )
-            chosen.append(taken[value].pop())
-        return self.forget(np.array(chosen, dtype=np.int64), digests=digests)

@@ -43,7 +43,14 @@ class FuDyADT:
         """The worker that owns ``groups``."""
         return FuDyADTShard(features, groups, store)
 
-    def check(self, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None) -> None:
+    def check(
+        self,
+        options: FuDyADTOptions,
+        features: Features,
+        classes: int,
+        model: Arrays,
+        groups: Mapping[int, Arrays] | None,
+    ) -> None:
         """Require of saved arrays what the kernels rely on."""
         check_tree(model, len(features), classes)
         if groups is not None:
@@ -61,7 +68,7 @@ class FuDyADT:
         """Prove or refute what the method promises of a state."""
         return audit(options, features, state, history)
 
-    def estimator(self) -> type[Any]:
+    def estimator(self, options: FuDyADTOptions) -> type[Any]:
         """The classifier of this learner."""
         from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
 

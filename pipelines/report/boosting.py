@@ -1,0 +1,243 @@
+"""What a report shows of boosted trees: the first of them, what features gain, and what each batch D' has touched.
+
+Works on the arrays of a predict-only model, whose trees lie one after the other in preorder, and on the events of the
+run: an entry for each batch of updates that was applied at once, and one for the first training.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.report.charts import number_panel, over_stream
+from pipelines.report.folder import Columns, RunFolder
+from pipelines.report.formatting import count, counted, duration, figure, share, threshold
+from pipelines.report.identity import feature_count, features_of
+from pipelines.report.plot import Chart
+from pipelines.report.rebuilds import milliseconds
+from pipelines.report.tables import FEATURES_SHOWN, Row, Table
+from pipelines.report.tree import CARD_LEVELS, CARDS, Names, Node, class_name, feature_name, subtree_sizes
+
+#: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
+TREES, DEAREST, POINTS = 3, 10, 300
+#: Kinds of features as their bins have them.
+_NUMERIC, _CATEGORICAL = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Boosting:
+    """Sections of a run of boosted trees; those without data are empty.
+
+    Attributes
+    ----------
+    trees : list of (str, Node)
+        What a tree of the first iteration is about, and its root.
+    about : str
+        How many trees there are, and which of them are drawn.
+    importances : Table
+    charts : list of Chart
+    dearest : Table
+        The batches that took longest; the remark is about all.
+    """
+
+    trees: list[tuple[str, Node]]
+    about: str
+    importances: Table
+    charts: list[Chart]
+    dearest: Table
+
+
+def boosting_of(run: RunFolder, names: Names) -> Boosting | None:
+    """What a run of boosted trees shows; None of other runs."""
+    if "trees_checked" not in run.events and not run.trees:
+        return None
+    batches = batches_of(run.events)
+    return Boosting(
+        trees=first_trees(run.trees, names) if run.trees else [],
+        about=_about(run.trees) if run.trees else "",
+        importances=importances(run),
+        charts=[over_batches(batches)] if len(batches.get("seq", ())) > 1 else [],
+        dearest=dearest(run.events),
+    )
+
+
+# ---------------------------------------------------------------- the trees
+
+
+def first_trees(model: Columns, names: Names) -> list[tuple[str, Node]]:
+    """The trees of the first iteration, at most ``TREES``, each with what it is about."""
+    per, classes = int(model["per"][0]), int(model["classes"][0])
+    begins = np.concatenate([[0], np.cumsum(model["tree_nodes"])]).astype(np.int64)
+    found = []
+    for t in range(min(per, TREES)):
+        one = {name: column[begins[t] : begins[t + 1]] for name, column in model.items() if name.startswith("node_")}
+        about = "" if per == 1 else f"Tree of {class_name(names.classes, t)}"
+        towards = "" if classes == 0 else class_name(names.classes, 1 if per == 1 else t)
+        away = class_name(names.classes, 0) if per == 1 and classes else ""
+        found.append((about, _drawn(model, one, names, (towards, away), CARDS // min(per, TREES))))
+    return found
+
+
+def _drawn(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], cards: int) -> Node:
+    """The root with the descendants below the splits that gain most, at most ``cards`` nodes."""
+    sizes = subtree_sizes(tree["node_left"], tree["node_right"])
+    root, drawn = _card(model, tree, names, sides, 0, ""), 1
+    root.hidden = sizes[0] - 1
+    waiting = [(0.0, 0, 0, root)] if not root.leaf else []
+    while waiting and drawn + 2 <= cards:
+        _, index, level, node = heapq.heappop(waiting)
+        for side, answer in (("left", "yes"), ("right", "no")):
+            below = int(tree[f"node_{side}"][index])
+            child = _card(model, tree, names, sides, below, answer)
+            child.hidden = sizes[below] - 1
+            node.children.append(child)
+            if not child.leaf and level + 2 < CARD_LEVELS:
+                heapq.heappush(waiting, (-float(tree["node_gain"][below]), below, level + 1, child))
+        node.hidden = 0
+        drawn += 2
+    return root
+
+
+def _about(model: Columns) -> str:
+    per, trees = int(model["per"][0]), len(model["tree_nodes"])
+    drawn = min(per, TREES)
+    of = "the first" if per == 1 else f"the {drawn} of the first iteration" if drawn == per else f"{drawn} of the first"
+    return f"{counted(trees, 'tree')} in {counted(trees // per, 'iteration')}; drawn: {of}."
+
+
+def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], node: int, answer: str) -> Node:
+    """The card of a node."""
+    if tree["node_feature"][node] < 0:
+        value = float(tree["node_value"][node])
+        largest = float(np.abs(tree["node_value"]).max()) or 1.0
+        label = sides[0] if value >= 0 else sides[1]
+        tone = "learner" if value >= 0 else "delete"
+        moves = f"towards {label}" if label else f"away from {sides[0]}" if sides[0] else "added to the number"
+        said = f"{figure(value)} {moves}: the score of an example that ends here changes by {value!r}."
+        return Node(f"{value:+.3g}", "", True, tone, answer, None, [(tone, abs(value) / largest)], moves, said, "")
+    name, test = question(model, int(tree["node_feature"][node]), int(tree["node_cut"][node]), names)
+    gain = f"gain {figure(tree['node_gain'][node])}"
+    return Node(name, test, False, "", answer, None, [], gain, f"{name} {test}. {gain}.", "")
+
+
+def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
+    """What a split asks: a feature, and what it is compared with."""
+    name, kind = feature_name(names.features, feature), int(model["bins_kinds"][feature])
+    begin, end = model["bins_starts"][feature : feature + 2].tolist()
+    if kind == _NUMERIC:
+        at = begin + cut
+        return name, f"\N{LESS-THAN OR EQUAL TO} {threshold(model['bins_values'][at])}" if at < end else "is there"
+    if kind != _CATEGORICAL:
+        return name, "= 0"
+    known = np.flatnonzero(model["bins_ranks"][begin:end] == cut)
+    if not len(known):
+        return name, "= any other"
+    code, values = int(model["bins_values"][begin + known[0]]), names.categories.get(name, [])
+    return name, f"= {values[code]}" if code < len(values) else f"= code {code}"
+
+
+def importances(run: RunFolder) -> Table:
+    """The features by their share in the gain of all splits."""
+    if not run.trees:
+        return Table([])
+    split = run.trees["node_feature"] >= 0
+    used, features = run.trees["node_feature"][split], features_of(run)
+    splits = np.bincount(used)
+    gain = np.bincount(used, weights=run.trees["node_gain"][split])
+    total = float(gain.sum())
+    order = sorted(np.flatnonzero(splits).tolist(), key=lambda j: (-gain[j], j))
+    rows = []
+    for j in order[:FEATURES_SHOWN]:
+        part = float(gain[j]) / total if total > 0 else None
+        rows.append(Row((feature_name(features, j), count(splits[j]), share(part, 1)), part))
+    more, unused = len(order) - len(rows), feature_count(features) - len(order)
+    remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
+    remarks += [f"{count(unused)} {'is' if unused == 1 else 'are'} not used."] if unused > 0 else []
+    return Table(rows, " ".join(remarks))
+
+
+# ---------------------------------------------------------------- the batches
+
+
+def batches_of(events: Columns) -> Columns:
+    """The batches D' alone: the first training checks no tree."""
+    there = events.get("trees_checked", np.empty(0)) > 0
+    return {name: column[there] for name, column in events.items()} if there.any() else {}
+
+
+def over_batches(batches: Columns) -> Chart:
+    """What the batches touched, over the stream; means where several share a point."""
+    n = len(batches["seq"])
+    drawn = {name: _means(column, POINTS) for name, column in batches.items()}
+    drawn["seq"] = batches["seq"][np.arange(1, len(drawn["seq"]) + 1) * n // len(drawn["seq"]) - 1] + 1
+    points = len(drawn["seq"])
+    each = "one point per batch" if points == n else f"{count(n)} batches in {count(points)} points, each a mean"
+    part = batches["trees_retrained"].sum() / batches["trees_checked"].sum()
+
+    def panel(unit: str, lines: tuple[tuple[str, str, str], ...], height: float = 8.0) -> Any:
+        series: list[tuple[npt.NDArray[Any], str, str]] = [(drawn[key], name, tone) for key, name, tone in lines]
+        return number_panel(drawn, series, unit, height)
+
+    panels = (
+        panel("trees", (("trees_checked", "checked", "learner"), ("trees_retrained", "retrained", "delete"))),
+        panel("rows", (("rows", "in retrained subtrees", "delete"), ("refreshed", "with new derivatives", "f1"))),
+        panel("number", (("nodes", "nodes built", "coordinator"), ("rounds", "rounds with the shards", "shards")), 7.0),
+        number_panel(drawn, [(1e3 * drawn["seconds"], "time", "learner")], "ms", 7.0, milliseconds),
+    )
+    return over_stream(
+        "batches",
+        "What each batch of updates touched",
+        f"{counted(n, 'batch')} of updates, each applied at once; {each}. A tree is checked by the deletions of a "
+        "batch and by its insertions, each for itself; of a row that is in several retrained subtrees each counts.",
+        f"Lines over the stream of trees checked and retrained ({share(part)} of those checked), rows, nodes, rounds "
+        "and time of each batch.",
+        drawn,
+        panels,
+        wide=True,
+    )
+
+
+def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
+    """At most ``limit`` means of neighbours, of about equally many each."""
+    n = len(column)
+    ends = np.arange(1, min(n, limit) + 1) * n // min(n, limit)
+    begins = np.concatenate([[0], ends[:-1]])
+    means: npt.NDArray[np.float64] = np.add.reduceat(column.astype(np.float64), begins) / (ends - begins)
+    return means
+
+
+def dearest(events: Columns) -> Table:
+    """The batches that took longest, and in the remark what all of them took, and the first training."""
+    batches = batches_of(events)
+    trained = events.get("trees_checked", np.ones(1)) == 0
+    first = ""
+    if trained.any():
+        rows, took = int(events["inserts"][trained].sum()), float(events["seconds"][trained].sum())
+        first = f"The first training, on {counted(rows, 'row')}, took {duration(took)}. "
+    if not batches:
+        return Table([], f"{first}No batch of updates was applied.")
+    seconds = batches["seconds"]
+    order = np.argsort(-seconds, kind="stable")[:DEAREST]
+    columns = ("deletes", "inserts", "trees_checked", "trees_retrained", "subtrees", "rows", "nodes", "refreshed")
+    rows_ = [
+        Row(
+            (
+                count(batches["seq"][i] + 1),
+                *(count(batches[name][i]) for name in (*columns, "rounds")),
+                duration(seconds[i]),
+            ),
+            float(seconds[i] / seconds.max()) if seconds.max() > 0 else None,
+        )
+        for i in order.tolist()
+    ]
+    n, median = len(seconds), duration(float(np.median(seconds)))
+    remark = (
+        f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or less, and "
+        f"retrained {share(batches['trees_retrained'].sum() / batches['trees_checked'].sum(), 1)} of the trees they "
+        "checked. Bars show the time beside the longest."
+    )
+    return Table(rows_, remark)

@@ -1,0 +1,87 @@
+"""How the predictions of a run are judged: by accuracy, or, where labels are numbers, by squared errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.report.formatting import Form, figure, share
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """One way of judging.
+
+    Attributes
+    ----------
+    score : str
+        What learner and baselines are compared by: key of the summary's metrics, and column of the metrics table.
+    name, unit : str
+        In sentences, and beside an axis.
+    baselines : mapping of str to str
+        Names of the trivial predictors by key.
+    titles : mapping of str to str
+        Names of all scores by key.
+    form : callable
+        How the score is written.
+    compared : mapping of str to callable
+        What else runs are compared by: key, and how it is written.
+    more_is_better : bool
+    """
+
+    score: str
+    name: str
+    unit: str
+    baselines: Mapping[str, str]
+    titles: Mapping[str, str]
+    form: Form
+    compared: Mapping[str, Form]
+    more_is_better: bool
+
+    @property
+    def window(self) -> str:
+        """Column of the score since the row before."""
+        return f"window_{self.score}"
+
+    def behind(self, learner: Any, rival: Any) -> npt.NDArray[np.bool_]:
+        """Where the learner is worse."""
+        worse: npt.NDArray[np.bool_] = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
+        return worse
+
+    def best(self, rivals: list[Any]) -> Any:
+        """The better of two or more series, NaN passed over."""
+        best = rivals[0]
+        for rival in rivals[1:]:
+            best = np.fmax(best, rival) if self.more_is_better else np.fmin(best, rival)
+        return best
+
+
+ACCURACY = Quality(
+    score="accuracy",
+    name="accuracy",
+    unit="accuracy",
+    baselines={"no_change": "no-change", "majority": "majority"},
+    titles={"accuracy": "Accuracy", "f1": "F1", "macro_f1": "Macro F1", "kappa": "Kappa"},
+    form=share,
+    compared={"f1": share, "macro_f1": share},
+    more_is_better=True,
+)
+SQUARED_ERROR = Quality(
+    score="mse",
+    name="mean squared error",
+    unit="squared error",
+    baselines={"no_change": "no-change", "mean": "mean"},
+    titles={"mse": "Mean squared error", "mae": "Mean absolute error", "r2": "R\N{SUPERSCRIPT TWO}"},
+    form=figure,
+    compared={"mae": figure, "r2": share},
+    more_is_better=False,
+)
+
+
+def quality_of(scores: Any) -> Quality:
+    """How a run is judged whose scores (the summary's metrics, or the metrics table) these are; by accuracy if none."""
+    return SQUARED_ERROR if isinstance(scores, Mapping) and "mse" in scores else ACCURACY

@@ -1,0 +1,145 @@
+"""The two kinds of estimator: what ``y`` is, what is predicted, and what scikit-learn is told of it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import InputError
+from raydt.estimators.arguments import labels_of, numbers_of
+from raydt.estimators.base import Estimator
+from raydt.targets import Targets
+
+C = TypeVar("C", bound="Classifier")
+R = TypeVar("R", bound="Regressor")
+
+
+class Classifier(Estimator):
+    """Labels are classes: integers, booleans or strings."""
+
+    classes_: npt.NDArray[Any]
+
+    def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> C:
+        """Insert examples; all of them or, if an error is raised, none.
+
+        Parameters
+        ----------
+        classes : array-like, optional
+            All labels that will come, on the first call. Without it, unseen labels are added as they come.
+        """
+        return self._more(X, y, classes, ids)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n,)."""
+        rows = self._rows(X)
+        labels: npt.NDArray[Any] = self.classes_[self._predictor().predict(rows, **self._sparse_of(X))]
+        return labels
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Shares of the classes, shape (n, len(classes_))."""
+        rows = self._rows(X)
+        shares: npt.NDArray[np.float64] = self._predictor().predict_proba(
+            rows, len(self.classes_), **self._sparse_of(X)
+        )
+        return shares
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy."""
+        return float(np.mean(self.predict(X) == np.asarray(y)))
+
+    @property
+    def _classes(self) -> list[Any]:
+        classes: list[Any] = self.classes_.tolist()
+        return classes
+
+    def _take_classes(self, classes: list[Any]) -> None:
+        self.classes_ = np.array(classes)
+
+    def _learn_targets(self, y: Any, classes: Any) -> None:
+        self.classes_ = np.unique(labels_of(y) if classes is None else labels_of(classes))
+
+    def _checked(self, y: Any) -> npt.NDArray[Any]:
+        return labels_of(y)
+
+    def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
+        known = {label: code for code, label in enumerate(self._classes)}
+        return np.array([known.get(label, -1) for label in given.tolist()], dtype=np.int32)
+
+    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+        """Codes of labels; unseen ones become classes, unless all classes were declared."""
+        known = {label: code for code, label in enumerate(self._classes)}
+        first = given[:1].tolist()
+        if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
+            raise InputError(
+                f"label {first[0]!r} is of another kind than the classes {list(known)}",
+                remedy="Use either numbers or strings for all labels",
+            )
+        new = [label for label in np.unique(given).tolist() if label not in known]
+        if new:
+            if self._declared:
+                raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
+            self.classes_ = np.concatenate([self.classes_, np.array(new)])
+            known = {label: code for code, label in enumerate(self._classes)}
+        return np.array([known[label] for label in given.tolist()], dtype=np.int32)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(allow_nan=self._takes_missing()),
+        )
+
+
+class Regressor(Estimator):
+    """Labels are numbers."""
+
+    def partial_fit(self: R, X: Any, y: Any, *, ids: Any = None) -> R:
+        """Insert examples; all of them or, if an error is raised, none."""
+        return self._more(X, y, None, ids)
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """Numbers, shape (n,)."""
+        rows = self._rows(X)
+        numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **self._sparse_of(X))
+        return numbers
+
+    def score(self, X: Any, y: Any) -> float:
+        """R squared: 1 is perfect, 0 what the mean of ``y`` would get; NaN if all of ``y`` is equal."""
+        truth = numbers_of(y)
+        variation = float(((truth - truth.mean()) ** 2).sum())
+        squared = float(((truth - self.predict(X)) ** 2).sum())
+        return 1.0 - squared / variation if variation > 0.0 else float("nan")
+
+    @property
+    def _classes(self) -> list[Any]:
+        return []
+
+    def _take_classes(self, classes: list[Any]) -> None:
+        """There are none."""
+
+    def _learn_targets(self, y: Any, classes: Any) -> None:
+        """Nothing is known before the rows are."""
+
+    def _checked(self, y: Any) -> npt.NDArray[Any]:
+        return numbers_of(y)
+
+    def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
+        return given
+
+    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+        return given
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(allow_nan=self._takes_missing()),
+        )

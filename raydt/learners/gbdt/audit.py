@@ -1,0 +1,288 @@
+"""The two verdicts on an in-place online GBDT, from a state and the raw examples.
+
+*Conformance*: bins are those of the warm-up; every example the model holds lies in the leaf it routes to, in every
+tree; all sums equal those recomputed from the ledger, bit for bit; leaf values are their formula; every split leaves
+something on both sides and ranks within the tolerance; no tree has too many leaves. *Feasibility* is not promised: the
+paper bounds nothing after an update. How far the splits are from the best ones is measured.
+
+Nothing of the fast path is imported but the derivatives in fixed point (``recompute``). Not here: a replay of the
+updates; what was added for a row at its time, which the ledger alone knows, is checked in the first iteration, where
+it is the same at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.features import Features
+from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
+from raydt.learners.gbdt.recompute import RecomputedTree, Rows, recorded_trees
+from raydt.learners.gbdt.recompute_bins import (
+    Bools,
+    Candidates,
+    Floats,
+    Ints,
+    MalformedModelError,
+    recorded_bins,
+    warmup_bins,
+)
+
+if TYPE_CHECKING:
+    from raydt.learners.gbdt.options import GBDTOptions
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+#: Values of ``pending``: in the model; inserted and waiting; deleted and waiting.
+HELD, WAITS, LEAVES = 0, 1, 2
+LIVE = np.iinfo(np.int64).max
+#: A leaf of a classifier is clipped to it.
+LARGEST_LEAF = 128.0
+
+
+def audit(options: GBDTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+    """Prove or refute that a state is what the method makes of its examples.
+
+    Parameters
+    ----------
+    options : GBDTOptions
+    features : Features
+    state : mapping of str to ndarray
+        As the coordinator exports it: trees in preorder, rows, ledger, bins.
+    history : History
+        The raw examples, read from their source. If it is not complete, the bins are taken as recorded.
+
+    Returns
+    -------
+    AuditReport
+        ``checked``: examples of the history, rows the model holds, trees, nodes and splits. ``worst``: ``rank``, the
+        largest rank of a split among the candidates of its node; ``lack``, the largest share of the best gain that a
+        split lacks; ``stale``, the largest difference between what the ledger has and what it would have now, in
+        probability or in units of the target.
+
+    Notes
+    -----
+    O(trees * depth * features * rows) time.
+    """
+    broken: list[str] = []
+    try:
+        found = _examine(options, features, state, history, broken)
+    except MalformedModelError as error:
+        broken.append(f"malformed model: {error}")
+        return AuditReport("violated", "violated", "the model is malformed", failures=broken)
+    worst = {name: found.pop(name) for name in ("rank", "lack", "stale")}
+    reason = (
+        f"the paper promises no bound; measured: the worst split ranks {worst['rank']:.0f} in its node and lacks "
+        f"{worst['lack']:.2%} of the best gain"
+    )
+    if not history.complete:
+        reason += "; the bins were not checked, as only the live examples are known"
+    return AuditReport(
+        conformance="violated" if broken else "holds",
+        feasibility="not_promised",
+        reason=reason,
+        checked={name: int(count) for name, count in found.items()},
+        worst=worst,
+        failures=broken,
+    )
+
+
+def _examine(
+    options: GBDTOptions, features: Features, state: Arrays, history: History, broken: list[str]
+) -> dict[str, float]:
+    """What was checked and measured; everything that is wrong goes to ``broken``."""
+    place, failures = _rows(options, state, history)
+    broken += failures
+    held = (state["pending"] != WAITS) & (place >= 0)
+    sparse = None if history.sparse is None else history.sparse[place[held]]
+    found = dict.fromkeys(("examples", "live", "held", "trees", "nodes", "splits", "rank", "lack", "stale"), 0.0)
+    found |= {"examples": len(history.id), "live": int((state["pending"] != LEAVES).sum()), "held": int(held.sum())}
+    if state["classes"][0] < 0:
+        if "tree_nodes" in state or held.any():
+            broken.append("there are trees, or rows in them, before the warm-up has ended")
+        return found
+    found |= {"trees": len(state["tree_nodes"]), "nodes": len(state["node_feature"])}
+    found["splits"] = int((state["node_feature"] >= 0).sum())
+    bins, both = recorded_bins(state, features)
+    if history.complete:
+        first = _warmup(state, history)
+        ones = None if history.sparse is None else history.sparse[np.flatnonzero(first)]
+        derived, derived_both = warmup_bins(history.X[first], ones, features, options)
+        differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
+        differing += [len(bins) + j for j in np.flatnonzero(both != derived_both).tolist()]
+        broken += [f"the bins of feature {j} are not those of the warm-up" for j in differing]
+        broken += _scale(options, state, history.y[first])
+    trees = _Trees(options, state, Candidates(bins, both, options), history.y[place[held]], held)
+    rows = Rows(history.X[place[held]], sparse, bins, options.l2_regularization, trees.units)
+    for t, tree in trees.recomputed(rows):
+        broken += trees.failures(t, tree)
+        beaten = np.flatnonzero(tree.better > 0)
+        splits = trees.tree[t].feature >= 0
+        found["rank"] = max(found["rank"], float(tree.better[splits].max(initial=-1) + 1))
+        lack = (tree.best[beaten] - tree.gain[beaten]) / tree.best[beaten]
+        found["lack"] = max(found["lack"], float(lack.max(initial=0.0)))
+    found["stale"] = trees.stale
+    return found
+
+
+def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, list[str]]:
+    """Place of each row of the state in the history (-1: nowhere), by the number of the update that inserted it."""
+    born, pending = state["born"], state["pending"]
+    order = np.argsort(history.inserted, kind="stable")
+    at = np.searchsorted(history.inserted, born, sorter=order)
+    place = np.append(order, -1)[at]
+    place[place >= 0] = np.where(history.inserted[place] == born, place, -1)[place >= 0]
+    known = place >= 0
+    gone = np.zeros(len(born), np.bool_)
+    gone[known] = history.deleted[place[known]] != LIVE
+
+    # What waits has come, or gone, since the end of the last D'.
+    over = max(0, int(state["seq"][0]) - int(state["warmup"][0])) // options.update_every * options.update_every
+    begun = over + int(state["warmup"][0]) if state["classes"][0] >= 0 else 0
+    late = known & (pending == LEAVES) & history.complete
+    late[late] = history.deleted[place[late]] < begun
+
+    wrong = {
+        "are not in the history": ~known,
+        "are deleted in the history, and live in the model": known & gone & (pending != LEAVES),
+        "live in the history, and are deleted in the model": known & ~gone & (pending == LEAVES) & history.complete,
+        "occur twice": ~_first(born),
+        "wait since an earlier D'": late | ((pending == WAITS) & (born < begun)),
+    }
+    for name, what in (("id", "have another id in the history"), ("y", "have another label in the history")):
+        wrong[what] = known.copy()
+        wrong[what][known] = getattr(history, name)[place[known]] != state[name][known]
+    failures = [
+        f"{int(rows.sum())} rows of the state {what}, first that of id {state['id'][np.flatnonzero(rows)[0]]}"
+        for what, rows in wrong.items()
+        if rows.any()
+    ]
+    missing = np.setdiff1d(history.inserted[history.deleted == LIVE], born)
+    if len(missing):
+        first = history.id[history.inserted == missing[0]][0]
+        failures.append(f"{len(missing)} live examples of the history are not in the model, first that of id {first}")
+    return place, failures
+
+
+def _first(values: Ints) -> Bools:
+    """Whether each value has not occurred before."""
+    first = np.zeros(len(values), np.bool_)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
+
+
+def _warmup(state: Arrays, history: History) -> Bools:
+    """Which examples the model was trained on first."""
+    warmup: Bools = history.inserted < min(history.warmup, int(state["warmup"][0]))
+    return warmup
+
+
+def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[str]:
+    """Origin and exponent against the warm-up's targets."""
+    origin, exponent = 0.0, 0
+    if options.regression:
+        y = y.astype(np.float64)
+        origin = math.fsum(y.tolist()) / len(y) if len(y) else 0.0
+        largest = float(np.abs(y - origin).max(initial=0.0))
+        if largest > 0:
+            fraction, exponent = math.frexp(largest)
+            exponent -= fraction == 0.5
+    recorded = float(state["origin"][0]), int(state["exponent"][0])
+    if recorded != (origin, exponent):
+        return [f"the scores begin at {recorded[0]!r} with exponent {recorded[1]}, not at {origin!r} with {exponent}"]
+    return []
+
+
+class _Trees:
+    """All trees of a state, and the rows they hold."""
+
+    def __init__(
+        self, options: GBDTOptions, state: Arrays, candidates: Candidates, y: npt.NDArray[Any], held: Bools
+    ) -> None:
+        classes = int(state["classes"][0])
+        self.options, self.state, self.y, self.held, self.classes = options, state, y, held, classes
+        self.binary = classes == 2 and options.objective in ("auto", "binary")
+        self.width = 1 if options.regression or self.binary else classes
+        self.unit = math.ldexp(1.0, int(state["exponent"][0]) - RESIDUAL_BITS)
+        self.loss = Loss(self.width, options.regression, float(state["origin"][0]), self.unit)
+        self.units = (2.0**-RESIDUAL_BITS, 1.0) if options.regression else (1.0 / ONE, 1.0 / ONE**2)
+        self.candidates = candidates
+        self.tree = recorded_trees(state, self.candidates.cuts)
+        if len(self.tree) % self.width or not (
+            state["leaf"].shape == state["ledger"].shape == (len(held), len(self.tree))
+        ):
+            raise MalformedModelError(f"ledger and leaves do not fit {len(self.tree)} trees, {self.width} an iteration")
+        self.end = np.cumsum(state["tree_nodes"])
+        self.tolerance = max(
+            1, math.ceil(options.robustness_tolerance * min(self.candidates.per_feature, self.candidates.total))
+        )
+        self.stale = 0.0
+
+    def recomputed(self, rows: Rows) -> Iterator[tuple[int, RecomputedTree]]:
+        """Every tree with its number, from the rows the state holds."""
+        F = np.full((len(self.y), self.width), self.loss.origin)
+        for m in range(len(self.tree) // self.width):
+            fresh, candidates = quantised(F, self.y, self.loss), self.candidates.of(m)
+            for k in range(self.width):
+                t = m * self.width + k
+                entry = self.ledger(t)
+                g = entry if self.options.regression else ONE * (self.y == (1 if self.binary else k)) - entry
+                h = np.ones_like(g) if self.options.regression else np.abs(g) * (ONE - np.abs(g))
+                tree = rows.deal(self.tree[t], g, h, candidates)
+                yield t, tree
+                scale = self.unit if self.options.regression else 1.0 / ONE
+                self.stale = max(self.stale, float(np.abs(entry - fresh[k]).max(initial=0)) * scale)
+                F[:, k] += self.state["node_value"][self.end[t] - len(self.tree[t]) :][tree.leaf]
+
+    def ledger(self, t: int) -> Ints:
+        """What each row has added to a tree."""
+        entries: Ints = self.state["ledger"][self.held, t].astype(np.int64)
+        return entries
+
+    def failures(self, t: int, tree: RecomputedTree) -> list[str]:
+        """Everything that is wrong with one tree."""
+        recorded = self.tree[t]
+        nodes = slice(int(self.end[t]) - len(recorded), int(self.end[t]))
+        G, H, value = (self.state[name][nodes] for name in ("node_G", "node_H", "node_value"))
+        inner = recorded.feature >= 0
+        expected = np.where(inner, 0.0, self.leaf_values(tree.G, tree.H))
+        entry = self.ledger(t)
+        low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if self.options.regression else (1, ONE - 1)
+        found = {
+            "the leaf of a row is not the one it routes to": self.state["leaf"][self.held, t] != tree.leaf,
+            "a ledger entry is out of range": (entry < low) | (entry > high),
+            "sums differ from those of the rows": (G != tree.G) | (H != tree.H),
+            "a value is not what its sums give": value != expected,
+            "a split leaves one side empty": inner & (tree.better < 0),
+            f"a split ranks below {self.tolerance}": inner & (tree.better + 1 > self.tolerance),
+            "a split is recorded as a leaf that could not grow": inner & (self.state["node_tried_h"][nodes] >= 0),
+        }
+        if t < self.width:
+            start = np.full((len(self.y), self.width), self.loss.origin)
+            found["a ledger entry is not that of an empty model"] = entry != quantised(start, self.y, self.loss)[t]
+        failures = [
+            f"tree {t}: {what} ({int(wrong.sum())} times, first at {int(np.flatnonzero(wrong)[0])})"
+            for what, wrong in found.items()
+            if wrong.any()
+        ]
+        if recorded.leaves > self.options.max_leaf_nodes:
+            failures.append(f"tree {t} has {recorded.leaves} leaves, more than {self.options.max_leaf_nodes}")
+        return failures
+
+    def leaf_values(self, G: Ints, H: Ints) -> Floats:
+        """Algorithm 1, line 7, of sums, with l2_regularization; 0 where there is nothing."""
+        empty = H == 0
+        beta = np.where(
+            empty, 0.0, G * self.units[0] / np.where(empty, 1.0, H * self.units[1] + self.options.l2_regularization)
+        )
+        if self.options.regression:
+            return self.options.learning_rate * beta * math.ldexp(1.0, int(self.state["exponent"][0]))
+        if not self.binary:
+            beta = beta * ((self.classes - 1) / self.classes)
+        values: Floats = self.options.learning_rate * np.clip(beta, -LARGEST_LEAF, LARGEST_LEAF)
+        return values

@@ -1,0 +1,283 @@
+"""The boosted model as the coordinator holds it: trees, the leaf of every row in every tree, and the ledger.
+
+The *ledger* has, for every tree and row, the derivative that was added: q of the probability, or the residual. What is
+deleted is what was added, so stored sums equal recomputed ones bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.binning import Bins
+from raydt.errors import InputError
+from raydt.kernel import kernel
+from raydt.learners.gbdt.candidates import most_candidates, tolerance
+from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
+from raydt.learners.gbdt.growing import Grower
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.split_search import Units
+from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: A target farther from the origin than this many bits above the warm-up's range is refused.
+ROOM_BITS = 5
+#: Of a power of two: sums of targets beyond it, or below its inverse, leave the range of float64.
+LARGEST_EXPONENT = 900
+#: Arrays of the trees in files, by node in preorder; children are named by their places.
+_NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h")
+
+
+@kernel
+def _gradients(ledger: Any, y: Any, k: int, loss: Any, slots: Any, out: Any) -> None:
+    for i in range(len(slots)):
+        out[i] = gradient(np.int64(ledger[slots[i]]), y[slots[i]], k, loss)
+
+
+def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
+    """Origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
+
+    Raises
+    ------
+    InputError
+        A target is 2**900 or more, or that distance below 2**-900 and not 0.
+    """
+    small = len(y) == 0 or float(np.abs(y).max()) < 2.0**LARGEST_EXPONENT
+    origin = math.fsum(y) / max(1, len(y)) if small else math.inf
+    farthest = float(np.abs(y - origin).max(initial=0.0))
+    mantissa, exponent = math.frexp(farthest)
+    if not small or exponent < -LARGEST_EXPONENT:
+        raise InputError(
+            f"the targets of the warm-up lie up to {farthest:g} from their mean, which leaves no room for sums of them",
+            remedy="Scale the targets",
+        )
+    return origin, exponent - (mantissa == 0.5)
+
+
+def one_tree(options: GBDTOptions, classes: int) -> bool:
+    """Whether an iteration has one tree: of a regression (0 classes), and of two classes unless all have their own."""
+    return classes == 0 or (classes == 2 and options.objective != "multiclass")
+
+
+class Ensemble:
+    """Trees, leaves and ledger of a model whose bins are fixed.
+
+    Parameters
+    ----------
+    options : GBDTOptions
+    bins : Bins
+        Of all features.
+    classes : int
+        K; 0 for a regression.
+    origin, exponent : float, int
+        Of a regression.
+    iterations : int
+    capacity : int
+        Slots of examples.
+    shards : int
+    """
+
+    def __init__(
+        self,
+        options: GBDTOptions,
+        bins: Bins,
+        classes: int,
+        origin: float,
+        exponent: int,
+        iterations: int,
+        capacity: int,
+        shards: int,
+    ) -> None:
+        self.options, self.bins, self.classes, self.exponent = options, bins, classes, exponent
+        self.iterations, self._shards = iterations, shards
+        o = options
+        squared = classes == 0
+        alone = one_tree(o, classes)
+        unit = 2.0 ** (exponent - RESIDUAL_BITS) if squared else 0.0
+        self.loss = Loss(1 if alone else classes, squared, origin, unit)
+        g, h = (2.0**-RESIDUAL_BITS, 1.0) if squared else (1.0 / ONE, 1.0 / (ONE * ONE))
+        self.units = Units(g, h, o.l2_regularization)
+        factor = 1.0 if alone else (classes - 1) / classes
+        largest, shrinkage = (np.inf, o.learning_rate * 2.0**exponent) if squared else (LARGEST_STEP, o.learning_rate)
+        self.rates = Rates(g, h, o.l2_regularization, factor, largest, shrinkage)
+        count = np.minimum(bins.cuts(), most_candidates(o.candidate_fraction, o.max_bins))
+        self.candidates = int(count.sum())
+        self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
+        self.trees = new_trees(iterations * self.loss.trees, o.max_leaf_nodes)
+        nodes = self.trees.feature.shape[1]
+        self.nowhere = 255 if nodes <= 255 else 65535
+        shape = len(self.trees.feature), capacity
+        self.leaf = np.full(shape, self.nowhere, dtype=np.uint8 if nodes <= 255 else np.uint16)
+        self.ledger = np.zeros(shape, dtype=np.int32 if squared else np.uint16)
+
+    @property
+    def per(self) -> int:
+        """Trees of an iteration."""
+        return self.loss.trees
+
+    def grower(self) -> Grower:
+        """What grows these trees."""
+        return Grower(self.trees, self.units, self.rates, self._shards, self.per, self.candidates)
+
+    def begin(self) -> dict[str, Any]:
+        """What shards need to make room for the sums of these trees."""
+        return {
+            "bins": self.bins.arrays(),
+            "all_cuts": self.bins.cuts(),
+            "trees": len(self.trees.feature),
+            "per": self.per,
+            "squared": self.loss.squared,
+            "units": tuple(self.units),
+        }
+
+    def reserve(self, capacity: int) -> None:
+        """Room for so many slots."""
+        have = self.leaf.shape[1]
+        if capacity > have:
+            trees = len(self.leaf)
+            leaf = np.full((trees, capacity), self.nowhere, dtype=self.leaf.dtype)
+            leaf[:, :have] = self.leaf
+            ledger = np.zeros((trees, capacity), dtype=self.ledger.dtype)
+            ledger[:, :have] = self.ledger
+            self.leaf, self.ledger = leaf, ledger
+
+    def shortened(self, iterations: int) -> Ensemble:
+        """The same model with its first iterations only."""
+        short = copy.copy(self)
+        count = iterations * self.per
+        short.iterations = iterations
+        short.trees = Trees(*(array[:count].copy() for array in self.trees))
+        short.leaf, short.ledger = self.leaf[:count].copy(), self.ledger[:count].copy()
+        return short
+
+    def hessians(self, g: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """h of each g."""
+        a = np.abs(g.astype(np.int64))
+        return np.where(self.loss.squared, 1, a * (ONE - a)).astype(np.int32)
+
+    def gradients(self, tree: int, slots: npt.NDArray[np.int32], y: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """g of some rows in one tree, from the ledger."""
+        out = np.empty(len(slots), dtype=np.int32)
+        _gradients(self.ledger[tree], y, tree % self.per, self.loss, slots, out)
+        return out
+
+    def origins(self, rows: int) -> npt.NDArray[np.float64]:
+        """F of no trees, shape (rows, K')."""
+        return np.full((rows, self.per), self.loss.origin)
+
+    def fits(self, y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which targets a ledger entry can hold; classes always."""
+        if not self.loss.squared:
+            return np.ones(len(y), dtype=np.bool_)
+        near: npt.NDArray[np.bool_] = np.abs(y - self.loss.origin) <= 2.0 ** (self.exponent + ROOM_BITS)
+        return near
+
+    # ---------------------------------------------------------------- canonical arrays
+
+    def places(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+        """Nodes of each tree in preorder, and the place of each node in it; -1 for none."""
+        shape = self.trees.feature.shape
+        order, place = np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int16)
+        preorder(self.trees, order, place)
+        return order, place
+
+    def nodes(self) -> Arrays:
+        """The trees, one after the other, their nodes in preorder; and how many nodes each has."""
+        order, place = self.places()
+        tree, at = np.nonzero(order >= 0)
+        node = order[tree, at]
+        arrays: Arrays = {"tree_nodes": (order >= 0).sum(axis=1).astype(np.int32)}
+        inner = self.trees.feature[tree, node] >= 0
+        for name in _NODE_ARRAYS:
+            array = getattr(self.trees, name)[tree, node]
+            if name in ("left", "right"):
+                array = np.where(inner, place[tree, array], -1).astype(np.int32)
+            elif name in ("feature", "cut"):
+                array = np.where(inner, array, -1 if name == "feature" else 0).astype(np.int32)
+            elif name == "value":
+                array = np.where(inner, 0.0, array)
+            elif name == "tried_h":
+                array = np.where(inner, -1, array)
+            elif name == "tried_g":
+                array = np.where(inner | (self.trees.tried_h[tree, node] < 0), 0, array)
+            arrays[f"node_{name}"] = array
+        return arrays
+
+    def leaves_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Place in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
+        _, place = self.places()
+        table = np.full((len(place), self.nowhere + 1), self.nowhere, dtype=self.leaf.dtype)
+        table[:, : place.shape[1]] = place.astype(self.leaf.dtype)
+        leaf = np.take_along_axis(table, self.leaf[:, slots], axis=1)
+        return np.ascontiguousarray(leaf.T)
+
+    def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
+        """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
+        trees = place_nodes(arrays, self.options.max_leaf_nodes)
+        for name, theirs in trees._asdict().items():
+            getattr(self.trees, name)[:] = theirs
+        self.leaf[:, : len(leaf)] = leaf.T
+        self.ledger[:, : len(ledger)] = ledger.T
+
+
+def place_nodes(arrays: Arrays, max_leaf_nodes: int) -> Trees:
+    """Trees of canonical arrays: nodes are numbered in preorder, and so are the places of sums."""
+    counts = arrays["tree_nodes"]
+    trees = new_trees(len(counts), max_leaf_nodes)
+    tree = np.repeat(np.arange(len(counts)), counts)
+    node = np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
+    for name in _NODE_ARRAYS:
+        if f"node_{name}" in arrays:  # a model without rows has no sums
+            getattr(trees, name)[tree, node] = arrays[f"node_{name}"]
+    inner = trees.feature >= 0
+    t, v = np.nonzero(inner)
+    for child in (trees.left, trees.right):
+        trees.parent[t, child[t, v]] = v
+    trees.place[:] = np.where(inner, np.cumsum(inner, axis=1) - 1, -1)
+    trees.leaves[:] = (trees.feature == -1).sum(axis=1)
+    return trees
+
+
+def restored(options: GBDTOptions, state: Arrays, capacity: int, shards: int) -> Ensemble:
+    """The ensemble of a saved state, without the rows that wait to be inserted; rows take slots 0, 1, ..."""
+    classes, exponent = int(state["classes"][0]), int(state["exponent"][0])
+    bins, origin = Bins.from_arrays(state), float(state["origin"][0])
+    per = Ensemble(options, bins, classes, origin, exponent, 0, 0, shards).per
+    iterations = len(state["tree_nodes"]) // per
+    ensemble = Ensemble(options, bins, classes, origin, exponent, iterations, capacity, shards)
+    ensemble.take(state, state["leaf"], state["ledger"])
+    return ensemble
+
+
+def with_class(old: Ensemble, classes: int, y: npt.NDArray[Any], slots: npt.NDArray[np.int32]) -> Ensemble:
+    """The ensemble for more classes: trees of one leaf for each new one, with all rows in it at the least probability.
+
+    From two classes on the mirrored trees of class 0 are made: the same splits, first derivatives of the other sign.
+    """
+    capacity = old.leaf.shape[1]
+    new = Ensemble(old.options, old.bins, classes, 0.0, 0, old.iterations, capacity, old._shards)
+    known = old.per if old.per > 1 else 2
+    for m in range(old.iterations):
+        for k in range(classes):
+            t = m * new.per + k
+            if k < known:
+                source = m * old.per + (k if old.per > 1 else 0)
+                for name, theirs in old.trees._asdict().items():
+                    getattr(new.trees, name)[t] = theirs[source]
+                new.leaf[t], new.ledger[t] = old.leaf[source], old.ledger[source]
+                if old.per == 1 and k == 0:
+                    new.trees.G[t] *= -1
+                    new.trees.tried_g[t] *= -1
+                    new.ledger[t] = (ONE - old.ledger[source].astype(np.int64)).astype(np.uint16)
+            else:
+                new.leaf[t, slots], new.ledger[t, slots] = 0, 1
+                g = new.gradients(t, slots, y)
+                new.trees.G[t, 0] = g.sum(dtype=np.int64)
+                new.trees.H[t, 0] = new.hessians(g).sum(dtype=np.int64)
+    set_all_values(new.trees, new.rates)  # of another factor and sign, also where no derivative will change
+    return new

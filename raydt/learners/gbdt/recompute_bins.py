@@ -1,0 +1,181 @@
+"""Bins and split candidates of the online GBDT, derived anew from raw warm-up rows for its audit.
+
+Nothing of the fast path is imported; candidates are drawn from the same counter. Source: Lin et al. (ICML 2025),
+appendix A, whose loop makes one bin too many as printed, and section 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt import rng
+from raydt.features import Features
+from raydt.sparse import SparseRows
+
+if TYPE_CHECKING:
+    from raydt.learners.gbdt.options import GBDTOptions
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+#: Width the bins of Algorithm 4 begin with, and doublings that make it infinite.
+FIRST_WIDTH = 1e-10
+FOREVER = 1058
+#: ``bins_kinds`` of a sparse feature: its one cut, if the warm-up had both values, has 0 on the left.
+SPARSE = 2
+
+
+class MalformedModelError(Exception):
+    """Node arrays that are no trees in preorder, or bins that are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBins:
+    """Bins of one feature: boundaries of numbers, or the kept categories in the order of their bins.
+
+    ``seen``: whether the warm-up had a NaN, or another category.
+    """
+
+    categorical: bool
+    values: Floats
+    seen: bool
+
+    @property
+    def bins(self) -> int:
+        """How many codes there are."""
+        return len(self.values) + (1 if self.categorical else 2)
+
+    @property
+    def cuts(self) -> int:
+        """How many cuts there are, numbered from 0: one of two categories, and no cut of fewer."""
+        available = len(self.values) + self.seen
+        return available - (available <= 2 and available > 0) if self.categorical else available
+
+    def codes(self, x: Floats) -> Ints:
+        """Bin of each value."""
+        if self.categorical:
+            codes = np.full(len(x), len(self.values))
+            order = np.argsort(self.values)
+            place = np.searchsorted(self.values, x, sorter=order)
+            known = np.flatnonzero(place < len(order))
+            known = known[self.values[order[place[known]]] == x[known]]
+            codes[known] = order[place[known]]
+            return codes
+        return np.where(np.isnan(x), len(self.values) + 1, np.searchsorted(self.values, x))
+
+    def equals(self, other: FeatureBins) -> bool:
+        """Whether kind, values and what was seen are the same."""
+        return (self.categorical, self.seen) == (other.categorical, other.seen) and np.array_equal(
+            self.values, other.values
+        )
+
+
+def derived_bins(x: Floats, categorical: bool, options: GBDTOptions) -> FeatureBins:
+    """Bins of one feature from its values in the warm-up. O(n log n)."""
+    if categorical:
+        categories, counts = np.unique(x[x >= 0], return_counts=True)
+        kept = categories[np.lexsort((categories, -counts))][: options.max_bins - 1]
+        return FeatureBins(True, kept, bool((~np.isin(x, kept)).any()))
+    known = np.sort(x[~np.isnan(x)])
+    seen = len(known) < len(x)
+    most = options.max_bins - seen
+    values = np.unique(known)
+    if options.binning == "quantile" and len(values) > most:
+        last = known[[-(-i * len(known) // most) - 1 for i in range(1, most + 1)]]
+        first = np.unique(np.searchsorted(values, last, side="right"))[:-1]
+    elif options.binning == "quantile":
+        first = np.arange(1, len(values))
+    else:
+        first = np.array(_starts_of_doubled(values.tolist(), most), np.int64)[1:]
+    low, high = values[first - 1], values[first]
+    middle = low / 2 + high / 2
+    return FeatureBins(False, np.where(middle < high, middle, low), seen)
+
+
+def _starts_of_doubled(values: list[float], most: int) -> list[int]:
+    """First value of each bin of the first width, doubled from 1e-10, that makes at most so many bins.
+
+    A greater width never makes more bins (what begins a bin moves right only), so the doublings can be halved.
+    """
+    few, many = FOREVER, -1
+    while few - many > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if len(_starts(values, middle, most)) <= most else (few, middle)
+    return _starts(values, few, most)
+
+
+def _starts(values: list[float], doublings: int, most: int) -> list[int]:
+    """First value of each bin; one too many at most. O(most log n)."""
+    width = math.ldexp(FIRST_WIDTH, doublings) if doublings < FOREVER else math.inf
+    starts = [0] if values else []
+    while starts and len(starts) <= most:
+        first = values[starts[-1]]
+        after = bisect_right(values, width, lo=starts[-1], key=lambda v: v - first)
+        if after == len(values):
+            break
+        starts.append(after)
+    return starts
+
+
+def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> tuple[list[FeatureBins], Bools]:
+    """Bins of the dense features as a state has them, and which sparse ones had both values in the warm-up.
+
+    Raises
+    ------
+    MalformedModelError
+        They are not those of these features.
+    """
+    starts, values, ranks = state["bins_starts"], state["bins_values"], state["bins_ranks"]
+    dense = len(features.names)
+    kinds = np.concatenate([features.kinds, np.full(features.sparse, SPARSE)])
+    if not np.array_equal(state["bins_kinds"], kinds) or not len(starts) - 1 == len(kinds) == len(state["bins_seen"]):
+        raise MalformedModelError("the bins are not those of the features")
+    if starts[0] != 0 or (np.diff(starts) < 0).any() or not starts[dense] == starts[-1] == len(values) == len(ranks):
+        raise MalformedModelError("the bins of the features do not follow one another")
+    found = []
+    for j, categorical in enumerate(features.categorical):
+        part, rank = values[starts[j] : starts[j + 1]], ranks[starts[j] : starts[j + 1]]
+        if categorical:
+            if not np.array_equal(np.sort(rank), np.arange(len(rank))):
+                raise MalformedModelError(f"the categories of feature {j} do not have the bins 0 to {len(rank) - 1}")
+            part = part[np.argsort(rank)]
+        found.append(FeatureBins(categorical, np.asarray(part, np.float64), bool(state["bins_seen"][j])))
+    return found, state["bins_seen"][dense:].astype(np.bool_)
+
+
+def warmup_bins(
+    X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
+) -> tuple[list[FeatureBins], Bools]:
+    """The same from the raw rows of the warm-up."""
+    dense = [derived_bins(X[:, j], categorical, options) for j, categorical in enumerate(features.categorical)]
+    ones = np.bincount([] if sparse is None else sparse.indices, minlength=features.sparse)
+    return dense, (ones > 0) & (ones < len(X))
+
+
+class Candidates:
+    """Candidates of all features: which cuts may split, and how many candidates a feature has at most."""
+
+    def __init__(self, bins: Sequence[FeatureBins], both: Bools, options: GBDTOptions) -> None:
+        self.cuts = np.concatenate([np.array([b.cuts for b in bins], np.int64), both])
+        self.per_feature = math.ceil(options.candidate_fraction * options.max_bins)
+        self.key = rng.stream_key(options.random_state, "gbdt candidates")
+        self.total = int(np.minimum(self.cuts, self.per_feature).sum())
+
+    def of(self, m: int) -> tuple[Ints, Ints]:
+        """Features and cuts of the candidates of iteration m, ascending. O(cuts log cuts)."""
+        feature = np.repeat(np.arange(len(self.cuts)), self.cuts)
+        drawn = rng.bits(self.key, (m << 40) + np.arange(len(feature)))
+        order = np.lexsort((drawn, feature))
+        begin = (np.cumsum(self.cuts) - self.cuts)[feature]
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - begin
+        chosen = np.flatnonzero(rank < self.per_feature)
+        return feature[chosen], chosen - begin[chosen]

@@ -1,0 +1,150 @@
+"""Where trees are to grow: subtrees whose split has failed are collapsed, and leaves that may be split are found."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.kernel import kernel
+from raydt.learners.gbdt.passes import may_grow
+from raydt.learners.gbdt.trees import FREE, LEAF, Trees, next_in_preorder
+
+
+class Roots(NamedTuple):
+    """Leaves from which trees grow on, tree after tree in ``tree``, in preorder.
+
+    ``collapsed``: it was a subtree, whose sums lie in ``place`` (else -1). The rows of each are ``slots[begin:end]``.
+    """
+
+    tree: npt.NDArray[np.int64]
+    node: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+
+    @property
+    def collapsed(self) -> npt.NDArray[np.bool_]:
+        """Which were subtrees."""
+        return self.place >= 0
+
+
+@kernel
+def _collapse(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any) -> int:
+    """Make leaves of the topmost failed nodes of a tree and list where it grows on; ``mark``: the root above a node.
+
+    ``touched`` and ``failed`` are by node; ``roots`` takes node and the place of the sums of what was collapsed.
+    """
+    mark[:] = -1
+    node = np.int64(0)
+    while node >= 0:  # in preorder
+        up = np.int64(trees.parent[t, node])
+        if up >= 0 and mark[up] >= 0:
+            mark[node] = mark[up]
+        elif trees.feature[t, node] >= 0 and failed[node]:
+            mark[node] = node
+        node = next_in_preorder(trees, t, node)
+    for node in range(len(mark)):
+        if mark[node] < 0:
+            continue
+        if trees.feature[t, node] == LEAF:
+            trees.leaves[t] -= 1
+        if mark[node] == node:
+            trees.feature[t, node] = LEAF
+            trees.tried_h[t, node] = -1
+            trees.leaves[t] += 1
+        else:
+            trees.feature[t, node] = FREE
+    n = 0
+    node = np.int64(0)
+    while node >= 0:
+        if trees.feature[t, node] == LEAF:
+            collapsed = mark[node] == node
+            if collapsed or (trees.leaves[t] < most and touched[node] and may_grow(trees, t, node, sigma)):
+                mark[node] = node
+                roots[n, 0], roots[n, 1] = node, trees.place[t, node]  # -1 of a leaf
+                trees.place[t, node] = -1
+                n += 1
+        node = next_in_preorder(trees, t, node)
+    return n
+
+
+@kernel
+def _rows_below(leaf: Any, root: Any, n_roots: int, below: Any, ends: Any, slots: Any) -> int:
+    """Slots of the rows below the roots, root after root, into ``slots``, ``ends`` of each; how many there are.
+
+    ``root`` has the root above each leaf, -1 for none; ``below`` is scratch.
+    """
+    n = 0
+    for slot in range(len(leaf)):  # no branch: which rows are below cannot be foretold
+        below[n] = slot
+        n += root[leaf[slot]] >= 0
+    ends[:] = 0
+    for i in range(n):
+        ends[root[leaf[below[i]]]] += 1
+    total = 0
+    for r in range(n_roots):
+        total, ends[r] = total + ends[r], total
+    for i in range(n):
+        r = root[leaf[below[i]]]
+        slots[ends[r]] = below[i]
+        ends[r] += 1
+    return n
+
+
+def collapse(
+    trees: Trees,
+    which: npt.NDArray[np.int64],
+    touched: npt.NDArray[np.uint8],
+    failed: npt.NDArray[np.uint8],
+    sigma: float,
+    most: int,
+    leaf: npt.NDArray[Any],
+) -> Roots:
+    """Collapse what failed in some trees, and find their rows. O(capacity) for each tree.
+
+    Parameters
+    ----------
+    trees : Trees
+        Changed in place.
+    which : ndarray of int64, shape (w,)
+    touched, failed : ndarray of uint8, shape (w, nodes)
+    sigma : float
+    most : int
+        Leaves of a tree, at most.
+    leaf : ndarray, shape (trees, capacity)
+    """
+    nodes, capacity = trees.feature.shape[1], leaf.shape[1]
+    below, slots = np.empty(capacity + 1, dtype=np.int32), np.empty(capacity, dtype=np.int32)
+    mark, found = np.empty(nodes, dtype=np.int16), np.empty((most, 2), dtype=np.int64)
+    tree, node, place, counts, parts = [], [], [], [], []
+    nowhere = np.iinfo(leaf.dtype).max
+    for i, t in enumerate(which.tolist()):
+        n = _collapse(trees, t, touched[i], failed[i], sigma, most, mark, found)
+        if not n:
+            continue
+        number = np.full(nodes, -1, dtype=np.int16)
+        number[found[:n, 0]] = np.arange(n)
+        root = np.full(nowhere + 1, -1, dtype=np.int16)
+        root[:nodes] = np.where(mark >= 0, number[mark], -1)
+        ends = np.empty(n, dtype=np.int64)
+        rows = _rows_below(leaf[t], root, n, below, ends, slots)
+        tree.append(np.full(n, t))
+        node.append(found[:n, 0].copy())
+        place.append(found[:n, 1].copy())
+        counts.append(np.diff(ends, prepend=0))
+        parts.append(slots[:rows].copy())
+    if not tree:
+        none = np.empty(0, dtype=np.int64)
+        return Roots(none, none, none, none, none, none.astype(np.int32))
+    ends = np.cumsum(np.concatenate(counts))
+    return Roots(
+        np.concatenate(tree),
+        np.concatenate(node),
+        np.concatenate(place),
+        ends - np.concatenate(counts),
+        ends,
+        np.concatenate(parts),
+    )

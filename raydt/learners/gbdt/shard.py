@@ -1,0 +1,300 @@
+"""What a shard does for the GBDT: keep its columns as bins, and the sums of derivatives at every inner node.
+
+The sums are not saved: they follow from rows, leaves and ledger, bit for bit (``resume`` and ``change``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.binning import Bins, learn_bins
+from raydt.exchange import Payload
+from raydt.features import Features
+from raydt.learners.gbdt.candidates import draw, most_candidates
+from raydt.learners.gbdt.growth import (
+    RECORD,
+    Codes,
+    Forest,
+    JobRows,
+    Jobs,
+    grow_alone,
+    new_leaves,
+)
+from raydt.learners.gbdt.growth_rounds import open_all, sides, split_each
+from raydt.learners.gbdt.histograms import change, encode
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.ranks import better_candidates
+from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units
+from raydt.memory import grown
+from raydt.ragged import RaggedStore
+from raydt.sparse import SparseRows, SparseStore, merged
+
+#: Rows encoded at once.
+_ENCODED = 1 << 14
+
+
+class GBDTShard:
+    """Owner of whole feature groups.
+
+    Parameters
+    ----------
+    options : GBDTOptions
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns.
+    """
+
+    def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+        self._options, self.groups = options, groups
+        self.columns = features.columns_of(groups)
+        self._features, self._sparse_of = features, features.sparse_of(groups)
+        #: All features of this shard, ascending: these columns, then sparse ones.
+        self.owned = np.concatenate([self.columns, len(features.names) + self._sparse_of])
+        self._kinds = features.kinds[self.columns]
+        self._X = np.empty((0, len(self.columns)))
+        self._sparse = SparseStore(features.sparse)
+        self._entries = RaggedStore()
+        self._columns = np.empty((len(self.columns), 0), dtype=np.uint16)
+        self._bins: Bins | None = None
+        self._change: tuple[Any, ...] = ()
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: each is a method below."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    # ---------------------------------------------------------------- rows
+
+    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+        """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
+        if not len(slots):
+            return
+        self._make_room(slots)
+        self._X[slots] = X
+        if self._features.sparse:
+            self._sparse.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
+        if self._bins is not None:
+            self._on_encode(slots)
+
+    def _make_room(self, slots: Any) -> None:
+        """Room for rows; a shard without features that was restored has not seen how many there are."""
+        have, need = len(self._X), int(slots.max(initial=-1)) + 1
+        if need > have:
+            self._X = grown(self._X, max(need, have * 3 // 2, 64))
+            if self._features.sparse and not len(self.groups):
+                more = np.arange(have, len(self._X), dtype=np.int32)
+                self._sparse.put(more, SparseRows.empty(self._features.sparse, len(more)))
+
+    @property
+    def _codes(self) -> Codes:
+        return Codes(*self._entries.rows, self._columns)
+
+    def _on_encode(self, slots: Any) -> None:
+        """Find the bins of rows that become part of the model."""
+        self._make_room(slots)
+        have, dense = self._columns.shape[1], len(self.columns)
+        if len(self._X) > have:
+            longer = np.empty((dense, len(self._X)), dtype=np.uint16)
+            longer[:, :have] = self._columns
+            self._columns = longer
+        for begin in range(0, len(slots), _ENCODED):
+            part = np.array(slots[begin : begin + _ENCODED])
+            X, sparse = self._X[part], self._sparse_part(part)
+            own = np.searchsorted(self._sparse_of, sparse.indices).astype(np.int32)
+            counts = np.empty(len(part), dtype=np.int64)
+            entries = np.empty(X.size + len(own), dtype=np.uint32)
+            offsets = self._candidates.offsets
+            used = encode(part, X, sparse.lengths, own, self._bins, offsets, self._columns, counts, entries)
+            self._entries.put(part, counts, entries[:used])
+
+    def _sparse_part(self, slots: npt.NDArray[np.int32]) -> SparseRows:
+        """Sparse features of some rows; without any where there are none."""
+        return self._sparse.take(slots) if self._features.sparse else SparseRows.empty(0, len(slots))
+
+    def _on_gather(self, slots: Any) -> dict[str, Any]:
+        """Features of some rows."""
+        self._make_room(slots)
+        sparse = self._sparse_part(np.array(slots))
+        return {"X": self._X[slots], "indptr": sparse.indptr, "indices": sparse.indices}
+
+    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
+        self._make_room(slots)
+        mine = self._X[slots]
+        equal: npt.NDArray[np.bool_] = ((mine == X) | (np.isnan(mine) & np.isnan(X))).all(axis=1)
+        for i in np.flatnonzero(equal) if self._features.sparse else ():
+            equal[i] = np.array_equal(self._sparse.take(np.array(slots[i : i + 1])).indices, indices)
+        return equal
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
+        rows: dict[int, dict[str, Any]] = {}
+        sparse = self._sparse_part(slots)
+        for g in self.groups.tolist():
+            rows[g] = {"X": self._X[np.ix_(slots, np.searchsorted(self.columns, self._features.group_columns(g)))]}
+            if self._features.sparse:
+                rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
+        return rows
+
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Nothing: sums follow from rows, leaves and ledger."""
+        return {}
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
+        self._entries, self._bins, width = RaggedStore(), None, self._features.sparse
+        parts = [state[g] for g in self.groups.tolist()]
+        if parts:
+            self._X = np.concatenate([part["X"] for part in parts], axis=1)
+        if parts and width:
+            self._sparse = SparseStore(width)
+            rows = merged([SparseRows.of_arrays(part, width) for part in parts])
+            self._sparse.put(np.arange(len(rows), dtype=np.int32), rows)
+
+    # ---------------------------------------------------------------- bins and sums
+
+    def _on_learn(self, slots: Any) -> dict[str, Any]:
+        """Fix the bins from the first rows."""
+        self._make_room(slots)
+        indices = self._sparse_part(np.array(slots)).indices
+        ones = np.bincount(indices, minlength=self._features.sparse)[self._sparse_of]
+        bins = learn_bins(self._X[slots], self._kinds, self._options.max_bins, self._options.binning, ones)
+        return bins.arrays()
+
+    def _on_begin(self, bins: Any, all_cuts: Any, trees: int, per: int, squared: bool, units: Any) -> None:
+        """Take the bins of these columns, and make room for the sums of so many trees, ``per`` of an iteration."""
+        o = self._options
+        self._bins = Bins.from_arrays(bins).select(self.owned)
+        self._units, self._squared, self._per = Units(*units), squared, per
+        most = most_candidates(o.candidate_fraction, o.max_bins)
+        self._candidates = draw(self._bins, self.owned, all_cuts, most, o.random_state, trees // per)
+        nodes, inner = 2 * o.max_leaf_nodes - 1, o.max_leaf_nodes - 1
+        self._forest = Forest(
+            np.full((trees, nodes), -1, dtype=np.int16),
+            np.full((trees, nodes), -1, dtype=np.int16),
+            np.zeros((trees, inner, int(self._candidates.first[-1]) + 1, 2), dtype=np.int64),
+        )
+        self._scratch, self._change = np.empty(len(self.owned) + 1, dtype=np.uint32), ()
+
+    def _on_shorten(self, trees: int) -> None:
+        """Keep the sums of the first trees only."""
+        f = self._forest
+        self._forest = Forest(f.parent[:trees].copy(), f.place[:trees].copy(), f.sums[:trees].copy())
+
+    def _on_resume(self, parent: Any, place: Any) -> None:
+        """Take the shape of trees that were restored; their sums are 0 until rows are added by ``change``."""
+        self._forest.parent[:], self._forest.place[:] = parent, place
+        self._forest.sums[:] = 0
+
+    def _on_change(
+        self, trees: Any, keep: int, slots: Any, leaf: Any, dG: Any, dH: Any, visits: Any, limits: Any
+    ) -> npt.NDArray[np.int64]:
+        """Change sums along the paths of rows, and count the candidates of the visited nodes that gain more.
+
+        Of the change before, the trees from ``keep`` on are taken back first. ``visits``, shape (v, 4), has tree,
+        node, G and H of each visited node, ``limits`` the gain of its split.
+        """
+        if self._change and keep < self._change[0][1]:
+            (first, stop), *rest = self._change
+            begin = max(keep - first, 0)
+            at, old_leaf, old_G, old_H = rest
+            self._apply((first + begin, stop), at, old_leaf[begin:], old_G[begin:], old_H[begin:], sign=-1)
+        self._change = (tuple(trees), slots, leaf, dG, dH)
+        self._apply(trees, slots, leaf, dG, dH, sign=1)
+        better = np.zeros(len(limits), dtype=np.int64)
+        better_candidates(
+            visits,
+            limits,
+            self._forest,
+            self._candidates,
+            self._per,
+            self._units,
+            np.empty(FIELDS, dtype=np.int64),
+            better,
+        )
+        return better
+
+    def _apply(self, trees: Any, slots: Any, leaf: Any, dG: Any, dH: Any, sign: int) -> None:
+        span, arrays = np.array(trees, dtype=np.int64), [np.ascontiguousarray(array) for array in (leaf, dG, dH)]
+        leaf, dG, dH = arrays
+        change(
+            span, slots, leaf, dG, dH, self._codes, self._candidates, self._per, self._forest, sign,
+            self._scratch,
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------- growing
+
+    def _on_grow(self, jobs: Any, slots: Any, g: Any, alone: bool) -> Any:
+        """Grow trees to the end if this shard owns all features, else open their roots."""
+        # In one process the payload is that of all shards, and not to be written to.
+        rows = jobs["iteration"] if len(self._candidates.cuts) > 1 else np.zeros_like(jobs["iteration"])
+        self._jobs = Jobs(row=rows, **{name: array for name, array in jobs.items() if name != "iteration"})
+        n = len(slots)
+        order, spare = np.arange(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+        self._rows = JobRows(slots, g, order, spare, self._squared)
+        roots = np.diff(self._jobs.first_root)
+        self._leaves = new_leaves(roots, self._jobs.budget)
+        width = int(self._candidates.first[-1]) + 1
+        most = roots + self._jobs.budget
+        self._pool_first = np.cumsum(most) - most
+        pools = int(most.max(initial=0)) if alone else int(most.sum())
+        self._pool = np.empty((pools, width, 2), dtype=np.int64)
+        shared = self._leaves, self._rows, self._codes, self._candidates
+        if not alone:
+            open_all(self._jobs, *shared, self._pool, self._pool_first, self._units, self._forest.sums)
+            return self._answer(
+                np.concatenate([f + np.arange(r) for f, r in zip(self._leaves.first, roots, strict=False)])
+            )
+        records = np.empty((int(self._jobs.budget.sum()), RECORD), dtype=np.int64)
+        leaf_of = np.empty(n, dtype=np.int16)
+        made = grow_alone(
+            self._jobs,
+            *shared,
+            self._pool,
+            self._units,
+            self._forest,
+            np.empty(n, dtype=np.bool_),
+            records,
+            leaf_of,
+        )
+        self._on_end()
+        return {"records": records[:made], "leaf": leaf_of}
+
+    def _on_split(self, which: Any, steps: Any, on_left: Any) -> Any:
+        """Split one leaf of each of some jobs, and answer for its children where they may be split."""
+        bits = np.unpackbits(np.asarray(on_left)).view(np.bool_)
+        which, steps = np.array(which), np.array(steps)
+        split_each(
+            self._jobs,
+            which,
+            steps,
+            bits,
+            self._leaves,
+            self._rows,
+            self._codes,
+            self._candidates,
+            self._pool,
+            self._pool_first,
+            self._forest,
+            self._units,
+        )
+        searched = which[steps[:, 0] != 0]
+        last = self._leaves.first[searched] + self._leaves.opened[searched]
+        return self._answer(np.stack([last - 2, last - 1], axis=1).ravel())
+
+    def _answer(self, opened: npt.NDArray[np.int64]) -> Any:
+        """The best split of each of some leaves (global feature), and on which side their rows are."""
+        found = self._leaves.found[opened]
+        has = found[:, FEATURE] >= 0
+        found[has, FEATURE] = self.owned[found[has, FEATURE]]
+        rows = int((self._leaves.end[opened] - self._leaves.begin[opened]).sum())
+        out = np.empty(rows, dtype=np.bool_)
+        sides(opened, self._leaves, self._rows, self._codes, self._candidates, out)
+        return {"found": found, "sides": np.packbits(out)}
+
+    def _on_end(self) -> None:
+        """The trees are grown: give the memory back."""
+        del self._jobs, self._rows, self._leaves, self._pool

@@ -1,0 +1,90 @@
+"""The gain of a split, and the candidates of a node searched for the best one or for the rank of the current one.
+
+Invariant: a gain depends on integer sums only, through one function; gains are compared, never added.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raydt.kernel import inner_kernel
+
+#: A split must gain more than this to be made: what remains of gains that are 0 is rounding.
+LEAST_GAIN = 1e-10
+#: Rounding of the comparison without division is far below this.
+_SURELY_LESS = 1.0 - 1e-12
+#: Fields of a split that was found: local feature, cut, and the sums of its left side.
+FEATURE, CUT, LEFT_G, LEFT_H, FIELDS = 0, 1, 2, 3, 4
+
+
+class Units(NamedTuple):
+    """Value of 1 of a sum of first and of second derivatives, and the L2 term (eq. (5) with it in all denominators)."""
+
+    g: float
+    h: float
+    l2: float
+
+
+@inner_kernel
+def part(G: int, H: int, units: Any) -> float:
+    """G**2 / (H + l2) of sums with H > 0."""
+    g = G * units.g
+    whole: float = g * g / (H * units.h + units.l2)
+    return whole
+
+
+@inner_kernel
+def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
+    """Gain of a split (eq. (5)); both sides must have H > 0."""
+    return part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - part(G, H, units)
+
+
+@inner_kernel
+def scan(
+    sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, counting: bool, found: Any
+) -> tuple[int, float]:
+    """How many candidates of a node gain more than ``limit``; if not ``counting``, the largest such gain (or 0).
+
+    ``found`` takes the best split (FIELDS); of equal gains the smaller feature, then the smaller cut. O(C).
+    """
+    whole = part(G, H, units) if H > 0 else 0.0
+    better, best = 0, limit
+    found[FEATURE] = -1
+    for j in range(len(c.first) - 1):
+        begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
+        if begin == end:
+            continue
+        default, categorical = c.default[row, j], c.categorical[j] != 0
+        rest_G, rest_H = G, H
+        if default >= 0:
+            for at in range(begin, end):
+                rest_G -= sums[at, 0]
+                rest_H -= sums[at, 1]
+        left_G, left_H = np.int64(0), np.int64(0)
+        at = begin
+        for i in range(np.int64(end - begin)):
+            is_rest = i == default
+            g, h = rest_G, rest_H
+            if not is_rest or categorical:  # the place of a drawn default category holds what is not drawn
+                if not is_rest:
+                    g, h = sums[at, 0], sums[at, 1]
+                at += np.uint64(1)
+            left_G, left_H = (g, h) if categorical else (left_G + g, left_H + h)
+            if left_H <= 0 or left_H >= H:
+                continue
+            # Most cannot win, which needs no division: a gain is a sum of parts less the whole.
+            a, x = left_G * units.g, left_H * units.h + units.l2
+            b, y = (G - left_G) * units.g, (H - left_H) * units.h + units.l2
+            if a * a * y + b * b * x < (best + whole) * (x * y) * _SURELY_LESS:
+                continue
+            gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
+            if gain <= best:
+                continue
+            better += 1
+            if not counting:
+                best = gain
+                cut = c.cuts[row, begin + np.uint64(i)]
+                found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
+    return better, best if found[FEATURE] >= 0 else 0.0

@@ -1,0 +1,101 @@
+"""The first training (Robust LogitBoost, Algorithm 1): iteration after iteration, its trees together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.exchange import Exchange
+from raydt.learners.gbdt.derivatives import ONE, derive
+from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.roots import Roots
+from raydt.learners.gbdt.rows import Rows
+from raydt.learners.gbdt.trees import add_scores, score_rows
+from raydt.rng import permutation, stream_key
+
+#: -log of each quantised probability, in fixed point: sums of it are exact.
+_LOSS_BITS = 20
+
+
+def train(
+    ensemble: Ensemble, slots: npt.NDArray[np.int32], y: npt.NDArray[Any], held_out: HeldOut | None
+) -> Exchange[int]:
+    """Train all iterations on some rows; returns how many there are worth keeping.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        New; the shards have made room for it, and know the bins of the rows.
+    slots : ndarray of int32
+    y : ndarray, by slot
+    held_out : HeldOut, optional
+        Ends training when its loss falls no more.
+    """
+    e, grower = ensemble, ensemble.grower()
+    n, per = len(slots), ensemble.per
+    F, q, p = e.origins(n), np.empty((per, n), dtype=np.int32), np.empty(per)
+    mine = y[slots]
+    roots = np.arange(per)
+    for m in range(e.iterations):
+        derive(F, mine, e.loss, p, q)
+        trees = m * per + roots
+        e.ledger[trees[0] : trees[-1] + 1, slots] = q
+        g = np.concatenate([e.gradients(int(t), slots, y) for t in trees])
+        e.trees.G[trees, 0] = g.reshape(per, n).sum(axis=1, dtype=np.int64)
+        e.trees.H[trees, 0] = e.hessians(g).reshape(per, n).sum(axis=1, dtype=np.int64)
+        begin = roots * n
+        at = Roots(trees, np.zeros(per, dtype=np.int64), np.full(per, -1), begin, begin + n, np.tile(slots, per))
+        yield from grower.grow(at, g, e.leaf)
+        add_scores(e.trees, m, m + 1, e.leaf, slots, F)
+        if held_out is not None and held_out.is_enough(m):
+            return held_out.best + 1
+    return e.iterations if held_out is None else held_out.best + 1
+
+
+def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:
+    """The rows to train on and those to hold out, drawn by their places among the first rows."""
+    held = max(1, min(len(slots) - 1, math.ceil(options.validation_fraction * len(slots))))
+    drawn = np.sort(permutation(stream_key(options.random_state, "gbdt validation"), len(slots))[:held])
+    return np.delete(slots, drawn), slots[drawn]
+
+
+class HeldOut:
+    """Rows on which the loss is watched while the others are trained on.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+    rows : Rows
+    y : ndarray, shape (n,)
+    """
+
+    def __init__(self, ensemble: Ensemble, rows: Rows, y: npt.NDArray[Any]) -> None:
+        self._ensemble, self._rows, self._y = ensemble, rows, y
+        self._F = ensemble.origins(len(y))
+        self.best, self._least = -1, math.inf
+        with np.errstate(divide="ignore"):
+            table = -np.log(np.arange(ONE + 1) / ONE)
+        self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
+
+    def loss(self) -> float:
+        """Mean loss: log loss of quantised probabilities, or squared error."""
+        e, n = self._ensemble, max(1, len(self._y))
+        if e.loss.squared:
+            return float(math.fsum((self._y - self._F[:, 0]) ** 2)) / n
+        q = np.empty((e.per, len(self._y)), dtype=np.int64)
+        derive(self._F, self._y, e.loss, np.empty(e.per), q)
+        own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
+        return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
+
+    def is_enough(self, m: int) -> bool:
+        """Look at the loss after iteration ``m``: whether it has not fallen for as long as the options allow."""
+        e = self._ensemble
+        score_rows(e.trees, m, m + 1, *self._rows, e.bins, self._F)
+        loss = self.loss()
+        if self.best < 0 or loss < self._least - e.options.tol:
+            self._least, self.best = loss, m
+        return m - self.best >= e.options.n_iter_no_change

@@ -1,0 +1,207 @@
+"""The trees as the coordinator holds them, and what is done along them.
+
+All trees are of one size: node 0 is the root, and a node that is not in use is FREE. The sums G and H of every node
+are kept, since they change with a row on its path; leaf values follow from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.binning import SPARSE, code_of
+from raydt.features import CATEGORICAL
+from raydt.kernel import inner_kernel, kernel
+from raydt.learners.gbdt.split_search import gain_of
+
+#: Values of ``feature`` of a node without a split.
+LEAF, FREE = -1, -2
+#: The largest step of a leaf in F, before shrinkage (classification): where all second derivatives are tiny.
+LARGEST_STEP = 128.0
+
+
+class Rates(NamedTuple):
+    """How a leaf's value follows from its sums: units of G and H, L2, factor, largest step, shrinkage."""
+
+    g: float
+    h: float
+    l2: float
+    factor: float
+    largest: float
+    shrinkage: float
+
+
+class Trees(NamedTuple):
+    """Arrays of shape (trees, nodes).
+
+    ``feature`` (or LEAF or FREE), ``cut``, ``left``, ``right``, ``parent`` (-1: none), ``place`` of the sums at the
+    shards, ``G``, ``H``, ``value`` of a leaf (shrunk), ``tried_g`` and ``tried_h``, its sums when it could not be
+    split (``tried_h`` -1: it was not tried); and ``leaves``, shape (trees,).
+    """
+
+    feature: npt.NDArray[np.int32]
+    cut: npt.NDArray[np.int32]
+    left: npt.NDArray[np.int16]
+    right: npt.NDArray[np.int16]
+    parent: npt.NDArray[np.int16]
+    place: npt.NDArray[np.int16]
+    G: npt.NDArray[np.int64]
+    H: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float64]
+    tried_g: npt.NDArray[np.int64]
+    tried_h: npt.NDArray[np.int64]
+    leaves: npt.NDArray[np.int32]
+
+
+def new_trees(count: int, max_leaf_nodes: int) -> Trees:
+    """``count`` trees of one leaf without rows."""
+    shape = count, 2 * max_leaf_nodes - 1
+    feature = np.full(shape, FREE, dtype=np.int32)
+    feature[:, 0] = LEAF
+    left, right, parent, place = (np.full(shape, -1, dtype=np.int16) for _ in range(4))
+    cut, value, leaves = np.zeros(shape, dtype=np.int32), np.zeros(shape), np.ones(count, dtype=np.int32)
+    G, H, tried_g = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    tried_h = np.full(shape, -1, dtype=np.int64)
+    return Trees(feature, cut, left, right, parent, place, G, H, value, tried_g, tried_h, leaves)
+
+
+@inner_kernel
+def value_of(G: int, H: int, rates: Any) -> float:
+    """Value of a leaf (Algorithm 1, line 7), with the L2 term and shrinkage."""
+    if H <= 0:
+        return 0.0
+    beta = (G * rates.g) / (H * rates.h + rates.l2) * rates.factor
+    value: float = rates.shrinkage * min(max(beta, -rates.largest), rates.largest)
+    return value
+
+
+@inner_kernel
+def set_values(trees: Any, t: int, rates: Any) -> None:
+    """Values of all leaves of one tree from their sums."""
+    for node in range(trees.feature.shape[1]):
+        if trees.feature[t, node] == LEAF:
+            trees.value[t, node] = value_of(trees.G[t, node], trees.H[t, node], rates)
+
+
+@kernel
+def set_all_values(trees: Any, rates: Any) -> None:
+    """Values of all leaves of all trees."""
+    for t in range(len(trees.feature)):
+        set_values(trees, t, rates)
+
+
+@inner_kernel
+def _left_of(X: Any, indices: Any, begin: int, end: int, dense: int, j: int, cut: int, bins: Any) -> bool:
+    """Whether a row is on the left of a cut. ``indices[begin:end]`` are its sparse features that are 1."""
+    kind = bins.kinds[j]
+    if kind == SPARSE:
+        low, high = begin, end
+        while low < high:
+            middle = (low + high) >> 1
+            if indices[middle] < j - dense:
+                low = middle + 1
+            else:
+                high = middle
+        return not (low < end and indices[low] == j - dense)
+    a, b = bins.starts[j], bins.starts[j + 1]
+    x = X[j]
+    if kind == CATEGORICAL:
+        return bool(code_of(x, kind, bins.values, bins.ranks, a, b) == cut)
+    if a + cut == b:
+        return not np.isnan(x)
+    return bool(x <= bins.values[a + cut])  # NaN goes right
+
+
+@inner_kernel
+def leaf_of(trees: Any, t: int, X: Any, indices: Any, begin: int, end: int, bins: Any) -> int:
+    """Leaf of a row in one tree."""
+    node = 0
+    while trees.feature[t, node] >= 0:
+        j = trees.feature[t, node]
+        left = _left_of(X, indices, begin, end, len(X), j, trees.cut[t, node], bins)
+        node = trees.left[t, node] if left else trees.right[t, node]
+    return int(node)
+
+
+@kernel
+def gains(trees: Any, units: Any, out: Any) -> None:
+    """Gain of every split, 0 elsewhere; shape (trees, nodes)."""
+    for t in range(len(trees.feature)):
+        for node in range(trees.feature.shape[1]):
+            if trees.feature[t, node] >= 0:
+                left = trees.left[t, node]
+                if 0 < trees.H[t, left] < trees.H[t, node]:
+                    out[t, node] = gain_of(
+                        trees.G[t, left], trees.H[t, left], trees.G[t, node], trees.H[t, node], units
+                    )
+
+
+@kernel
+def add_scores(trees: Any, first: int, stop: int, leaf: Any, slots: Any, F: Any) -> None:
+    """Add the leaf values of the iterations from ``first`` up to before ``stop`` to F, shape (rows, K')."""
+    per = F.shape[1]
+    for m in range(first, stop):
+        for k in range(per):
+            t = m * per + k
+            for i in range(len(slots)):
+                F[i, k] += trees.value[t, leaf[t, slots[i]]]
+
+
+@kernel
+def score_rows(trees: Any, first: int, stop: int, X: Any, indptr: Any, indices: Any, bins: Any, F: Any) -> None:
+    """Add the leaf values of rows that are routed through the trees of some iterations to F, shape (rows, K')."""
+    per = F.shape[1]
+    for i in range(len(F)):
+        for m in range(first, stop):
+            for k in range(per):
+                t = m * per + k
+                F[i, k] += trees.value[t, leaf_of(trees, t, X[i], indices, indptr[i], indptr[i + 1], bins)]
+
+
+@inner_kernel
+def next_in_preorder(trees: Any, t: int, node: int) -> int:
+    """The node after one in preorder, -1 after the last."""
+    if trees.feature[t, node] >= 0:
+        return int(trees.left[t, node])
+    up = np.int64(trees.parent[t, node])
+    while up >= 0 and trees.right[t, up] == node:
+        node, up = up, np.int64(trees.parent[t, up])
+    return int(trees.right[t, up]) if up >= 0 else -1
+
+
+@kernel
+def preorder(trees: Any, order: Any, place: Any) -> None:
+    """Nodes of every tree in preorder (-1 after the last), and the place of each node in it (-1: free)."""
+    for t in range(len(trees.feature)):
+        place[t] = -1
+        order[t] = -1
+        n = 0
+        node = np.int64(0)
+        while node >= 0:
+            order[t, n] = node
+            place[t, node] = n
+            n += 1
+            node = next_in_preorder(trees, t, node)
+
+
+@kernel
+def _deepest(trees: Any, depth: Any) -> int:
+    """Depth of the deepest node of all trees; ``depth`` is scratch by node."""
+    deepest = 0
+    for t in range(len(trees.feature)):
+        depth[0] = 0
+        node = next_in_preorder(trees, t, np.int64(0))
+        while node >= 0:
+            depth[node] = depth[trees.parent[t, node]] + 1
+            deepest = max(deepest, depth[node])
+            node = next_in_preorder(trees, t, node)
+    return deepest
+
+
+def extent(trees: Trees) -> tuple[int, int, int]:
+    """Nodes and leaves of all trees, and the depth of the deepest."""
+    count, width = trees.feature.shape
+    leaves = int(trees.leaves.sum())
+    return 2 * leaves - count, leaves, int(_deepest(trees, np.empty(width, dtype=np.int64)))

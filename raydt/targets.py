@@ -1,0 +1,39 @@
+"""The two kinds of target: class codes (int32, -1 where there is none) and numbers (float64, NaN where there is none).
+
+Invariant: the dtype of an array says which kind it holds, so that code for either kind need not be told. Predictions
+are arrays of the same two kinds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Class codes or numbers, shape (n,).
+Targets = npt.NDArray[Any]
+
+CODES = np.dtype(np.int32)
+NUMBERS = np.dtype(np.float64)
+
+
+def dtype_of(regression: bool) -> np.dtype[Any]:
+    """The dtype of what a learner is taught."""
+    return NUMBERS if regression else CODES
+
+
+def no_targets(n: int, dtype: np.dtype[Any]) -> Targets:
+    """``n`` targets, none of which is there."""
+    return np.full(n, np.nan if dtype == NUMBERS else -1, dtype=dtype)
+
+
+def there(targets: Targets) -> npt.NDArray[np.bool_]:
+    """Mask of the targets that are there, shape (n,)."""
+    mask: npt.NDArray[np.bool_] = ~np.isnan(targets) if targets.dtype == NUMBERS else targets >= 0
+    return mask
+
+
+def classes_in(targets: Targets) -> int:
+    """The largest class code + 1; 0 where there is none, and of numbers. O(n)."""
+    return 0 if targets.dtype == NUMBERS else int(targets.max(initial=-1)) + 1

@@ -1,0 +1,169 @@
+"""A regression through all commands: replay, predict, update, audit history, report, sweep; numbers in and out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import cli
+from pipelines.config import load_config
+from pipelines.prediction import predict_file
+from pipelines.running.job import replay
+from pipelines.saving import open_state, open_stream
+from pipelines.sweeping.job import sweep
+from pipelines.updating import update
+from raydt.errors import ConfigError, UpdateError
+from raydt.streams.history import history_of
+
+RNG = np.random.default_rng(8)
+X = np.round(RNG.normal(size=(600, 3)), 2)
+Y = np.round(2.0 * X[:, 0] - X[:, 1] + 50.0, 3)
+LEARNER = {
+    "kind": "gbdt",
+    "objective": "squared_error",
+    "max_iter": 15,
+    "max_leaf_nodes": 6,
+    "max_bins": 64,
+    "update_every": 50,
+}
+
+
+def table(X: np.ndarray, y: np.ndarray | None = None, **columns: Any) -> pa.Table:
+    named = {"a": pa.array(X[:, 0], mask=X[:, 0] > 2.0), "b": X[:, 1], "c": X[:, 2], **columns}
+    return pa.table(named if y is None else {**named, "y": y})
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("numbers")
+    pq.write_table(table(X, Y), folder / "t.parquet")
+    return {
+        "source": {"kind": "parquet", "path": str(folder / "t.parquet")},
+        "stream": {"model": "sliding_window", "window": 300, "warmup": 200},
+        "learner": LEARNER,
+        "cluster": {"backend": "in_process"},
+        "output": {"predictions": True, "metrics_every": 100},
+    }
+
+
+@pytest.fixture(scope="module")
+def run(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert replay(config, folder).status == "completed"
+    return folder
+
+
+def test_summary_tables_and_report(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    assert list(summary["metrics"]) == ["mse", "mae", "r2"]
+    assert list(summary["baselines"]) == ["no_change", "mean"]
+    assert summary["metrics"]["mse"] < summary["baselines"]["mean"]
+    assert (summary["classes"], summary["positive"]) == ([], None)
+    predictions = pq.read_table(run / "predictions").to_pandas()
+    assert len(predictions) == summary["predictions"] == 400
+    np.testing.assert_array_equal(predictions["truth"], Y[200:])
+    error = predictions["truth"] - predictions["prediction"]
+    assert (error**2).mean() == pytest.approx(summary["metrics"]["mse"])
+    metrics = pq.read_table(run / "metrics").to_pandas()
+    assert metrics["mse"].iloc[-1] == summary["metrics"]["mse"]
+    assert {"mae", "r2", "window_mse", "no_change", "mean", "window_no_change", "window_mean"} <= set(metrics)
+    events = pq.read_table(run / "events").to_pandas()
+    assert (events["inserts"] + events["deletes"]).sum() == 900
+    page = (run / "report.html").read_text()
+    assert "The learner beats no-change" in page
+    assert "Prequential mean squared error, window by window" in page
+    assert "Mean absolute error" in page
+    assert "accuracy" not in page.lower()
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 7}, {"batch_size": 4096, "shards": 3}])
+def test_nothing_depends_on_how_it_is_cut(
+    config: dict[str, Any], run: Path, tmp_path: Path, change: dict[str, int]
+) -> None:
+    other = replay({**config, "cluster": {**config["cluster"], **change}}, tmp_path / "other").summary
+    summary = json.loads((run / "summary.json").read_text())
+    for key in ("metrics", "baselines", "model_digest"):
+        assert other[key] == summary[key]
+
+
+def test_commands_show_numbers(run: Path, config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    shown = CliRunner().invoke(cli, ["validate", str(tmp_path / "config.yaml")]).stdout
+    assert "labels" in shown
+    assert "numbers" in shown
+    out = ["--out", str(tmp_path / "again")]
+    lines = CliRunner().invoke(cli, ["replay", str(tmp_path / "config.yaml"), *out]).stdout.splitlines()
+    (quality,) = [line for line in lines if line.startswith("mse")]
+    assert "(no change " in quality
+    assert "mean " in quality
+    assert "r2 " in quality
+
+
+def test_predictions_of_a_file_are_numbers(run: Path, tmp_path: Path) -> None:
+    pq.write_table(table(X[:20]), tmp_path / "new.parquet")
+    result = predict_file(run, tmp_path / "new.parquet", tmp_path / "out.parquet")
+    assert (result["rows"], result["classes"]) == (20, [])
+    out = pq.read_table(tmp_path / "out.parquet")
+    assert out.schema == pa.schema([("prediction", pa.float64())])
+    assert np.corrcoef(out["prediction"].to_numpy(), Y[:20])[0, 1] > 0.8
+
+
+def test_an_update_takes_numbers(run: Path, tmp_path: Path) -> None:
+    pq.write_table(table(X[:10], Y[:10] + 0.5), tmp_path / "new.parquet")
+    pq.write_table(pa.table({"id": [400, 401]}), tmp_path / "gone.parquet")
+    files = {"insert": tmp_path / "new.parquet", "delete": tmp_path / "gone.parquet"}
+    command = ["update", str(run), "--dry-run"] + [f"--{name}={path}" for name, path in files.items()]
+    shown = CliRunner().invoke(cli, command).stdout
+    assert f"400         {Y[400]}" in shown.replace("\n", " \n")
+    assert "number" in shown
+    receipt = update(run, out=tmp_path / "state", **files)
+    assert receipt.digest_before != receipt.digest_after
+    np.testing.assert_array_equal(receipt.deletions["label"], Y[[400, 401]])
+    saved, _ = open_state(tmp_path / "state")
+    assert (saved.arrays["y"].dtype, len(saved.arrays["y"]), saved.classes) == (np.float64, 308, [])
+    assert set(Y[:10] + 0.5) <= set(saved.arrays["y"].tolist())
+
+
+def test_the_history_for_an_audit_has_numbers(config: dict[str, Any]) -> None:
+    _, stream = open_stream(load_config(config))
+    history = history_of(stream)
+    np.testing.assert_array_equal(history.y, Y)
+    assert np.isnan(history.X).any()
+
+
+def test_a_target_far_away_is_named(config: dict[str, Any], tmp_path: Path) -> None:
+    far = Y.copy()
+    far[450] = 1e6
+    pq.write_table(table(X, far), tmp_path / "far.parquet")
+    source = {**config["source"], "path": str(tmp_path / "far.parquet")}
+    with pytest.raises(UpdateError, match=r"far.parquet, row 450: .*target"):
+        replay({**config, "source": source}, tmp_path / "run")
+
+
+def test_an_update_with_a_target_far_away_takes_nothing(run: Path, tmp_path: Path) -> None:
+    far = Y[:10].copy()
+    far[3] = 1e6
+    pq.write_table(table(X[:10], far), tmp_path / "new.parquet")
+    pq.write_table(pa.table({"id": [400, 401]}), tmp_path / "gone.parquet")
+    files = {"insert": tmp_path / "new.parquet", "delete": tmp_path / "gone.parquet"}
+    with pytest.raises(UpdateError, match=r"new.parquet, row 3, column 'y': 1e\+06: the target .*Nothing has been"):
+        update(run, out=tmp_path / "state", **files)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_sweep_says_that_it_compares_accuracies(config: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a sweep compares accuracies"):
+        sweep(config, ["learner.max_iter=5,10"], out=tmp_path / "sweep")
+
+
+@pytest.mark.parametrize("model", ["incremental", "sliding_window", "changelog"])
+def test_a_learner_that_needs_a_warmup_asks_for_it(config: dict[str, Any], model: str) -> None:
+    with pytest.raises(ConfigError, match=r"stream.warmup = 0: gbdt .* Set stream.warmup"):
+        load_config({**config, "stream": {"model": model}})

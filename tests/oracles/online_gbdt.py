@@ -1,0 +1,365 @@
+"""The in-place online GBDT as its paper prints it: the slow, obvious twin that the fast one has to equal bit for bit.
+
+Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree: In-Place Updates for Efficient
+Adding/Deleting Data" (ICML 2025), Algorithms 1 to 3, sections 3.2 to 3.4, appendices A, E and M. Where this leaves it:
+derivatives are whole numbers; what was added for a row is kept in a ledger and taken out as it is; a subtree that is
+trained again may use all leaves its tree has left, and leaves may grow; sigma is a rank among the node's candidates.
+
+Only plain Python here: lists, dicts, sets, whole numbers. Softmax and quantisation, whose last bit depends on who
+computes them, are the fast path's (``derivatives.quantised``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from raydt import rng
+from raydt.learners.gbdt.derivatives import Loss, quantised
+from tests.oracles.binning import CategoryBins, NumericBins
+from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
+
+ONE = 65536
+LEAST_GAIN = 1e-10
+LARGEST_LEAF = 128.0
+
+
+class OnlineGBDT:
+    """Model and examples.
+
+    ``categorical`` has an entry for each feature; ``options`` are those of ``GBDTOptions`` (anything that has them as
+    attributes).
+    """
+
+    def __init__(self, categorical: Sequence[bool], options: Any) -> None:
+        self.categorical, self.options = list(categorical), options
+        self.squared = options.objective == "squared_error"
+        self.rows: dict[int, Row] = {}  # those the model holds
+        self.trees: dict[Place, Node] = {}
+        self.K = self.exponent = 0
+        self.origin = 0.0
+
+    # ------------------------------------------------------------------ training (Algorithm 1)
+
+    def train(self, rows: Iterable[Row]) -> None:
+        """The model of the warm-up."""
+        self.rows = {row.id: row for row in rows}
+        examples = list(self.rows.values())
+        columns = list(zip(*(row.x for row in examples), strict=True)) or [()] * len(self.categorical)
+        B = self.options.max_bins
+        self.bins = [
+            CategoryBins(column, B) if categorical else NumericBins(column, B, self.options.binning)
+            for column, categorical in zip(columns, self.categorical, strict=True)
+        ]
+        self.candidates = [self.draw_candidates(m) for m in range(self.options.max_iter)]
+        if self.squared:
+            self.K = 1
+            y = [row.y for row in examples]
+            self.origin = math.fsum(y) / len(y) if y else 0.0
+            largest = max((abs(v - self.origin) for v in y), default=0.0)
+            if largest > 0:
+                self.exponent = math.frexp(largest)[1]  # largest < 2 ** exponent
+                self.exponent -= 2.0 ** (self.exponent - 1) >= largest
+        else:
+            self.K = max([2] + [int(row.y) + 1 for row in examples])
+        self.binary = self.K == 2 and self.options.objective in ("auto", "binary")
+        for row in examples:
+            row.codes = self.codes(row.x)
+        for m in range(self.options.max_iter):
+            entries = [self.fresh(row, m) for row in examples]
+            for k in range(self.width):
+                root = self.trees[m, k] = Node(rows=list(examples))
+                for row, entry in zip(examples, entries, strict=True):
+                    row.ledger[m, k], row.leaf[m, k] = entry[k], root
+                root.G, root.H = self.sums(examples, (m, k))
+                self.grow((m, k), [root])
+                self.set_values((m, k))
+
+    def is_far(self, y: float) -> bool:
+        """Whether a target is beyond what the scale leaves room for."""
+        return abs(y - self.origin) > 2.0 ** (self.exponent + 5)
+
+    @property
+    def width(self) -> int:
+        """Trees of an iteration."""
+        return 1 if self.squared or self.binary else self.K
+
+    def codes(self, x: Sequence[float]) -> list[int]:
+        return [bins.code(v) for bins, v in zip(self.bins, x, strict=True)]
+
+    def draw_candidates(self, m: int) -> list[tuple[int, int]]:
+        """Features and cuts that may split in iteration m, in order."""
+        key = rng.stream_key(self.options.random_state, "gbdt candidates")
+        chosen, offset = [], 0
+        for j, bins in enumerate(self.bins):
+            ranked = sorted(
+                range(len(bins.cuts)), key=lambda i: int(rng.bits(key, np.array([(m << 40) + offset + i]))[0])
+            )
+            chosen += [(j, bins.cuts[i]) for i in sorted(ranked[: self.per_feature])]
+            offset += len(bins.cuts)
+        return chosen
+
+    @property
+    def per_feature(self) -> int:
+        return math.ceil(self.options.candidate_fraction * self.options.max_bins)
+
+    # ------------------------------------------------------------------ derivatives
+
+    def scores(self, row: Row, iterations: int) -> list[float]:
+        """F of a row after so many iterations, of each tree of an iteration."""
+        F = [self.origin] * self.width
+        for m in range(iterations):
+            for k in range(self.width):
+                F[k] = F[k] + self.leaf_of(row.codes, (m, k)).value
+        return F
+
+    def fresh(self, row: Row, m: int) -> list[int]:
+        """What a row adds to each tree of iteration m, from its F just then."""
+        loss = Loss(self.width, self.squared, self.origin, 2.0 ** (self.exponent - 24))
+        y = np.array([row.y], np.float64 if self.squared else np.int32)
+        return [int(entry[0]) for entry in quantised(np.array([self.scores(row, m)]), y, loss)]
+
+    def derivative(self, row: Row, entry: int, k: int) -> tuple[int, int]:
+        """g and h of a ledger entry."""
+        if self.squared:
+            return entry, 1
+        positive = 1 if self.binary else k
+        g = (ONE if row.y == positive else 0) - entry
+        return g, abs(g) * (ONE - abs(g))
+
+    def sums(self, rows: Iterable[Row], place: Place) -> tuple[int, int]:
+        both = [self.derivative(row, row.ledger[place], place[1]) for row in rows]
+        return sum(g for g, _ in both), sum(h for _, h in both)
+
+    # ------------------------------------------------------------------ one tree
+
+    def leaf_of(self, codes: Sequence[int], place: Place) -> Node:
+        return self.path(codes, place)[-1]
+
+    def path(self, codes: Sequence[int], place: Place) -> list[Node]:
+        path = [self.trees[place]]
+        while not path[-1].is_leaf:
+            v = path[-1]
+            path.append(v.left if self.bins[v.feature].is_left(codes[v.feature], v.cut) else v.right)
+        return path
+
+    def term(self, G: int, H: int) -> float:
+        g, h = (G * 2.0**-24, float(H)) if self.squared else (G * 2.0**-16, H * 2.0**-32)
+        return g * g / (h + self.options.l2_regularization)
+
+    def gains(self, m: int, k: int, rows: Sequence[Row]) -> dict[tuple[int, int], float]:
+        """Eq. (5) for every candidate that leaves something on both sides, by feature, then cut."""
+        by_code: list[dict[int, tuple[int, int]]] = [{} for _ in self.bins]
+        for row in rows:
+            g, h = self.derivative(row, row.ledger[m, k], k)
+            for sums, code in zip(by_code, row.codes, strict=True):
+                G, H = sums.get(code, (0, 0))
+                sums[code] = G + g, H + h
+        gains = {}
+        for j, cut in self.candidates[m]:
+            left = [s for code, s in by_code[j].items() if self.bins[j].is_left(code, cut)]
+            right = [s for code, s in by_code[j].items() if not self.bins[j].is_left(code, cut)]
+            GL, HL, GR, HR = (sum(s[i] for s in side) for side in (left, right) for i in (0, 1))
+            if HL > 0 and HR > 0:
+                gains[j, cut] = self.term(GL, HL) + self.term(GR, HR) - self.term(GL + GR, HL + HR)
+        return gains
+
+    def grow(self, place: Place, leaves: Sequence[Node]) -> list[Node]:
+        """Best-first growth of open leaves within the tree's budget; returns those of ``leaves`` that grew."""
+        best: dict[Node, tuple[float, int, int]] = {}
+        order = list(leaves)  # in which the leaves were opened
+        for _ in range(len(self.trees[place].leaves()), self.options.max_leaf_nodes):
+            opened = [v for v in order if v.is_leaf]
+            for v in opened:
+                if v not in best:
+                    cut, gain = max(
+                        self.gains(*place, v.rows).items(), key=lambda item: item[1], default=((-1, 0), 0.0)
+                    )
+                    best[v] = gain, *cut
+            v = max(opened, key=lambda v: best[v][0])  # of equals the first
+            if best[v][0] <= LEAST_GAIN:
+                for v in opened:
+                    v.tried = v.G, v.H
+                break
+            self.split(place, v, *best[v][1:])
+            order += [v.left, v.right]
+        else:
+            for v in order:
+                v.tried = None
+        return [v for v in leaves if not v.is_leaf]
+
+    def split(self, place: Place, v: Node, feature: int, cut: int) -> None:
+        sides: tuple[list[Row], list[Row]] = [], []
+        for row in v.rows:
+            sides[not self.bins[feature].is_left(row.codes[feature], cut)].append(row)
+        v.feature, v.cut, v.value, v.tried, v.rows = feature, cut, 0.0, None, []
+        v.left, v.right = (Node(rows=rows) for rows in sides)
+        for child in (v.left, v.right):
+            child.G, child.H = self.sums(child.rows, place)
+            for row in child.rows:
+                row.leaf[place] = child
+
+    def set_values(self, place: Place) -> None:
+        for v in self.trees[place].leaves():
+            v.value = self.leaf_value(v.G, v.H)
+
+    def leaf_value(self, G: int, H: int) -> float:
+        nu, l2 = self.options.learning_rate, self.options.l2_regularization
+        if H == 0:
+            return 0.0
+        if self.squared:
+            return nu * (G * 2.0**-24 / (H + l2)) * 2.0**self.exponent
+        beta = G * 2.0**-16 / (H * 2.0**-32 + l2)
+        if not self.binary:
+            beta *= (self.K - 1) / self.K
+        return nu * min(max(beta, -LARGEST_LEAF), LARGEST_LEAF)
+
+    # ------------------------------------------------------------------ updates (Algorithms 2 and 3)
+
+    def update(self, delete: Sequence[int], insert: Sequence[Row]) -> Work:
+        """One D': deletions by id, then insertions."""
+        self.work = Work(len(delete), len(insert))
+        if delete:
+            gone = [self.rows.pop(key) for key in delete]
+            self.sweep(0, gone, [], [])
+        if insert:
+            others: list[Row] = []
+            K = max(self.K, *(int(row.y) + 1 for row in insert)) if not self.squared else self.K
+            if K > self.K:
+                self.add_classes(K)
+                others = list(self.rows.values())
+            for row in insert:
+                row.codes = self.codes(row.x)
+            self.sweep(1, [], insert, others)
+            self.rows |= {row.id: row for row in insert}
+        return self.work
+
+    def sweep(self, number: int, gone: Sequence[Row], new: Sequence[Row], others: Sequence[Row]) -> None:
+        """Algorithm 2: one pass over all trees. ``others``: old rows whose derivatives are computed anew."""
+        refreshed = list(others)
+        for m in range(self.options.max_iter):
+            entries = {row: self.fresh(row, m) for row in [*refreshed, *new]}
+            affected: set[Row] = set()
+            for k in range(self.width):
+                affected |= self.change_tree(number, (m, k), gone, {row: entry[k] for row, entry in entries.items()})
+            if m + 1 < self.options.max_iter:
+                refreshed += [row for row in self.rows.values() if row in affected and row not in entries]
+        self.work.refreshed += len(refreshed)
+
+    def change_tree(self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]) -> set[Row]:
+        """Algorithm 3; returns the rows whose derivatives in later trees are to be computed anew."""
+        root = self.trees[place]
+        values = {leaf: leaf.value for leaf in root.leaves()}
+        touched: set[Node] = set()
+        for row in gone:
+            touched |= self.change(row, place, None)
+        for row, entry in entries.items():
+            if row.ledger.get(place) != entry:
+                touched |= self.change(row, place, entry)
+
+        collapsed = self.collapse_failing(root, place, touched)
+        opened = list(collapsed)
+        if len(root.leaves()) < self.options.max_leaf_nodes:
+            opened += [v for v in root.leaves() if v in touched and v not in collapsed and self.tries_again(v)]
+        opened = [v for v in root.preorder() if v in opened]
+        below = {v: list(v.rows) for v in opened}
+        replaced = [*collapsed, *(self.grow(place, opened) if opened else [])]
+        self.set_values(place)
+
+        affected = {row for v in opened if v in replaced for row in below[v]}
+        if replaced:
+            self.work.retrained.add((number, *place))
+        self.work.rows += len(affected)
+        if self.options.derivatives == "never":
+            return set()
+        if self.options.derivatives == "changed_leaves":
+            affected |= {row for v in root.leaves() if values.get(v) != v.value for row in v.rows}
+        return affected
+
+    def change(self, row: Row, place: Place, entry: int | None) -> set[Node]:
+        """Replace what a row has added to a tree (None: it goes); returns the nodes this changes."""
+        path = self.path(row.codes, place)
+        old = row.ledger.pop(place, None)
+        for sign, part in ((-1, old), (1, entry)):
+            if part is not None:
+                g, h = self.derivative(row, part, place[1])
+                for v in path:
+                    v.G, v.H = v.G + sign * g, v.H + sign * h
+        if old is None:
+            path[-1].rows.append(row)
+            row.leaf[place] = path[-1]
+        if entry is None:
+            path[-1].rows.remove(row)
+        else:
+            row.ledger[place] = entry
+        return set(path)
+
+    def collapse_failing(self, v: Node, place: Place, touched: set[Node]) -> list[Node]:
+        """Make leaves of the topmost nodes whose split no longer ranks within the tolerance."""
+        if v.is_leaf or v not in touched:
+            return []
+        if self.keeps(v, place):
+            return self.collapse_failing(v.left, place, touched) + self.collapse_failing(v.right, place, touched)
+        v.rows = self.rows_below(v)
+        v.feature, v.cut, v.left, v.right, v.tried = -1, 0, None, None, None
+        for row in v.rows:
+            row.leaf[place] = v
+        return [v]
+
+    def rows_below(self, v: Node) -> list[Row]:
+        return [row for leaf in v.leaves() for row in leaf.rows]
+
+    def keeps(self, v: Node, place: Place) -> bool:
+        gains = self.gains(*place, self.rows_below(v))
+        own = gains.get((v.feature, v.cut))
+        return own is not None and sum(gain > own for gain in gains.values()) + 1 <= self.tolerance(place[0])
+
+    def tolerance(self, m: int) -> int:
+        most = min(self.per_feature, len(self.candidates[m]))
+        return max(1, math.ceil(self.options.robustness_tolerance * most))
+
+    def tries_again(self, v: Node) -> bool:
+        if v.tried is None:
+            return True
+        G, H = v.tried
+        sigma = self.options.robustness_tolerance
+        return abs(v.G - G) > sigma * abs(G) or abs(v.H - H) > sigma * H
+
+    def add_classes(self, K: int) -> None:
+        """Appendix M: trees for classes that were not seen before; of two classes the mirrored tree comes first."""
+        for m in range(self.options.max_iter):
+            if self.binary:
+                self.trees[m, 1] = self.trees[m, 0]
+                for row in self.rows.values():
+                    row.ledger[m, 1], row.leaf[m, 1] = row.ledger[m, 0], row.leaf[m, 0]
+                self.trees[m, 0] = self.mirrored(self.trees[m, 1], m)
+            for k in range(self.K, K):
+                # The leaf holds nobody before its first derivatives are added.
+                self.trees[m, k] = Node()
+        self.K, self.binary = K, False
+
+    def mirrored(self, v: Node, m: int) -> Node:
+        """The tree of class 0 to that of class 1."""
+        tried = None if v.tried is None else (-v.tried[0], v.tried[1])
+        twin = Node(v.feature, v.cut, None, None, -v.G, v.H, 0.0, tried, list(v.rows))
+        for row in v.rows:
+            row.ledger[m, 0], row.leaf[m, 0] = ONE - row.ledger[m, 1], twin
+        if v.left is not None and v.right is not None:
+            twin.left, twin.right = self.mirrored(v.left, m), self.mirrored(v.right, m)
+        return twin
+
+    # ------------------------------------------------------------------ predictions
+
+    def predict_scores(self, x: Sequence[float]) -> list[float]:
+        """F of the whole model."""
+        return self.scores(Row(-1, tuple(x), 0.0, self.codes(x)), self.options.max_iter)
+
+    def predict(self, x: Sequence[float]) -> float:
+        """Class code, of equals the smaller; or the target."""
+        F = self.predict_scores(x)
+        if self.squared:
+            return F[0]
+        return float(F[0] > 0) if self.binary else F.index(max(F))

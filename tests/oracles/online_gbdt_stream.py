@@ -1,0 +1,253 @@
+"""The stream in front of the slow online GBDT: warm-up, D' by sequence number, what waits, and the state of it all.
+
+An insertion and its deletion in one D' cancel; a deletion and an insertion of the same id after it both happen.
+Answers are those of the model as it is: what waits is not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from raydt.audit import History
+from raydt.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    DUPLICATE_ID,
+    INSERT,
+    QUERY,
+    TARGET_TOO_FAR,
+    UNKNOWN_ID,
+    UNKNOWN_VALUE,
+    UPDATE,
+    UpdateBatch,
+)
+from tests.oracles.binning import CategoryBins
+from tests.oracles.online_gbdt import OnlineGBDT
+from tests.oracles.online_gbdt_tree import Node, Row, Work
+
+ALIVE = np.iinfo(np.int64).max
+#: Values of ``pending``.
+HELD, WAITS, LEAVES = 0, 1, 2
+
+
+def value(x: tuple[float, ...]) -> bytes:
+    """What equal rows have in common; NaN equals NaN."""
+    return np.array(x, np.float64).tobytes()
+
+
+class OnlineGBDTTwin:
+    """A model and the updates that wait for it."""
+
+    def __init__(self, categorical: list[bool], options: Any) -> None:
+        self.model = OnlineGBDT(categorical, options)
+        self.categorical, self.options = categorical, options
+        self.inserts: dict[int, Row] = {}  # of the D' that is being collected
+        self.deletes: list[int] = []
+        self.born: dict[Row, int] = {}
+        self.died: dict[Row, int] = {}
+        self.ever: list[Row] = []
+        self.warmup = self.told = self.seq = 0
+        self.trained = False
+        self.log: list[Work] = []
+
+    # ------------------------------------------------------------------ updates
+
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> tuple[int, list[float], list[Any]]:
+        """How many updates were taken, the predictions (NaN: none), and (position, reason) of refusals."""
+        if batch.start == 0:
+            self.warmup = self.told = batch.warmup
+        predictions, refused, row = [math.nan] * len(batch), [], 0
+        for position in range(len(batch)):
+            op, x, y = int(batch.op[position]), (), -1.0
+            if CARRIES_ROW[op]:
+                x, y = tuple(batch.X[row].tolist()), float(batch.y[row])
+                row += 1
+            seq = batch.start + position
+            reason, predictions[position] = self.event(seq, op, int(batch.id[position]), x, y)
+            if reason:
+                refused.append((position, reason))
+                if not skip_refused:
+                    return position, predictions, refused
+            self.seq = seq + 1
+            if self.seq == self.warmup or (
+                self.seq > self.warmup and (self.seq - self.warmup) % self.options.update_every == 0
+            ):
+                self.apply()
+        return len(batch), predictions, refused
+
+    def finish(self) -> None:
+        """Apply what waits."""
+        self.warmup = min(self.warmup, self.seq)
+        if self.inserts or self.deletes:
+            self.apply()
+
+    def event(self, seq: int, op: int, id: int, x: tuple[float, ...], y: float) -> tuple[int, float]:
+        """Why an update was refused (0: it was not), and its prediction."""
+        if op != DELETE and self.model.squared and self.trained and self.model.is_far(y):
+            return TARGET_TOO_FAR, math.nan
+        if op == INSERT and self.find(id) is not None:
+            return DUPLICATE_ID, math.nan
+        if op in (DELETE, UPDATE) and self.find(id) is None:
+            return UNKNOWN_ID, math.nan
+        if op == DELETE_VALUE:
+            equal = [row for row in self.live() if (value(row.x), row.y) == (value(x), y)]
+            if not equal:
+                return UNKNOWN_VALUE, math.nan
+            id = min(equal, key=lambda row: self.born[row]).id
+        prediction = math.nan
+        if self.trained and op in (INSERT, UPDATE, QUERY):
+            prediction = self.model.predict(x)
+        if op in (DELETE, DELETE_VALUE, UPDATE):
+            self.died[self.find(id)] = seq
+            if id in self.inserts:
+                del self.inserts[id]
+            else:
+                self.deletes.append(id)
+        if op in (INSERT, UPDATE):
+            row = self.inserts[id] = Row(id, x, y)
+            self.born[row] = seq
+            self.ever.append(row)
+        return 0, prediction
+
+    def find(self, id: int) -> Row | None:
+        """The live example of this id."""
+        if id in self.inserts:
+            return self.inserts[id]
+        return None if id in self.deletes else self.model.rows.get(id)
+
+    def live(self) -> list[Row]:
+        held = [row for row in self.model.rows.values() if row.id not in self.deletes]
+        return held + list(self.inserts.values())
+
+    def apply(self) -> None:
+        """The end of a D', or of the warm-up."""
+        rows = list(self.inserts.values())
+        if self.trained:
+            self.log.append(self.model.update(self.deletes, rows))
+        else:
+            self.log.append(Work(len(self.deletes), len(rows)))
+            if rows:
+                self.model.train(rows)
+                self.trained = True
+        self.inserts, self.deletes = {}, []
+
+    # ------------------------------------------------------------------ comparison
+
+    def places(self) -> list[tuple[int, int]]:
+        """Iteration and class of every tree, in order."""
+        return sorted(self.model.trees)
+
+    def state(self) -> dict[str, Any]:
+        """A coordinator's state without bins: trees in preorder, rows by id."""
+        model, places = self.model, self.places()
+        waiting = [(row, WAITS) for row in self.inserts.values()]
+        held = [(row, LEAVES if row.id in self.deletes else HELD) for row in model.rows.values()]
+        rows = sorted(held + waiting, key=lambda pair: (pair[0].id, pair[1]))
+        trees = [list(model.trees[place].preorder()) for place in places]
+        within = {v: i for tree in trees for i, v in enumerate(tree)}
+        nodes = [v for tree in trees for v in tree]
+        small = self.options.max_leaf_nodes * 2 - 1 < 256
+        none = 255 if small else 65535
+
+        def of_nodes(dtype: Any, get: Any) -> Any:
+            return np.array([get(v) for v in nodes], dtype)
+
+        def of_rows(dtype: Any, get: Any, missing: int) -> Any:
+            table = [[missing if kind == WAITS else get(row, place) for place in places] for row, kind in rows]
+            return np.array(table, dtype).reshape(len(rows), len(places))
+
+        def child(v: Node | None) -> int:
+            return -1 if v is None else within[v]
+
+        squared = model.squared
+        state = {
+            "pending": np.array([kind for _, kind in rows], np.int8),
+            "id": np.array([row.id for row, _ in rows], np.int64),
+            "y": np.array([row.y for row, _ in rows], np.float64 if squared else np.int32),
+            "born": np.array([self.born[row] for row, _ in rows], np.int64),
+            "seq": np.array([self.seq], np.int64),
+            "warmup": np.array([self.warmup], np.int64),
+            "classes": np.array([-1 if not self.trained else 0 if squared else model.K], np.int64),
+            "exponent": np.array([model.exponent], np.int64),
+        }
+        if not self.trained:
+            return state
+        return (
+            state
+            | self.bins()
+            | {
+                "node_feature": of_nodes(np.int32, lambda v: v.feature),
+                "node_cut": of_nodes(np.int32, lambda v: v.cut),
+                "node_left": of_nodes(np.int32, lambda v: child(v.left)),
+                "node_right": of_nodes(np.int32, lambda v: child(v.right)),
+                "node_G": of_nodes(np.int64, lambda v: v.G),
+                "node_H": of_nodes(np.int64, lambda v: v.H),
+                "node_value": of_nodes(np.float64, lambda v: v.value),
+                "node_tried_g": of_nodes(np.int64, lambda v: 0 if v.tried is None else v.tried[0]),
+                "node_tried_h": of_nodes(np.int64, lambda v: -1 if v.tried is None else v.tried[1]),
+                "tree_nodes": np.array([len(tree) for tree in trees], np.int32),
+                "leaf": of_rows(np.uint8 if small else np.uint16, lambda row, place: within[row.leaf[place]], none),
+                "ledger": of_rows(np.int32 if squared else np.uint16, lambda row, place: row.ledger[place], 0),
+                "origin": np.array([model.origin], np.float64),
+            }
+        )
+
+    def bins(self) -> dict[str, Any]:
+        """Bins as a state has them; the default code, which decides nothing, is 0."""
+        values: list[list[float]] = []
+        ranks: list[list[int]] = []
+        seen = []
+        for bins in self.model.bins:
+            if isinstance(bins, CategoryBins):
+                values.append(sorted(bins.kept))
+                ranks.append([bins.kept.index(category) for category in values[-1]])
+            else:
+                values.append(bins.boundaries)
+                ranks.append([0] * len(bins.boundaries))
+            seen.append(bins.has_other if isinstance(bins, CategoryBins) else bins.has_nan)
+        return {
+            "bins_kinds": np.array(self.categorical, np.int8),
+            "bins_values": np.array([v for part in values for v in part], np.float64),
+            "bins_ranks": np.array([r for part in ranks for r in part], np.int32),
+            "bins_starts": np.cumsum([0, *(len(part) for part in values)]).astype(np.int64),
+            "bins_seen": np.array(seen, np.uint8),
+            "bins_default": np.zeros(len(values), np.int32),
+        }
+
+    def history(self) -> History:
+        """Every example ever inserted."""
+        return History(
+            id=np.array([row.id for row in self.ever], np.int64),
+            X=np.array([row.x for row in self.ever], np.float64).reshape(len(self.ever), len(self.categorical)),
+            y=np.array([row.y for row in self.ever], np.float64 if self.model.squared else np.int32),
+            inserted=np.array([self.born[row] for row in self.ever], np.int64),
+            deleted=np.array([self.died.get(row, ALIVE) for row in self.ever], np.int64),
+            warmup=self.told,
+        )
+
+
+def canonical(state: dict[str, Any]) -> dict[str, Any]:
+    """What two states have to agree in, whoever made them: plain lists, rows by id, nothing where nothing is meant."""
+    order = np.lexsort((state["pending"], state["id"]))
+    same = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "pending", "born")}
+    same |= {name: np.asarray(state[name]).tolist() for name in ("seq", "warmup", "classes", "exponent")}
+    if state["classes"][0] < 0:
+        return same
+    inner = np.asarray(state["node_feature"]) >= 0
+    tried = np.asarray(state["node_tried_h"]) >= 0
+    waits = np.asarray(state["pending"])[order] == WAITS
+    names = ("feature", "left", "right", "G", "H", "tried_h")
+    same |= {f"node_{name}": np.asarray(state[f"node_{name}"]).tolist() for name in names}
+    same["node_cut"] = np.where(inner, state["node_cut"], 0).tolist()
+    same["node_value"] = np.where(inner, 0.0, state["node_value"]).tolist()
+    same["node_tried_g"] = np.where(tried, state["node_tried_g"], 0).tolist()
+    for name in ("leaf", "ledger"):
+        same[name] = np.where(waits[:, None], 0, np.asarray(state[name], np.int64)[order]).tolist()
+    bins = ("kinds", "values", "ranks", "starts", "seen")
+    return same | {
+        name: np.asarray(state[name]).tolist() for name in ("tree_nodes", "origin", *(f"bins_{b}" for b in bins))
+    }

@@ -1,0 +1,149 @@
+"""The in-place online GBDT in all its ways of working against its slow twin: same predictions, same model, always."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt.audit import audit
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.session import InProcessSession
+from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
+from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
+
+# Passing takes seconds; a failure is worth the minutes it takes to shrink.
+pytestmark = pytest.mark.timeout(900)
+
+LEARNER = learners()["gbdt"]
+
+plans = st.builds(
+    WorkPlan,
+    local_work_limit=st.sampled_from((0, 0, 60, 4_000_000)),
+    row_cache_bytes=st.sampled_from((0, 200, None)),
+    shared_store=st.booleans(),
+)
+shard_counts = st.sampled_from((1, 2, 3))
+
+
+def session_of(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> InProcessSession:
+    return InProcessSession(LEARNER, GBDTOptions(**options), stream.features, shards, plan)
+
+
+def twin_of(stream: Stream, options: dict[str, Any]) -> OnlineGBDTTwin:
+    return OnlineGBDTTwin(list(stream.categorical), GBDTOptions(**options))
+
+
+def plain(predictions: Any, regression: bool) -> list[float]:
+    """Predictions with -1 for none."""
+    values = np.asarray(predictions, np.float64)
+    none = np.isnan(values)
+    assert regression or values.dtype.kind == "f"
+    return np.where(none, -1.0, values).tolist()
+
+
+def assert_same_state(session: InProcessSession, twin: OnlineGBDTTwin, where: str) -> None:
+    fast, slow = canonical(session.state()[0]), canonical(twin.state())
+    for name, expected in slow.items():
+        assert fast[name] == expected, f"{where}: {name}"
+
+
+def assert_same(stream: Stream, options: dict[str, Any], shards: int, sizes: Sequence[int], plan: WorkPlan) -> None:
+    """Both take the stream; everything they can be asked is equal after every batch."""
+    session, twin = session_of(stream, options, shards, plan), twin_of(stream, options)
+    for batch in stream.batches(sizes):
+        done = len(twin.log)
+        result, (applied, predictions, refused) = session.apply(batch), twin.process(batch)
+        where = f"updates {batch.start} to {batch.stop}"
+        assert result.applied == applied, where
+        assert [(r.position, r.reason) for r in result.refused] == refused, where
+        assert plain(result.predictions, stream.regression) == plain(predictions, stream.regression), where
+        assert_same_state(session, twin, where)
+        assert_same_work(result.log, twin.log[done:], where)
+    session.finish()
+    twin.finish()
+    assert_same_state(session, twin, "the end")
+    assert_same_scores(session, twin, stream)
+    state = session.state()[0]
+    report = audit(GBDTOptions(**options), stream.features, state, twin.history())
+    assert report.failures == []
+
+
+def assert_same_work(log: dict[str, Any], expected: Sequence[Any], where: str) -> None:
+    """The log has an entry for each D', and says what it touched."""
+    assert len(next(iter(log.values()), ())) == len(expected), where
+    for i, work in enumerate(expected):
+        said = {name: int(log[name][i]) for name in ("deletes", "inserts", "trees_retrained", "rows", "refreshed")}
+        known = {"deletes": work.deletes, "inserts": work.inserts, "trees_retrained": len(work.retrained)}
+        assert said == {**known, "rows": work.rows, "refreshed": work.refreshed}, where
+
+
+def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: Stream) -> None:
+    """Predictions of the model for every row of the stream."""
+    X = np.array([row for row in stream.rows if row is not None], np.float64).reshape(-1, len(stream.categorical))
+    assert session.coordinator.predict(X).tolist() == [twin.model.predict(x) for x in X.tolist()]
+
+
+@settings(max_examples=40)
+@given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans)
+def test_classes(stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan) -> None:
+    assert_same(stream, options, shards, sizes, plan)
+
+
+@settings(max_examples=25)
+@given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans)
+def test_two_classes(stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan) -> None:
+    assert_same(stream, options, shards, sizes, plan)
+
+
+@settings(max_examples=25)
+@given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans)
+def test_targets(stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan) -> None:
+    spread = [y for y in stream.y[: stream.warmup] if not math.isnan(y)]
+    widest = max(abs(y - math.fsum(spread) / len(spread)) for y in spread)
+    late = [abs(y - math.fsum(spread) / len(spread)) for y in stream.y if not math.isnan(y)]
+    if max(late) > 16 * widest:
+        return  # such a target is refused
+    assert_same(stream, options, shards, sizes, plan)
+
+
+@settings(max_examples=25)
+@given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans)
+def test_no_digest_depends_on_shards_batches_or_where_work_is_done(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan
+) -> None:
+    one, other = session_of(stream, options, 1, WorkPlan()), session_of(stream, options, shards, plan)
+    for session, cut in ((one, [len(stream)]), (other, sizes)):
+        for batch in stream.batches(cut):
+            session.apply(batch)
+        session.finish()
+    assert one.digest() == other.digest()
+
+
+@settings(max_examples=25)
+@given(gbdt_streams(), gbdt_options("auto"), st.data())
+def test_a_state_can_be_restored_anywhere_on_other_shards(
+    stream: Stream, options: dict[str, Any], data: st.DataObject
+) -> None:
+    """Also in the warm-up, and with updates that wait."""
+    session, twin = session_of(stream, options, data.draw(shard_counts), data.draw(plans)), twin_of(stream, options)
+    handover = data.draw(st.integers(0, len(stream) - 1))
+    for batch in stream.batches(data.draw(cuts())):
+        predictions = session.apply(batch).predictions
+        assert plain(predictions, False) == plain(twin.process(batch)[1], False)
+        if batch.start <= handover < batch.stop:
+            state, digest = session.state(), session.digest()
+            session = session_of(stream, options, data.draw(shard_counts), data.draw(plans))
+            session.restore(*state)
+            assert session.digest() == digest
+            assert_same_state(session, twin, f"restored at {batch.stop}")
+    session.finish()
+    twin.finish()
+    assert_same_state(session, twin, "the end")

@@ -1,0 +1,160 @@
+"""Sparse rows and their store, against lists of lists."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from raydt.features import Features
+from raydt.sparse import SparseRows, SparseStore, concatenated, merged
+from tests.strategies import ones, sparse_rows
+
+WIDTH = 50
+
+
+def lists_of(rows):
+    return [rows.row(i).tolist() for i in range(len(rows))]
+
+
+def sparse(lists, width=WIDTH):
+    return sparse_rows(lists, width)
+
+
+some_rows = st.lists(ones(WIDTH), max_size=8)
+
+
+class TestRows:
+    @given(some_rows, st.data())
+    def test_selection(self, lists, data):
+        rows = sparse(lists)
+        part = slice(
+            *data.draw(st.tuples(*[st.none() | st.integers(-9, 9)] * 2)), data.draw(st.sampled_from([1, 2, -1]))
+        )
+        assert lists_of(rows[part]) == lists[part]
+        mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(lists), max_size=len(lists))), np.bool_)
+        assert lists_of(rows[mask]) == [row for row, wanted in zip(lists, mask, strict=True) if wanted]
+        chosen = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=9)) if lists else []
+        assert lists_of(rows[np.array(chosen, np.int64)]) == [lists[i] for i in chosen]
+
+    @given(some_rows, some_rows)
+    def test_concatenation(self, first, second):
+        joined = concatenated([sparse(first)[:], sparse(second)[:]])
+        assert lists_of(joined) == first + second
+        assert joined.nbytes == 8 * (len(joined) + 1) + 4 * sum(map(len, first + second))
+
+    @given(some_rows, st.integers(1, 6), st.data())
+    def test_groups(self, lists, groups, data):
+        features = Features(("a",), (False,), groups, WIDTH)
+        rows, order = sparse(lists), data.draw(st.permutations(range(groups)))
+        parts = [rows.of_groups(np.array([group]), groups) for group in order]
+        for group, part in zip(order, parts, strict=True):
+            assert set(part.indices.tolist()) <= set(features.sparse_of(np.array([group])).tolist())
+        assert lists_of(merged(parts)) == lists
+        several = np.array(order[: 1 + groups // 2])
+        assert lists_of(rows.of_groups(several, groups)) == lists_of(merged(parts[: len(several)]))
+
+    @given(some_rows)
+    def test_arrays(self, lists):
+        rows = sparse(lists)
+        again = SparseRows.of_arrays(rows.arrays(), WIDTH)
+        assert lists_of(again) == lists
+        assert again.dense().sum() == len(rows.indices)
+
+    @pytest.mark.parametrize(
+        ("lengths", "values", "problem"),
+        [
+            ([1], [WIDTH], "ascending"),
+            ([1], [-1], "ascending"),
+            ([2], [3, 3], "ascending"),
+            ([2], [4, 3], "ascending"),
+            ([3], [1, 2], "lengths"),
+            ([-1, 3], [1, 2], "lengths"),
+            ([2**31 - 1, 1], [1], "lengths"),
+        ],
+    )
+    def test_arrays_that_are_none(self, lengths, values, problem):
+        arrays = {"sparse_lengths": np.array(lengths, np.int32), "sparse_values": np.array(values, np.int32)}
+        with pytest.raises(ValueError, match=problem):
+            SparseRows.of_arrays(arrays, WIDTH)
+        with pytest.raises(ValueError, match="int32"):
+            SparseRows.of_arrays({name: array.astype(np.int64) for name, array in arrays.items()}, WIDTH)
+
+
+class StoreAgainstDictionary(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.store, self.held, self.known = SparseStore(WIDTH), {}, set()
+
+    @rule(slots=st.lists(st.integers(0, 200), unique=True, max_size=30), data=st.data())
+    def put(self, slots, data):
+        lists = data.draw(st.lists(ones(WIDTH), min_size=len(slots), max_size=len(slots)))
+        self.store.put(np.array(slots, np.int32), sparse(lists))
+        self.held |= zip(slots, lists, strict=True)
+        self.known |= set(slots)
+
+    @rule(data=st.data())
+    def release(self, data):
+        slots = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True)) if self.held else []
+        self.store.release(np.array(slots, np.int32))
+        for slot in slots:
+            del self.held[slot]
+
+    @rule(data=st.data())
+    def take(self, data):
+        slots = data.draw(st.lists(st.sampled_from(sorted(self.known)), max_size=9)) if self.known else []
+        assert lists_of(self.store.take(np.array(slots, np.int32))) == [self.held.get(slot, []) for slot in slots]
+
+    @invariant()
+    def holds_everything(self):
+        slots = sorted(self.held)
+        assert lists_of(self.store.take(np.array(slots, np.int32))) == [self.held[slot] for slot in slots]
+
+
+TestStore = StoreAgainstDictionary.TestCase
+TestStore.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+def test_space_of_released_rows_is_used_again():
+    """A window of 100 rows of 40 ones over 100,000 updates never holds more than a few windows."""
+    store, rng = SparseStore(10**6), np.random.default_rng(3)
+    most = 0
+    for start in range(0, 100_000, 100):
+        lists = [sorted(set(rng.integers(0, 10**6, 40).tolist())) for _ in range(2)] * 50
+        slots = np.arange(100) + start % 200
+        store.put(slots, sparse(lists, 10**6))
+        if start:
+            store.release((slots + 100) % 200)
+        most = max(most, store.nbytes)
+    assert most < 6 * 100 * 40 * 4 + 16 * 300
+
+
+class TestFeatures:
+    @pytest.mark.parametrize(("dense", "width", "groups"), [(0, 5, 16), (3, 1000, 16), (20, 7, 4), (2, 0, 16)])
+    def test_every_feature_is_in_one_group(self, dense, width, groups):
+        features = Features(tuple(f"x{j}" for j in range(dense)), (False,) * dense, groups, width)
+        assert features.groups == min(groups, dense + width)
+        every = np.arange(features.groups)
+        assert features.columns_of(every).tolist() == list(range(dense))
+        assert features.sparse_of(every).tolist() == list(range(width))
+        for shards in (1, 2, 5):
+            owned = [features.sparse_of(groups) for groups in features.assign(shards)]
+            assert sorted(np.concatenate(owned).tolist()) == list(range(width))
+
+    def test_groups_are_even_and_fixed(self):
+        features = Features((), (), 16, 100_000)
+        sizes = np.bincount(features.groups_of(np.arange(100_000)), minlength=16)
+        assert sizes.min() > 6_200
+        assert sizes.max() < 6_300
+        assert features.groups_of(np.array([0, 1, 2, 3, 17, 2**31 - 2])).tolist() == FIXED
+
+    def test_names_are_made_on_demand(self):
+        features = Features(("size",), (False,), 16, 10**9, "words")
+        assert len(features) == 10**9 + 1
+        assert features.name(0) == "size"
+        assert features.name(18) == "words[17]"
+        assert features.describe()[1] == {"name": "words", "kind": "sparse", "features": 10**9}
+
+
+#: Checkpoints lie in groups by this hash, so that it never changes.
+FIXED = [0, 9, 3, 13, 8, 8]

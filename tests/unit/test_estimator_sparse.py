@@ -1,0 +1,219 @@
+"""Sparse matrices and columns of lists in estimators and in files for a saved model."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.prediction import _predicted
+from pipelines.updating.changes import StateNames, no_deletions, read_insertions
+from pipelines.updating.model_data import find_rows, open_rows
+from raydt.errors import InputError
+from raydt.estimators.targets import Classifier
+from raydt.example_store import ExampleStore
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.saved_model import model_meta, understood
+from tests.simulation.chain import Chain, ChainCoordinator, ChainOptions
+
+scipy_sparse = pytest.importorskip("scipy.sparse")
+
+
+class Parity:
+    """Predicts whether a row has an odd number of ones."""
+
+    def predict(self, X, sparse):
+        assert len(X) == len(sparse)
+        return (sparse.lengths % 2).astype(np.int32)
+
+    def predict_proba(self, X, n_classes, sparse):
+        return np.eye(n_classes)[self.predict(X, sparse)]
+
+
+class Coordinator(ChainCoordinator):
+    def process(self, batch, *, skip_refused=False):
+        result = yield from super().process(batch, skip_refused=skip_refused)
+        result.path = np.zeros(len(batch), np.int32)
+        result.log = {name: np.empty(0, np.int64) for name in ("seq", "rows", "nodes", "depth")}
+        return result
+
+    def model(self):
+        return {}
+
+    def locate(self, ids):
+        return {"y": self.store.y[self.store.find(ids)]}
+
+
+class Learner(Chain):
+    def coordinator(self, options, features, shards, plan):
+        return Coordinator(features, shards)
+
+    def predictor(self, options, features, model):
+        return Parity()
+
+    def check(self, options, features, classes, model, groups):
+        pass
+
+
+class SparseEstimator(Classifier):
+    kind = "chain"
+
+    def __init__(self, categorical_features=None):
+        self.categorical_features = categorical_features
+
+
+@pytest.fixture
+def estimator(monkeypatch):
+    monkeypatch.setitem(learners(), "chain", Learner())
+    return SparseEstimator()
+
+
+def frame(lists, **columns):
+    return pa.table({**columns, "words": pa.array(lists, pa.list_(pa.int32()))})
+
+
+ROWS = np.array([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+
+
+class TestMatrices:
+    @pytest.mark.parametrize("make", ["csr_array", "csc_matrix", "coo_array", "dok_array"])
+    @pytest.mark.parametrize("kind", [np.int8, np.float64, np.bool_])
+    def test_ones_are_taken_whatever_their_layout(self, estimator, make, kind):
+        X = getattr(scipy_sparse, make)(ROWS.astype(kind))
+        estimator.fit(X, [0, 0, 1])
+        assert estimator.predict(X).tolist() == [0, 0, 1]
+        assert estimator.predict_proba(X).tolist() == [[1, 0], [1, 0], [0, 1]]
+        assert estimator.n_features_in_ == 4
+        assert not hasattr(estimator, "feature_names_in_")
+        estimator.partial_fit(X[:2] if make.startswith("csr") else X.tocsr()[:2], [1, 1])
+        state, groups = estimator.session_.state()
+        assert state["y"].tolist() == [0, 0, 1, 1, 1]
+        assert sum(len(arrays["sparse_values"]) for arrays in groups.values()) == 5
+        estimator.forget([0], digests=False)
+        assert sum(len(arrays["sparse_values"]) for arrays in estimator.session_.state()[1].values()) == 3
+
+    def test_explicit_zeros_and_unsorted_indices(self, estimator):
+        X = scipy_sparse.csr_array((np.array([1.0, 0.0, 1.0]), np.array([3, 2, 0]), np.array([0, 3])), shape=(1, 4))
+        assert estimator.fit(X, [0]).predict(X).tolist() == [0]
+
+    def test_what_is_refused(self, estimator):
+        X = scipy_sparse.csr_array(ROWS * 2.5)
+        with pytest.raises(InputError, match=r"row 0, column 'x1': .* it holds 2\.5\. Pass X\.toarray\(\)"):
+            estimator.fit(X, [0, 0, 1])
+        twice = scipy_sparse.coo_array((np.ones(2), ([0, 0], [1, 1])), shape=(1, 4))
+        with pytest.raises(InputError, match=r"it holds 2\.0"):
+            estimator.fit(twice, [0])
+        estimator.fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
+        with pytest.raises(InputError, match="X has 3 features, but SparseEstimator is expecting 4"):
+            estimator.predict(scipy_sparse.csr_array(ROWS[:, :3]))
+        with pytest.raises(InputError, match="was fitted with a sparse matrix"):
+            estimator.predict(ROWS)
+        with pytest.raises(InputError, match="categorical_features"):
+            SparseEstimator([0]).fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
+
+
+class TestFrames:
+    def test_lists_beside_numbers(self, estimator):
+        X = frame([[3, 1], [], [0]], size=[0.5, 1.5, 2.5])
+        assert estimator.fit(X, [0, 0, 1]).predict(X).tolist() == [0, 0, 1]
+        assert estimator.feature_names_in_.tolist() == ["size", "words"]
+        assert estimator.n_features_in_ == 1 + 4
+        _, groups = estimator.session_.state()
+        assert np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1).tolist() == [[0.5], [1.5], [2.5]]
+
+    def test_width_of_the_metadata(self, estimator):
+        X = frame([[3, 1], []]).replace_schema_metadata({"n_features": "9"})
+        assert estimator.fit(X, [0, 1]).n_features_in_ == 9
+        estimator.partial_fit(frame([[8]]), [0])
+
+    @pytest.mark.parametrize(
+        ("lists", "problem"),
+        [
+            ([[1], [4]], "row 1, column 'words': index 4 is beyond the 4 features"),
+            ([[1], None], "row 1, column 'words': no list"),
+            ([[1, 1]], "row 0, column 'words': index 1 is repeated"),
+        ],
+    )
+    def test_rows_that_are_refused(self, estimator, lists, problem):
+        estimator.fit(frame([[3], []]), [0, 1])
+        with pytest.raises(InputError, match=problem):
+            estimator.partial_fit(frame(lists), [0] * len(lists))
+
+    def test_frames_that_are_refused(self, estimator):
+        estimator.fit(frame([[3], []], size=[1, 2]), [0, 1])
+        with pytest.raises(InputError, match="X lacks the column 'words'"):
+            estimator.predict(pa.table({"size": [1]}))
+        with pytest.raises(InputError, match="it holds integers, but held lists"):
+            estimator.predict(pa.table({"size": [1], "words": [1]}))
+
+    def test_a_learner_without_sparse_features(self):
+        from raydt import FullyDynamicTreeClassifier
+
+        with pytest.raises(
+            InputError, match=r"column 'words': .* which this learner does not take. Use a learner that"
+        ):
+            FullyDynamicTreeClassifier().fit(frame([[3], []], size=[1, 2]), [0, 1])
+        with pytest.raises(TypeError, match="dense data is required"):
+            FullyDynamicTreeClassifier().fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
+
+
+class TestFilesForAModel:
+    """What ``raydt predict`` and ``raydt update`` do with files of sparse rows."""
+
+    @pytest.fixture
+    def saved(self, estimator):
+        options = ChainOptions(kind="chain", feature_groups=4)
+        meta = model_meta(options, Features(("size",), (False,), 4, 6, "words"), ["a", "b"], {})
+        meta |= {"kind": "state", "next_id": 0, "offset": 0}
+        return understood(meta, {"coordinator": {"id": np.empty(0, np.int64)}}, "state")
+
+    def read(self, saved, folder, table):
+        pq.write_table(table, folder / "t.parquet")
+        return open_rows(saved, *find_rows(saved, str(folder / "t.parquet"), None, wanted={}))
+
+    def test_predictions(self, saved, tmp_path):
+        assert saved.features == Features(("size",), (False,), 4, 6, "words")
+        source = self.read(saved, tmp_path, frame([[3, 1], None, [5]], size=[1, 2, 3], other=[0, 0, 0]))
+        (rows,) = source.rows()
+        assert list(rows.bad) == [1]
+        columns = _predicted(saved, saved.predictor(), rows)
+        assert [column.to_pylist() for column in columns] == [["a", None, "b"], [1.0, None, 0.0], [0.0, None, 1.0]]
+
+    def test_insertions(self, saved, tmp_path):
+        table = frame([[3, 1], [5]], size=[1, 2], y=["b", "c"])
+        pq.write_table(table, tmp_path / "new.parquet")
+        names = StateNames.of(saved)
+        path = str(tmp_path / "new.parquet")
+        new = read_insertions(path, None, saved, names, ExampleStore(1), no_deletions())
+        assert new.sparse.indices.tolist() == [1, 3, 5]
+        assert new.X.tolist() == [[1.0], [2.0]]
+        assert new.classes == ["a", "b", "c"]
+
+    @pytest.mark.parametrize(
+        ("columns", "problem"),
+        [
+            ({"size": [1]}, "column 'words': the model needs this column"),
+            ({"size": [1], "words": [1]}, "column 'words': the model knows lists of indices"),
+            ({"size": [[1]], "words": [[1]]}, "column 'size': the model knows"),
+        ],
+    )
+    def test_columns_of_another_kind(self, saved, tmp_path, columns, problem):
+        with pytest.raises(InputError, match=problem):
+            self.read(saved, tmp_path, pa.table(columns))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda features: [features[1], features[0]],
+            lambda features: [*features, features[1]],
+            lambda features: [features[0], {**features[1], "features": 0}],
+            lambda features: [features[0], {**features[1], "features": 2**31}],
+        ],
+    )
+    def test_a_manifest_that_does_not_fit(self, saved, change):
+        meta = {**saved.meta, "features": change(saved.meta["features"])}
+        with pytest.raises(InputError, match="does not hold what a state needs"):
+            understood(meta, saved.components, "state")
+        meta = {**saved.meta, "learner": {"kind": "fudyadt"}}
+        with pytest.raises(InputError, match="a learner that takes them"):
+            understood(meta, saved.components, "state")

@@ -1,0 +1,154 @@
+"""The slow twin of the online GBDT by itself: figures worked out by hand, invariants, and that it learns."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from raydt.learners.gbdt.options import GBDTOptions
+from tests.oracles.online_gbdt import OnlineGBDT
+from tests.oracles.online_gbdt_tree import Row
+
+
+def model(rows: list[tuple[tuple[float, ...], float]], categorical: tuple[bool, ...] = (False,), **options: Any) -> Any:
+    settings = {"max_iter": 1, "candidate_fraction": 1.0, "max_bins": 16, "learning_rate": 1.0, **options}
+    twin = OnlineGBDT(categorical, GBDTOptions(**settings))
+    twin.train(Row(i, x, y) for i, (x, y) in enumerate(rows))
+    return twin
+
+
+LINE = [((float(i),), float(i >= 2)) for i in range(4)]
+
+
+def test_one_split_by_hand() -> None:
+    twin = model(LINE, max_leaf_nodes=2)
+    root = twin.trees[0, 0]
+    assert twin.candidates[0] == [(0, 0), (0, 1), (0, 2)]
+    assert (root.feature, root.cut, root.G, root.H) == (0, 1, 0, 4 * 32768**2)
+    # p = 1/2: g = -1/2 each, h = 1/4 each, and lambda is 1.
+    assert (root.left.G, root.left.H) == (-65536, 2 * 32768**2)
+    assert root.left.value == -1 / (0.5 + 1)
+    assert root.right.value == 1 / (0.5 + 1)
+    assert twin.gains(0, 0, list(twin.rows.values()))[0, 1] == 2 * (1 / 1.5)
+    assert twin.predict((0.4,)) == 0
+    assert twin.predict((9.0,)) == 1
+    assert root.left.tried is None  # the budget ended growth, so nothing is known of its leaves
+
+
+def test_a_leaf_that_cannot_grow_is_recorded() -> None:
+    twin = model(LINE, max_leaf_nodes=8)
+    root = twin.trees[0, 0]
+    assert len(root.leaves()) == 2  # equal examples beyond: g is the same on both sides and lambda makes a split a loss
+    assert [v.tried for v in root.leaves()] == [(v.G, v.H) for v in root.leaves()]
+
+
+def test_several_classes_have_a_tree_each_and_the_factor() -> None:
+    twin = model([((float(i),), float(i)) for i in range(3)], max_leaf_nodes=2, l2_regularization=0.0)
+    assert sorted(twin.trees) == [(0, 0), (0, 1), (0, 2)]
+    q = round(65536 / 3)
+    leaf = twin.trees[0, 0].left
+    g, h = leaf.G, leaf.H
+    assert g == 65536 - q
+    assert h == q * (65536 - q)
+    assert leaf.value == (65536 - q) / 65536 / (q * (65536 - q) / 65536**2) * (2 / 3)
+    assert [twin.predict((float(i),)) for i in range(3)] == [0, 1, 2]
+
+
+def test_squared_error_by_hand() -> None:
+    twin = model([((0.0,), 1.0), ((1.0,), 6.0)], objective="squared_error", l2_regularization=0.0)
+    assert (twin.origin, twin.exponent) == (3.5, 2)  # 2.5 needs a scale of 4
+    assert twin.trees[0, 0].left.G / 2**22 == -2.5
+    assert twin.predict((0.0,)) == 1.0
+    assert twin.predict((7.0,)) == 6.0
+    assert model([((0.0,), 2.0), ((1.0,), 6.0)], objective="squared_error").exponent == 1  # 2 is a power of two itself
+    assert model([((0.0,), 2.0)], objective="squared_error").exponent == 0
+
+
+def test_a_row_takes_out_what_it_put_in() -> None:
+    twin = model(LINE, max_iter=5, max_leaf_nodes=3, robustness_tolerance=1.0)
+    before = snapshot(twin)
+    work = twin.update([], [Row(9, (1.0,), 0.0)])
+    assert not work.retrained
+    assert snapshot(twin) != before
+    assert not twin.update([9], []).retrained
+    assert snapshot(twin) == before
+
+
+def test_a_split_that_is_not_the_best_any_more_is_replaced() -> None:
+    rows = [((0.0, 0.0), 0.0)] * 4 + [((0.0, 1.0), 1.0)] + [((1.0, 1.0), 1.0)] * 5
+    twin = model(rows, (False, False), max_leaf_nodes=2, robustness_tolerance=0.0)
+    assert twin.trees[0, 0].feature == 1
+    new = [Row(20 + i, (1.0, 0.0), 1.0) for i in range(3)]
+    twin.update([], new)
+    assert twin.trees[0, 0].feature == 0
+    check_sums(twin)
+    kept = model(rows, (False, False), max_leaf_nodes=2, robustness_tolerance=1.0)
+    kept.update([], [Row(20 + i, (1.0, 0.0), 1.0) for i in range(3)])
+    assert kept.trees[0, 0].feature == 1  # second of two is within the tolerance
+
+
+def test_a_split_with_an_empty_side_has_failed() -> None:
+    twin = model(LINE, max_leaf_nodes=2, robustness_tolerance=1.0)
+    twin.update([0, 1], [])
+    assert twin.trees[0, 0].is_leaf
+    assert len(twin.trees[0, 0].rows) == 2
+    twin.update([2, 3], [])
+    assert (twin.trees[0, 0].G, twin.trees[0, 0].H, twin.trees[0, 0].value) == (0, 0, 0.0)
+
+
+def test_a_third_class_makes_the_mirrored_tree_explicit() -> None:
+    twin = model(LINE, max_iter=3, max_leaf_nodes=3, robustness_tolerance=1.0)
+    twin.update([], [Row(4 + i, (9.0,), 3.0) for i in range(3)])
+    assert sorted(twin.trees) == [(m, k) for m in range(3) for k in range(4)]
+    first, second = twin.trees[0, 0], twin.trees[0, 1]
+    assert (first.feature, first.cut) == (second.feature, second.cut)
+    # Every row has a fresh p of 1/4 for each of the four classes.
+    assert {row.ledger[0, k] for row in twin.rows.values() for k in range(4)} == {16384}
+    assert twin.predict((9.0,)) == 3
+    check_sums(twin)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("derivatives", ["retrained", "changed_leaves", "never"])
+def test_it_learns_in_place(data_dir: Path, derivatives: str) -> None:
+    table = pq.read_table(data_dir / "pendigits_train.parquet").slice(0, 360)
+    label = table.column_names[-1]
+    X = np.column_stack([table[name].to_numpy() for name in table.column_names if name != label]).astype(float)
+    _, y = np.unique(table[label].to_numpy(), return_inverse=True)
+    kept = np.flatnonzero(y < 3)[:90]
+    rows = [Row(int(i), tuple(X[i].tolist()), float(y[i])) for i in kept]
+    twin = OnlineGBDT(
+        [False] * X.shape[1], GBDTOptions(max_iter=4, max_leaf_nodes=4, max_bins=8, derivatives=derivatives)
+    )
+    twin.train(rows[:20])
+    twin.update([row.id for row in rows[:10]], rows[20:60])
+    hits = [twin.predict(row.x) == row.y for row in rows[60:]]
+    assert sum(hits) / len(hits) > 0.8
+    check_sums(twin)
+
+
+def snapshot(twin: OnlineGBDT) -> list[Any]:
+    """Everything a tree says, and all ledgers."""
+    trees = [
+        (place, v.feature, v.cut, v.G, v.H, v.value, v.tried)
+        for place in sorted(twin.trees)
+        for v in twin.trees[place].preorder()
+    ]
+    return [*trees, *((row.id, sorted(row.ledger.items())) for row in twin.rows.values())]
+
+
+def check_sums(twin: OnlineGBDT) -> None:
+    """Stored sums are recomputed ones, every row lies where it routes to, and no tree is too large."""
+    for place, root in twin.trees.items():
+        assert len(root.leaves()) <= twin.options.max_leaf_nodes
+        for v in root.preorder():
+            assert twin.sums(twin.rows_below(v), place) == (v.G, v.H)
+        for row in twin.rows.values():
+            assert row.leaf[place] is twin.leaf_of(row.codes, place)
+            assert row in row.leaf[place].rows
+        assert all(math.isfinite(v.value) for v in root.leaves())

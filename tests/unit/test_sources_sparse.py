@@ -1,0 +1,206 @@
+"""Columns of lists of indices, and LIBSVM files: what is read, and what makes a row or a file unusable."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from raydt.errors import InputError
+from raydt.sources import Reading, SourceOptions, open_source
+from raydt.sources.files import CHUNK_CELLS
+from raydt.sources.stored import StoredSource
+from tests.strategies import ones
+
+WIDTH = 40
+INT32 = pa.int32()
+
+
+def source(folder, **options):
+    return open_source(TypeAdapter(SourceOptions).validate_python(options), folder, Reading(sparse=True))
+
+
+def parquet(folder, lists, kind=INT32, width=WIDTH, name="t.parquet", columns=(), **options):
+    n = len(lists)
+    table = pa.table({"y": [i % 2 for i in range(n)], **dict(columns), "words": pa.array(lists, pa.list_(kind))})
+    pq.write_table(table.replace_schema_metadata({} if width is None else {"n_features": str(width)}), folder / name)
+    return source(folder, **{"kind": "parquet", "path": "t.parquet", **options})
+
+
+def libsvm(folder, text, **options):
+    (folder / "t.libsvm").write_text(text)
+    return source(folder, kind="libsvm", path="t.libsvm", **options)
+
+
+def lists_of(source, start=0):
+    return [rows.sparse.row(i).tolist() for rows in source.rows(start) for i in range(len(rows))]
+
+
+def problems(source):
+    return {error.row: (error.column, error.problem) for rows in source.rows() for error in rows.bad.values()}
+
+
+class TestLists:
+    @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()], ids=str)
+    def test_any_integers_in_any_order(self, tmp_path, kind):
+        found = parquet(tmp_path, [[3, 1, 39], [], [7]], kind, columns={"size": [1.5, 2.5, 3.5]})
+        assert lists_of(found) == [[1, 3, 39], [], [7]]
+        assert found.features.names == ("size",)
+        assert (found.features.sparse, found.features.sparse_column, len(found.features)) == (WIDTH, "words", 41)
+        (rows,) = found.rows()
+        assert rows.X.tolist() == [[1.5], [2.5], [3.5]]
+        assert rows.sparse.indices.dtype == np.int32
+        assert rows.sparse.indices.flags.writeable
+
+    @pytest.mark.parametrize("large", [False, True])
+    def test_arrow_files(self, tmp_path, large):
+        kind = (pa.large_list if large else pa.list_)(pa.int32())
+        table = pa.table({"words": pa.array([[2], [0, 1]], kind), "y": ["a", "b"]})
+        feather.write_feather(table, tmp_path / "t.arrow", compression="uncompressed")
+        found = source(tmp_path, kind="arrow", path="t.arrow")
+        assert lists_of(found) == [[2], [0, 1]]
+        assert found.features.sparse == 3
+
+    def test_lists_that_are_all_empty(self, tmp_path):
+        empty = parquet(tmp_path, [[], []], pa.null())
+        assert lists_of(empty) == [[], []]
+        parquet(tmp_path, [[], []], pa.null(), name="a.parquet", path="a.parquet")
+        assert lists_of(parquet(tmp_path, [[7]], path=["a.parquet", "t.parquet"])) == [[], [], [7]]
+        assert parquet(tmp_path, [[], []], pa.null(), width=None).features.sparse == 1
+
+    def test_bad_rows(self, tmp_path):
+        lists = [[1], None, [-1], [2, None], [5, 4, 5], [WIDTH], [WIDTH - 1], [2**40]]
+        found = parquet(tmp_path, lists, pa.int64())
+        assert problems(found) == {
+            1: ("words", "no list of indices"),
+            2: ("words", "index -1 is negative"),
+            3: ("words", "an index is null"),
+            4: ("words", "index 5 is repeated"),
+            5: ("words", "index 40 is beyond the 40 features, which are counted from 0"),
+            7: ("words", "index 1099511627776 is beyond the 40 features, which are counted from 0"),
+        }
+        assert lists_of(found) == [[1], [], [], [], [], [], [39], []]
+
+    def test_unsigned_indices_that_do_not_fit(self, tmp_path):
+        found = parquet(tmp_path, [[2**64 - 1], [1]], pa.uint64())
+        assert list(problems(found)) == [0]
+
+    @pytest.mark.parametrize(
+        ("option", "declared", "expected"), [(None, 9, 9), (50, 9, 50), (None, None, 8), (8, None, 8)]
+    )
+    def test_number_of_features(self, tmp_path, option, declared, expected):
+        found = parquet(tmp_path, [[7], [2]], width=declared, n_features=option)
+        assert found.features.sparse == expected
+        assert not problems(found)
+
+    def test_the_largest_of_the_numbers_that_files_declare(self, tmp_path):
+        parquet(tmp_path, [[7]], width=9, name="a.parquet", path="a.parquet")
+        found = parquet(tmp_path, [[11]], width=12, name="b.parquet", path=["a.parquet", "b.parquet"])
+        assert found.features.sparse == 12
+        assert lists_of(found) == [[7], [11]]
+        found = parquet(tmp_path, [[20]], width=None, name="b.parquet", path=["a.parquet", "b.parquet"])
+        assert found.features.sparse == 21
+
+    @pytest.mark.parametrize("width", ["many", 0, 2**31])
+    def test_a_number_that_is_none(self, tmp_path, width):
+        with pytest.raises(InputError, match=r"t\.parquet.*n_features in the metadata.*source\.n_features"):
+            parquet(tmp_path, [[7]], width=width)
+
+    def test_columns_that_are_refused(self, tmp_path):
+        two = {"more": pa.array([[1]], pa.list_(pa.int32()))}
+        with pytest.raises(InputError, match=r"column 'words'.*as more does, but only one column can"):
+            parquet(tmp_path, [[7]], columns=two)
+        assert parquet(tmp_path, [[7]], columns=two, features=["more"]).features.sparse_column == "more"
+        with pytest.raises(InputError, match=r"source\.categorical names it, but it holds lists"):
+            parquet(tmp_path, [[7]], categorical=["words"])
+        with pytest.raises(InputError, match=r"column 'words': it holds lists or records \(list<.*double>\), which"):
+            parquet(tmp_path, [[7]], pa.float64())
+        with pytest.raises(InputError, match=r"source\.n_features is set, but no column"):
+            parquet(tmp_path, [[7]], columns={"a": [1]}, features=["a"], n_features=3)
+        pq.write_table(pa.table({"y": [1], "words": [1]}), tmp_path / "b.parquet")
+        with pytest.raises(InputError, match=r"column 'words': it holds lists.*but int"):
+            parquet(tmp_path, [[7]], path=["b.parquet", "t.parquet"])
+
+    def test_every_way_to_the_same_rows(self, tmp_path):
+        rng = np.random.default_rng(2)
+        lists = [sorted(rng.choice(WIDTH, rng.integers(0, 6), replace=False).tolist()) for _ in range(5000)]
+        found = parquet(tmp_path, lists)
+        assert max(len(rows) for rows in found.rows()) == CHUNK_CELLS // 256
+        assert lists_of(found) == lists
+        assert lists_of(found, 4321) == lists[4321:]
+        stored = StoredSource(found)
+        assert lists_of(stored, 1234) == lists[1234:]
+        assert stored.nbytes >= 4 * sum(map(len, lists)) + 8 * 5000
+        permuted = parquet(tmp_path, lists, permutation=3)
+        order = np.concatenate([rows.id for rows in permuted.rows()])
+        assert sorted(order.tolist()) == list(range(5000))
+        assert lists_of(permuted) == [lists[i] for i in order]
+
+    def test_a_changelog_and_its_envelope(self, tmp_path):
+        lists = [[1, 2], None, [3]]
+        plain = parquet(tmp_path, lists, columns={"id": [5, 5, 6], "op": ["c", "d", "c"]}, id="id", op="op")
+        assert not problems(plain)
+        assert lists_of(plain) == [[1, 2], [], [3]]
+        after = [{"id": 5, "y": 1, "words": [2, 1]}, None, {"id": 6, "y": 0, "words": [39]}]
+        before = [None, {"id": 5, "y": None, "words": None}, None]
+        kind = pa.struct([("id", pa.int64()), ("y", pa.int64()), ("words", pa.list_(pa.int32()))])
+        table = pa.table({"op": ["c", "d", "c"], "before": pa.array(before, kind), "after": pa.array(after, kind)})
+        pq.write_table(table, tmp_path / "e.parquet")
+        wrapped = source(tmp_path, kind="parquet", path="e.parquet", id="id", envelope="debezium")
+        assert not problems(wrapped)
+        assert lists_of(wrapped) == [[1, 2], [], [39]]
+        assert wrapped.features.sparse == 40
+
+
+class TestLibsvm:
+    def test_what_is_read(self, tmp_path):
+        text = "+1 3:1 1:1.0 # comment 7:1\n\n-1\t2:1  5:0\r\n# nothing\n+1\n-1 7:1.00"
+        found = libsvm(tmp_path, text)
+        assert lists_of(found) == [[1, 3], [2], [], [7]]
+        assert found.classes == [1, -1]
+        assert found.features.sparse == 8
+        assert found.features.name(3) == "indices[3]"
+        assert libsvm(tmp_path, text, n_features=100).features.sparse == 100
+
+    def test_labels_that_are_fractions(self, tmp_path):
+        found = libsvm(tmp_path, "1.5 1:1\n2 1:1\n")
+        (rows,) = found.rows()
+        assert rows.y.tolist() == [0, 1]
+        assert found.classes == [1.5, 2.0]
+
+    def test_bad_rows(self, tmp_path):
+        text = "1 1:1\n1 1:0.5\n1 x:1\n1 3\n1 4:\n1 -2:1\n1 2147483647:1\n1 2:1 2:1\nspam 1:1\n1 1:1 qid:4\n1 1:1:1\n"
+        assert problems(libsvm(tmp_path, text, n_features=9)) == {
+            1: ("indices", "'1:0.5' has another value than 0 or 1, and sparse features are binary"),
+            2: ("indices", "'x:1' is not written as index:value"),
+            3: ("indices", "'3' is not written as index:value"),
+            4: ("indices", "'4:' is not written as index:value"),
+            5: ("indices", "'-2:1' is not written as index:value"),
+            6: ("indices", "'2147483647:1' has an index beyond 2147483647"),
+            7: ("indices", "index 2 is repeated"),
+            8: ("y", "the label 'spam' is not a number as the first are"),
+            9: ("indices", "'qid:4' is not written as index:value"),
+            10: ("indices", "'1:1:1' has another value than 0 or 1, and sparse features are binary"),
+        }
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [("", "it has no row"), ("\n# a\n", "it has no row"), ("a,b\n1,2\n", "'a,b', where a label")],
+    )
+    def test_files_that_are_none(self, tmp_path, text, problem):
+        with pytest.raises(InputError, match=problem):
+            libsvm(tmp_path, text)
+
+    @given(st.lists(ones(WIDTH), min_size=1, max_size=30), st.integers(1, 60))
+    def test_blocks_and_seeks_do_not_matter(self, tmp_path_factory, lists, block):
+        folder = tmp_path_factory.mktemp("libsvm")
+        text = "".join(f"{i % 3} {' '.join(f'{j}:1' for j in row)}\n" for i, row in enumerate(lists))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("raydt.sources.libsvm._BLOCK", block)
+            found = libsvm(folder, text.rstrip("\n"), n_features=WIDTH)
+            assert lists_of(found) == lists
+            assert lists_of(found, len(lists) // 2) == lists[len(lists) // 2 :]
+            assert found.count_rows() == len(lists)
