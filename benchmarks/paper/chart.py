@@ -1,4 +1,4 @@
-"""Line charts over epsilon as small SVG files: panels in a grid, one legend below."""
+"""Line charts as small SVG files: panels in a grid, one legend below."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ class Panel:
         Horizontal lines; one far from all lines is left out.
     log : bool
         Logarithmic y-axis.
+    x : str
+        What the x-axis shows.
     """
 
     title: str
     lines: dict[str, list[tuple[float, float]]]
     levels: dict[str, float] = field(default_factory=dict)
     log: bool = False
+    x: str = "epsilon"
 
     def near(self) -> dict[str, float]:
         """Levels near enough to the lines to leave these readable."""
@@ -57,7 +60,7 @@ def svg(grid: Sequence[Sequence[Panel]], styles: dict[str, Style]) -> str:
             for name, level in panel.near().items():
                 handles[name] = axis.axhline(level, color=styles[name].colour, linestyle=styles[name].dash, lw=1)
             axis.set_title(panel.title, fontsize=9, loc="left")
-            axis.set_xlabel("epsilon", fontsize=8)
+            axis.set_xlabel(panel.x, fontsize=8)
             axis.set_yscale("log" if panel.log else "linear")
             axis.grid(color="#ddd", lw=0.6)
             axis.minorticks_off()  # a third of the file
