@@ -1,0 +1,205 @@
+"""The finder of one node, over the feature groups a shard owns: what a learner without nodes of its own needs.
+
+Rows come and go; at each query every group answers with its candidate, of which the least (score, feature) of all
+groups is within (1 + alpha) of the optimum, whoever owns them. Candidates are (feature, n1, c11), three int32: the
+score follows from them, the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.finders.buckets import Buckets, buckets_of
+from raydt.finders.pool import LIVE, MOVES, Pool, find_or_add, new_pool, with_entries, with_units
+from raydt.finders.scan import best_of_all, count
+from raydt.finders.scores import xlogx_table
+from raydt.finders.structure import attach, best, change, settle
+from raydt.kernel import kernel
+from raydt.memory import empty
+
+FinderName = Literal["updgini", "updent", "scan"]
+#: Entries made room for at once.
+_ROOM = 1 << 12
+#: What a group without a seen feature answers, and the columns of a candidate.
+NO_FEATURE = -1
+CANDIDATE = 3
+
+
+class Finder:
+    """Counters of all seen features at one node, and its structure.
+
+    Parameters
+    ----------
+    finder : {"updgini", "updent", "scan"}
+    entropy : bool
+        The criterion of a scan; that of the others follows from their name.
+    alpha : float
+    groups : int
+        How many groups (units 0, 1, ...) there are.
+
+    Attributes
+    ----------
+    n, c1 : int
+        Rows, and those of class 1.
+    """
+
+    def __init__(self, finder: FinderName, entropy: bool, alpha: float, groups: int) -> None:
+        self._scan = finder == "scan"
+        self._buckets = _none(entropy) if finder == "scan" else buckets_of(finder, alpha)
+        self._groups = groups
+        self.clear()
+
+    def clear(self) -> None:
+        """No rows."""
+        self.n = self.c1 = 0
+        self._pool: Pool = with_units(new_pool(0 if self._scan else len(self._buckets.s)), self._groups)
+        self._table = xlogx_table(0)
+
+    @property
+    def features(self) -> int:
+        """Features that are 1 in some row, or were in one not long ago."""
+        return int(self._pool.reg[LIVE])
+
+    @property
+    def moves(self) -> int:
+        """Features that were moved because of rows in which they are 0."""
+        return int(self._pool.reg[MOVES])
+
+    @property
+    def buckets_filled(self) -> int:
+        """Buckets with members, of all groups."""
+        return int((self._pool.roots[: self._groups, :, 0] >= 0).sum())
+
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self._pool) + self._table.nbytes
+
+    def apply(
+        self,
+        sign: npt.NDArray[np.int8],
+        label: npt.NDArray[np.int8],
+        indptr: npt.NDArray[np.int64],
+        feature: npt.NDArray[np.int32],
+        unit: npt.NDArray[np.int32],
+        query: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.int32]:
+        """Take steps in order and answer the queries.
+
+        Parameters
+        ----------
+        sign : ndarray of int8, shape (steps,)
+            1: a row comes, -1: it goes, 0: nothing but perhaps a query.
+        label : ndarray of int8, shape (steps,)
+            Class of the row, 0 or 1.
+        indptr : ndarray of int64, shape (steps + 1,)
+            Step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
+        query : ndarray of bool, shape (steps,)
+            Whether the candidates after a step are wanted.
+
+        Returns
+        -------
+        candidates : ndarray of int32, shape (queries, groups, 3)
+        """
+        self._table = xlogx_table(self.n + len(sign), self._table)
+        answers = np.empty((int(query.sum()), self._groups, CANDIDATE), dtype=np.int32)
+        totals = np.array([self.n, self.c1], dtype=np.int64)
+        found, least = np.empty(self._groups, dtype=np.int64), np.empty(self._groups)
+        steps = sign, label, indptr, feature, unit, query
+        step = answered = 0
+        while step < len(sign):
+            self._pool = with_entries(self._pool, max(_ROOM, int(indptr[step + 1] - indptr[step])))
+            room = len(self._pool.feature) - int(self._pool.reg[LIVE])
+            scores = empty(len(self._pool.feature) if self._scan else 0, np.float64)
+            scratch = scores, least, found
+            where = self._pool, self._buckets, self._table, self._scan, totals
+            step, answered = _apply(*where, *steps, step, answered, room, *scratch, answers)
+        self.n, self.c1 = totals.tolist()
+        return answers
+
+    def state(self, unit: int) -> dict[str, npt.NDArray[Any]]:
+        """Of one group: ``feature`` (ascending), ``n1``, ``c11``, ``bucket``, of the features with ones."""
+        p = self._pool
+        mine = np.flatnonzero((p.unit[: p.reg[0]] == unit) & (p.n1[: p.reg[0]] > 0))
+        mine = mine[np.argsort(p.feature[mine])]
+        return {name: getattr(p, name)[mine] for name in ("feature", "n1", "c11", "bucket")}
+
+    def restore(self, n: int, c1: int, states: list[dict[str, npt.NDArray[Any]]]) -> None:
+        """Replace everything by what :meth:`state` gave of each group."""
+        self.clear()
+        self.n, self.c1 = n, c1
+        self._table = xlogx_table(n, self._table)
+        for unit, state in enumerate(states):
+            self._pool = with_entries(self._pool, len(state["feature"]))
+            columns = (np.array(state[name]) for name in ("feature", "n1", "c11", "bucket"))
+            _restore(self._pool, self._buckets, self._table, self._scan, unit, *columns)
+
+
+def _none(entropy: bool) -> Buckets:
+    """No buckets, for a scan."""
+    return buckets_of("updent" if entropy else "updgini", 1.0)
+
+
+@kernel
+def _apply(
+    pool: Any,
+    buckets: Any,
+    table: Any,
+    scan: bool,
+    totals: Any,
+    sign: Any,
+    label: Any,
+    indptr: Any,
+    feature: Any,
+    unit: Any,
+    query: Any,
+    step: int,
+    answered: int,
+    room: int,
+    scores: Any,
+    least: Any,
+    found: Any,
+    answers: Any,
+) -> tuple[int, int]:
+    """Take the steps from ``step`` on, as long as their ones surely fit; the next step, and queries answered so far."""
+    for i in range(step, len(sign)):
+        room -= indptr[i + 1] - indptr[i]
+        if room < 0:
+            return i, answered
+        totals[0] += sign[i]
+        totals[1] += sign[i] * label[i]
+        n, c1 = totals[0], totals[1]
+        for k in range(indptr[i], indptr[i + 1]):
+            if scan:
+                count(pool, unit[k], feature[k], sign[i], label[i])
+            else:
+                change(pool, buckets, table, unit[k], feature[k], sign[i], label[i], n, c1)
+        if not scan and sign[i] != 0:
+            for u in range(len(found)):
+                settle(pool, buckets, table, u, n, c1)
+        if not query[i]:
+            continue
+        if scan:
+            best_of_all(pool, buckets.entropy, table, n, c1, scores, least, found)
+        for u in range(len(found)):
+            if not scan:
+                found[u], _ = best(pool, buckets, table, u, n, c1)
+            e = found[u]
+            answers[answered, u, 0] = pool.feature[e] if e >= 0 else -1
+            answers[answered, u, 1] = pool.n1[e] if e >= 0 else 0
+            answers[answered, u, 2] = pool.c11[e] if e >= 0 else 0
+        answered += 1
+    return len(sign), answered
+
+
+@kernel
+def _restore(
+    pool: Any, buckets: Any, table: Any, scan: bool, unit: int, feature: Any, n1: Any, c11: Any, bucket: Any
+) -> None:
+    for i in range(len(feature)):
+        e = find_or_add(pool, unit, feature[i])
+        pool.n1[e], pool.c11[e] = n1[i], c11[i]
+        if not scan:
+            attach(pool, buckets, table, e, bucket[i])

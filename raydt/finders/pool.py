@@ -1,0 +1,204 @@
+"""Counters of features at nodes: one pool of entries for all (unit, feature) pairs that were ever seen.
+
+A *unit* is one feature group at one node. Its entries are found by feature, through one open-addressing table for the
+whole pool, and listed by unit, so that a unit can be given back. Memory follows what was seen, never the dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.finders.heaps import LINK
+from raydt.kernel import inner_kernel, kernel
+from raydt.memory import empty, grown
+
+#: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
+T, L, U = 0, 1, 2
+#: Registers: entries that were ever used, head of the list of free ones (-1: none), entries in use, moves of the tests.
+USED, FREE, LIVE, MOVES = 0, 1, 2, 3
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+
+
+class Pool(NamedTuple):
+    """Entries by number, and what leads to them.
+
+    Attributes
+    ----------
+    feature, unit, n1, c11 : ndarray of int32, shape (capacity,)
+    bucket : ndarray of int16, shape (capacity,)
+        -1 of an entry that is in none: n1 is 0, or the finder is a scan.
+    next : ndarray of int32, shape (capacity,)
+        The next entry of the unit, or the next free one.
+    links : ndarray of LINK, shape (3, capacity)
+        Places in the heaps T, L and U.
+    table : ndarray of int32, shape (power of two,)
+        Entries by unit and feature; -1 where empty.
+    first : ndarray of int32, shape (units,)
+        The first entry of each unit.
+    roots : ndarray of int32, shape (units, buckets, 3)
+    filled : ndarray of uint64, shape (units, words)
+        Which buckets have members.
+    reg : ndarray of int64, shape (4,)
+    """
+
+    feature: npt.NDArray[np.int32]
+    unit: npt.NDArray[np.int32]
+    n1: npt.NDArray[np.int32]
+    c11: npt.NDArray[np.int32]
+    bucket: npt.NDArray[np.int16]
+    next: npt.NDArray[np.int32]
+    links: npt.NDArray[np.void]
+    table: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int32]
+    roots: npt.NDArray[np.int32]
+    filled: npt.NDArray[np.uint64]
+    reg: npt.NDArray[np.int64]
+
+
+def new_pool(buckets: int) -> Pool:
+    """A pool without units; ``buckets`` is 0 for a scan, which needs no heaps."""
+    ints = [np.empty(0, dtype=np.int32) for _ in range(5)]
+    feature, unit, n1, c11, following = ints
+    return Pool(
+        feature,
+        unit,
+        n1,
+        c11,
+        np.empty(0, dtype=np.int16),
+        following,
+        np.empty((3, 0), dtype=LINK),
+        np.full(16, -1, dtype=np.int32),
+        np.empty(0, dtype=np.int32),
+        np.empty((0, buckets, 3), dtype=np.int32),
+        np.empty((0, (buckets + 63) // 64), dtype=np.uint64),
+        np.array([0, -1, 0, 0], dtype=np.int64),
+    )
+
+
+def with_entries(pool: Pool, entries: int) -> Pool:
+    """The same pool with room for so many more entries."""
+    need, have = int(pool.reg[LIVE]) + entries, len(pool.feature)
+    if need > have:
+        capacity = max(need, have + have // 2, 64)
+        heaps = pool.roots.shape[1] > 0
+        links = empty((3, capacity if heaps else 0), LINK)
+        if heaps:
+            links[:, :have] = pool.links
+        names = ("feature", "unit", "n1", "c11", "bucket", "next")
+        pool = pool._replace(links=links, **{name: grown(getattr(pool, name), capacity) for name in names})
+    if 2 * need > len(pool.table):
+        table = np.full(1 << (2 * need).bit_length(), -1, dtype=np.int32)
+        _refill(pool, table)
+        pool = pool._replace(table=table)
+    return pool
+
+
+def with_units(pool: Pool, units: int) -> Pool:
+    """The same pool with units 0, ..., ``units`` - 1 or more."""
+    have = len(pool.first)
+    if units <= have:
+        return pool
+    capacity = max(units, have + have // 2)
+    first, roots, filled = (grown(array, capacity) for array in (pool.first, pool.roots, pool.filled))
+    first[have:] = roots[have:] = -1
+    filled[have:] = 0
+    return pool._replace(first=first, roots=roots, filled=filled)
+
+
+@inner_kernel
+def _home(unit: int, feature: int, mask: int) -> int:
+    mixed = np.uint64(feature) * _HASH + np.uint64(unit) * _MIX
+    home: int = np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
+    return home
+
+
+@inner_kernel
+def find(pool: Any, unit: int, feature: int) -> int:
+    """The entry of a feature at a unit, or -1 - (the empty place of the table where it belongs)."""
+    table = pool.table
+    mask = len(table) - 1
+    at = _home(unit, feature, mask)
+    while table[at] >= 0:
+        e: int = table[at]
+        if pool.feature[e] == feature and pool.unit[e] == unit:
+            return e
+        at = (at + 1) & mask
+    return -1 - at
+
+
+@inner_kernel
+def find_or_add(pool: Any, unit: int, feature: int) -> int:
+    """The entry of a feature at a unit, a new one if there is none; the caller has made room."""
+    found = find(pool, unit, feature)
+    if found >= 0:
+        return found
+    reg = pool.reg
+    e: int = reg[FREE]
+    if e >= 0:
+        reg[FREE] = pool.next[e]
+    else:
+        e = reg[USED]
+        reg[USED] += 1
+    reg[LIVE] += 1
+    pool.table[-1 - found] = e
+    pool.feature[e], pool.unit[e] = feature, unit
+    pool.n1[e] = pool.c11[e] = 0
+    pool.bucket[e] = -1
+    pool.next[e] = pool.first[unit]
+    pool.first[unit] = e
+    return e
+
+
+@inner_kernel
+def _forget(pool: Any, e: int) -> None:
+    """Take an entry out of the table, moving later entries of the run back so that no tombstone is needed."""
+    table = pool.table
+    mask = len(table) - 1
+    at = _home(pool.unit[e], pool.feature[e], mask)
+    while table[at] != e:
+        at = (at + 1) & mask
+    hole = at
+    while True:
+        at = (at + 1) & mask
+        other = table[at]
+        if other < 0:
+            break
+        home = _home(pool.unit[other], pool.feature[other], mask)
+        if ((at - home) & mask) >= ((at - hole) & mask):
+            table[hole] = other
+            hole = at
+    table[hole] = -1
+
+
+@inner_kernel
+def release(pool: Any, unit: int) -> None:
+    """Empty a unit. O(its entries + buckets)."""
+    e = pool.first[unit]
+    while e >= 0:
+        after = pool.next[e]
+        _forget(pool, e)
+        pool.next[e] = pool.reg[FREE]
+        pool.reg[FREE] = e
+        pool.reg[LIVE] -= 1
+        pool.unit[e] = -1
+        e = after
+    pool.first[unit] = -1
+    pool.roots[unit] = -1
+    pool.filled[unit] = 0
+
+
+@kernel
+def _refill(pool: Any, table: Any) -> None:
+    mask = len(table) - 1
+    for unit in range(len(pool.first)):
+        e = pool.first[unit]
+        while e >= 0:
+            at = _home(unit, pool.feature[e], mask)
+            while table[at] >= 0:
+                at = (at + 1) & mask
+            table[at] = e
+            e = pool.next[e]

@@ -1,0 +1,142 @@
+"""What UPDENT and UPDGINI keep (Algorithms 1 and 2), for many units at once, under insertions and deletions.
+
+Every feature that is 1 in some row of the node is in exactly one bucket of its unit, in up to three heaps: T by its
+key, L and U by how near it is to the ends of the bucket's interval (Proposition 4.3: rho of all features changes with
+every row, but the order within L and U does not). After every change of a node, ``change`` for each one of the row and
+``settle`` for each unit restore: rho of every feature lies in the interval of its bucket.
+
+Deletions, which the paper leaves out: the tests of L and U depend on the counters only and run after every change; a
+feature may come back to rho = 0 or 1; one whose last one is deleted leaves its bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.finders import heaps
+from raydt.finders.buckets import bucket_of
+from raydt.finders.pool import MOVES, L, T, U, find_or_add
+from raydt.finders.scores import of_side, score_of
+from raydt.kernel import inner_kernel
+
+#: A de Bruijn sequence: multiplied by 2**b, its six highest bits are different for every b.
+_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_NUMBER_OF = np.zeros(64, dtype=np.int64)
+for _b in range(64):
+    _NUMBER_OF[((0x03F79D71B4CB0A89 << _b) & (2**64 - 1)) >> 58] = _b
+
+
+@inner_kernel
+def attach(pool: Any, buckets: Any, table: Any, e: int, k: int) -> None:
+    """Put an entry, whose counters are set, into bucket ``k`` of its unit."""
+    n1, c11, roots = pool.n1[e], pool.c11[e], pool.roots[pool.unit[e], k]
+    c10 = n1 - c11
+    of_ones = of_side(buckets.entropy, table, n1, c11)
+    key = (of_ones if buckets.entropy else 2.0 * of_ones) + buckets.a[k] * c10 + buckets.b[k] * c11
+    for h in range(3):
+        pool.links[h, e].feature = pool.feature[e]
+    roots[T] = heaps.insert(pool.links[T], roots[T], e, key)
+    own = c10 if buckets.mirrored[k] else c11
+    if buckets.low[k]:
+        roots[L] = heaps.insert(pool.links[L], roots[L], e, buckets.s[k] * n1 - own)
+    if buckets.high[k]:
+        roots[U] = heaps.insert(pool.links[U], roots[U], e, own - buckets.t[k] * n1)
+    pool.bucket[e] = k
+    pool.filled[pool.unit[e], k >> 6] |= _bit(k)
+
+
+@inner_kernel
+def _bit(k: int) -> Any:
+    """Bucket ``k`` in its word of ``filled``."""
+    return np.uint64(1) << np.uint64(k & 63)
+
+
+@inner_kernel
+def detach(pool: Any, buckets: Any, e: int) -> None:
+    """Take an entry out of its bucket, if it is in one."""
+    k = pool.bucket[e]
+    if k < 0:
+        return
+    roots = pool.roots[pool.unit[e], k]
+    roots[T] = heaps.remove(pool.links[T], roots[T], e)
+    if buckets.low[k]:
+        roots[L] = heaps.remove(pool.links[L], roots[L], e)
+    if buckets.high[k]:
+        roots[U] = heaps.remove(pool.links[U], roots[U], e)
+    pool.bucket[e] = -1
+    if roots[T] < 0:
+        pool.filled[pool.unit[e], k >> 6] &= ~_bit(k)
+
+
+@inner_kernel
+def place(pool: Any, buckets: Any, table: Any, e: int, n: int, c1: int) -> None:
+    """Put an entry into the bucket in whose middle it lies; without ones, into none."""
+    n1 = pool.n1[e]
+    detach(pool, buckets, e)
+    if n1 > 0:
+        attach(pool, buckets, table, e, bucket_of(buckets, n - n1, c1 - pool.c11[e]))
+
+
+@inner_kernel
+def change(pool: Any, buckets: Any, table: Any, unit: int, feature: int, sign: int, label: int, n: int, c1: int) -> int:
+    """A row in which a feature is 1 came (``sign`` 1) or went (-1); ``n`` and ``c1`` are those after it. The entry."""
+    e = find_or_add(pool, unit, feature)
+    pool.n1[e] += sign
+    pool.c11[e] += sign * label
+    place(pool, buckets, table, e, n, c1)
+    return e
+
+
+@inner_kernel
+def settle(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> None:
+    """Move every feature of a unit whose rho left the interval of its bucket (lines 6 to 17 of Algorithm 1)."""
+    for word in range(pool.filled.shape[1]):
+        left = pool.filled[unit, word]
+        while left != 0:
+            k = (word << 6) + _lowest(left)
+            left &= left - np.uint64(1)
+            while True:
+                e = _violator(pool, buckets, unit, k, n, c1)
+                if e < 0:
+                    break
+                place(pool, buckets, table, e, n, c1)
+                pool.reg[MOVES] += 1
+
+
+@inner_kernel
+def _lowest(word: Any) -> int:
+    """Number of the lowest bit that is set."""
+    alone = word & (~word + np.uint64(1))
+    lowest: int = _NUMBER_OF[(alone * _DE_BRUIJN) >> np.uint64(58)]
+    return lowest
+
+
+@inner_kernel
+def _violator(pool: Any, buckets: Any, unit: int, k: int, n: int, c1: int) -> int:
+    """A member of a bucket whose rho is outside the bucket's interval, -1 if there is none."""
+    total = n - c1 if buckets.mirrored[k] else c1
+    e: int = pool.roots[unit, k, L]
+    if e >= 0 and pool.links[L, e].key < buckets.s[k] * n - total:
+        return e
+    e = pool.roots[unit, k, U]
+    if e >= 0 and pool.links[U, e].key < total - buckets.t[k] * n:
+        return e
+    return -1
+
+
+@inner_kernel
+def best(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> tuple[int, float]:
+    """The entry with the smallest (score, feature) among the smallest keys of a unit's buckets; -1 if it has none."""
+    found, least = -1, np.inf
+    for word in range(pool.filled.shape[1]):
+        left = pool.filled[unit, word]
+        while left != 0:
+            k = (word << 6) + _lowest(left)
+            left &= left - np.uint64(1)
+            e = pool.roots[unit, k, T]
+            score = score_of(buckets.entropy, table, n, c1, pool.n1[e], pool.c11[e])
+            if score < least or (score == least and pool.feature[e] < pool.feature[found]):
+                found, least = e, score
+    return found, least
