@@ -29,7 +29,7 @@ from raydt.errors import (
 from raydt.features import Features
 from raydt.learners.base import LearnerOptions
 from raydt.snapshot import Barrier
-from tests.integration.faulty import SLOW_SECONDS, Faulty, act
+from tests.integration.faulty import Faulty, act
 
 pytestmark = pytest.mark.ray
 
