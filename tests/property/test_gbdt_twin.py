@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt import leafwise
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.session import InProcessSession
@@ -31,6 +33,18 @@ plans = st.builds(
     shared_store=st.booleans(),
 )
 shard_counts = st.sampled_from((1, 2, 3))
+
+
+#: Leaves split ahead, at most: more than a tree has that is so small, or so few that it is soon used up.
+aheads = st.sampled_from((100, 1, 0))
+
+
+@contextmanager
+def splitting_ahead(most: int) -> Iterator[None]:
+    """Another bound on the leaves that are split ahead."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leafwise, "split_ahead", lambda budget: np.minimum(budget, most))
+        yield
 
 
 def session_of(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> InProcessSession:
@@ -92,38 +106,48 @@ def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: 
 
 
 @settings(max_examples=40)
-@given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans)
-def test_classes(stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan) -> None:
-    assert_same(stream, options, shards, sizes, plan)
+@given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans, aheads)
+def test_classes(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+) -> None:
+    with splitting_ahead(ahead):
+        assert_same(stream, options, shards, sizes, plan)
 
 
 @settings(max_examples=25)
-@given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans)
-def test_two_classes(stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan) -> None:
-    assert_same(stream, options, shards, sizes, plan)
+@given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans, aheads)
+def test_two_classes(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+) -> None:
+    with splitting_ahead(ahead):
+        assert_same(stream, options, shards, sizes, plan)
 
 
 @settings(max_examples=25)
-@given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans)
-def test_targets(stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan) -> None:
+@given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans, aheads)
+def test_targets(
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+) -> None:
     spread = [y for y in stream.y[: stream.warmup] if not math.isnan(y)]
     widest = max(abs(y - math.fsum(spread) / len(spread)) for y in spread)
     late = [abs(y - math.fsum(spread) / len(spread)) for y in stream.y if not math.isnan(y)]
     if max(late) > 16 * widest:
         return  # such a target is refused
-    assert_same(stream, options, shards, sizes, plan)
+    with splitting_ahead(ahead):
+        assert_same(stream, options, shards, sizes, plan)
 
 
 @settings(max_examples=25)
-@given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans)
+@given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans, aheads)
 def test_no_digest_depends_on_shards_batches_or_where_work_is_done(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
 ) -> None:
     one, other = session_of(stream, options, 1, WorkPlan()), session_of(stream, options, shards, plan)
     for session, cut in ((one, [len(stream)]), (other, sizes)):
-        for batch in stream.batches(cut):
-            session.apply(batch)
-        session.finish()
+        with splitting_ahead(ahead):
+            for batch in stream.batches(cut):
+                session.apply(batch)
+            session.finish()
     assert one.digest() == other.digest()
 
 

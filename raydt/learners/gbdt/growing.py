@@ -1,8 +1,9 @@
 """The coordinator's half of growing trees: what is collapsed, where growth begins, and its rounds with the shards.
 
 One shard that owns every feature grows the trees of a request by itself, in one round. Several answer with the best
-split of each open leaf among their features, and on which side of it the rows are; the coordinator splits, in every
-tree that still grows, the leaf whose split gains most: one round for a leaf of each tree.
+split of each open leaf among their features, and on which side of it the rows are; the coordinator says which leaves to
+split next, maybe ahead (``leafwise``), in all trees of the request: as many rounds as the deepest of them is deep, one
+for the roots before, and one after them that tells the shards which splits were made.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from raydt.learners.gbdt.growth import (
     SPLIT_G,
     SPLIT_H,
 )
+from raydt.learners.gbdt.leafwise import growths_of, merge, room
 from raydt.learners.gbdt.roots import Roots
-from raydt.learners.gbdt.split_search import CUT, FEATURE, LEAST_GAIN, LEFT_G, LEFT_H, Units, gain_of
+from raydt.learners.gbdt.split_search import LEFT_G, LEFT_H, Units
 from raydt.learners.gbdt.trees import FREE, LEAF, Trees, set_values
 
 #: Memory that the sums of open leaves may take in one request, in numbers.
@@ -73,7 +75,8 @@ class Grower:
         splits = np.zeros(len(roots.tree), dtype=np.int64)
         which, first = np.unique(roots.tree, return_index=True)
         ends = np.append(first[1:], len(roots.tree))
-        at_once = max(1, _LARGEST_POOL // (2 * self._most * (self._candidates + 1)))
+        places = self._most + int(room(np.array([self._most]))[0])
+        at_once = max(1, _LARGEST_POOL // (2 * places * (self._candidates + 1)))
         for begin in range(0, len(which), at_once):
             a, b = int(first[begin]), int(ends[min(begin + at_once, len(which)) - 1])
             c, d = int(roots.begin[a]), int(roots.end[b - 1])
@@ -86,10 +89,12 @@ class Grower:
         which, first = np.unique(roots.tree, return_index=True)
         free_nodes, free_places = _free(self.trees, which)
         budget = self._most - self.trees.leaves[which].astype(np.int64)
+        alone = self._shards == 1
         jobs = {
             "tree": which,
             "iteration": which // self._per,
             "budget": budget,
+            "room": budget if alone else room(budget),
             "first_root": np.append(first, len(roots.tree)),
             "root": roots.node,
             "kept": roots.place,
@@ -99,15 +104,12 @@ class Grower:
             "free_nodes": free_nodes,
             "free_places": free_places,
         }
-        alone = self._shards == 1
         self.rounds += 1
         replies = yield Ask("grow", {"jobs": jobs, "slots": roots.slots, "g": g, "alone": alone})
         if alone:
             records, at = replies[0]["records"], replies[0]["leaf"]
         else:
             records, at = yield from self._rounds(jobs, replies)
-            self.rounds += 1
-            yield Tell("end", {})
         for t in range(len(which)):
             begin, end = roots.begin[first[t]], roots.end[jobs["first_root"][t + 1] - 1]
             leaf[which[t], roots.slots[begin:end]] = at[begin:end]
@@ -131,107 +133,33 @@ class Grower:
         )
         return splits
 
-    def _rounds(self, jobs: dict[str, Any], replies: list[Any]) -> Exchange[tuple[npt.NDArray[np.int64], Any]]:
-        """Split one leaf of every tree per round, as long as one can be split; records, and the node of each row."""
-        open_jobs = [_OpenJob(jobs, i) for i in range(len(jobs["tree"]))]
-        records: list[list[npt.NDArray[np.int64]]] = [[] for _ in open_jobs]
-        at = np.empty(int(jobs["end"].max(initial=0)), dtype=np.int16)
-        opened = [(job, e) for job in open_jobs for e in range(len(job.leaves))]
+    def _rounds(self, jobs: dict[str, Any], roots: list[Any]) -> Exchange[tuple[Any, Any]]:
+        """Grow the trees of all jobs together with the shards; records, and the node of each row."""
+        growths = growths_of(jobs)
+        opened, replies = [leaf for growth in growths for leaf in growth.leaves], roots
         while True:
-            self._merge(opened, replies)
-            steps, sides, growing = [], [], []
-            for i, job in enumerate(open_jobs):
-                e = job.best()
-                if job.budget and e >= 0:
-                    sides.append(job.leaves[e].sides)
-                    step = job.split(e)
-                    records[i].append(step)
-                    sent = step.copy()
-                    sent[[0, NODE]] = job.budget > 0, job.offset + e
-                    steps.append(sent)
-                    growing.append(job)
-                    step[0] = i
-            if not growing:
+            merge(opened, replies, self.units)
+            for growth in growths:
+                growth.advance()
+            parted = [(growth.index, leaf) for growth in growths for leaf in growth.open_next()]
+            if not parted:
                 break
-            opened = [(job, len(job.leaves) + child) for job in growing if job.budget for child in (-2, -1)]
-            which = np.array([job.index for job in growing])
-            bits = np.packbits(np.concatenate(sides))
+            opened = [child for _, leaf in parted for child in leaf.children]
+            steps = [(index, leaf.number, leaf.found[LEFT_G], leaf.found[LEFT_H]) for index, leaf in parted]
+            on_left = np.packbits(np.concatenate([leaf.sides for _, leaf in parted]))
             self.rounds += 1
-            replies = yield Ask("split", {"which": which, "steps": np.array(steps), "on_left": bits})
-        for job in open_jobs:
-            for open_leaf in job.leaves:
-                if open_leaf.node >= 0:
-                    at[open_leaf.rows] = open_leaf.node
-        made = [record for of_job in records for record in of_job]
-        return np.array(made, dtype=np.int64).reshape(-1, RECORD), at
-
-    def _merge(self, opened: list[tuple[_OpenJob, int]], replies: list[Any]) -> None:
-        """The best split of each opened leaf over all shards: largest gain, then the smaller feature."""
-        sizes = [len(job.leaves[e].rows) for job, e in opened]
-        ends = np.cumsum(sizes)
-        bits = [np.unpackbits(reply["sides"]).view(np.bool_) for reply in replies]
-        for i, (job, e) in enumerate(opened):
-            leaf = job.leaves[e]
-            leaf.gain = 0.0
-            for shard, reply in enumerate(replies):
-                found = reply["found"][i]
-                if found[FEATURE] < 0:
-                    continue
-                gain = float(gain_at(found[LEFT_G], found[LEFT_H], leaf.G, leaf.H, self.units))
-                if gain > max(leaf.gain, LEAST_GAIN) or (gain == leaf.gain and found[FEATURE] < leaf.found[FEATURE]):
-                    leaf.gain, leaf.found = gain, found
-                    leaf.sides = bits[shard][ends[i] - sizes[i] : ends[i]]
-
-
-@kernel
-def gain_at(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
-    """:func:`raydt.learners.gbdt.split_search.gain_of`, for Python."""
-    gain: float = gain_of(left_G, left_H, G, H, units)
-    return gain
-
-
-class _OpenLeaf:
-    """A leaf of a tree that grows in rounds: node, rows (places in the request), sums, and its best split."""
-
-    def __init__(self, node: int, rows: npt.NDArray[np.int64], G: int, H: int) -> None:
-        self.node, self.rows, self.G, self.H = node, rows, G, H
-        self.gain = 0.0
-        self.found = np.full(4, -1)
-        self.sides = np.empty(0, dtype=np.bool_)
-
-
-class _OpenJob:
-    """One tree that grows in rounds: its leaves in the order in which they were opened."""
-
-    def __init__(self, jobs: dict[str, Any], index: int) -> None:
-        self.index, self.budget = index, int(jobs["budget"][index])
-        a, b = jobs["first_root"][index], jobs["first_root"][index + 1]
-        self.leaves = [
-            _OpenLeaf(int(jobs["root"][r]), np.arange(jobs["begin"][r], jobs["end"][r]), *jobs["totals"][r].tolist())
-            for r in range(a, b)
-        ]
-        # Where the shards keep the leaves of this job: after those of the jobs before.
-        self.offset = int(a + 2 * jobs["budget"][:index].sum())
-        self._nodes, self._places = iter(jobs["free_nodes"][index].tolist()), iter(jobs["free_places"][index].tolist())
-
-    def best(self) -> int:
-        """The open leaf to split next, -1 if none can be."""
-        gains = [leaf.gain for leaf in self.leaves]
-        return int(np.argmax(gains)) if max(gains) > 0 else -1
-
-    def split(self, e: int) -> npt.NDArray[np.int64]:
-        """Split a leaf by its best split; the record."""
-        leaf = self.leaves[e]
-        left, right, place = next(self._nodes), next(self._nodes), next(self._places)
-        G, H = int(leaf.found[LEFT_G]), int(leaf.found[LEFT_H])
-        step = np.zeros(RECORD, dtype=np.int64)
-        step[[NODE, SPLIT_FEATURE, SPLIT_CUT]] = leaf.node, leaf.found[FEATURE], leaf.found[CUT]
-        step[[LEFT, RIGHT, PLACE, SPLIT_G, SPLIT_H]] = left, right, place, G, H
-        self.leaves.append(_OpenLeaf(left, leaf.rows[leaf.sides], G, H))
-        self.leaves.append(_OpenLeaf(right, leaf.rows[~leaf.sides], leaf.G - G, leaf.H - H))
-        leaf.gain, leaf.node = 0.0, -1
-        self.budget -= 1
-        return step
+            replies = yield Ask("split", {"steps": np.array(steps, dtype=np.int64), "on_left": on_left})
+        records = np.array([record for growth in growths for record in growth.records], dtype=np.int64)
+        records = records.reshape(-1, RECORD)
+        made = np.array([number for growth in growths for number in growth.made], dtype=np.int64)
+        self.rounds += 1
+        yield Tell("end", {"records": records, "leaves": made})
+        at = np.empty(int(jobs["end"].max(initial=0)), dtype=np.int16)
+        for growth in growths:
+            for leaf in growth.leaves:
+                if leaf.node >= 0:
+                    at[leaf.rows] = leaf.node
+        return records, at
 
 
 @kernel

@@ -1,10 +1,10 @@
-"""A shard's half of growing trees: leaves are opened, searched and split, one after the other or one per round.
+"""A shard's half of growing trees: leaves are opened, searched and split, one after the other or many in a round.
 
 A *job* grows one tree from some open leaves (its roots), always at the leaf whose best split gains most (the one
 opened first among equals), until the tree has no leaf left to give or no open leaf can be split.
 
-Invariant: the sums of an open leaf lie in the pool. When it is split they are copied to the tree, the smaller child is
-summed up from its rows and the larger one is what remains, exactly, since sums are integers.
+Invariant: the sums of an open leaf lie in the pool. When it is split the smaller child is summed up from its rows, and
+the larger one is what remains, exactly, since sums are integers; it takes the place of its parent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ JOB, NODE, SPLIT_FEATURE, SPLIT_CUT, LEFT, RIGHT, PLACE, SPLIT_G, SPLIT_H, RECOR
 class Leaves(NamedTuple):
     """Leaves that were opened, job after job; those of one job in the order in which they were opened.
 
-    ``first`` (jobs + 1): where those of a job begin; ``opened``: how many it has; ``node``, -1 once it is split;
-    ``begin`` and ``end`` of its rows in ``order``; ``G``, ``H``; ``gain`` of its best split, 0 if there is none or the
-    leaf is split; ``found`` that split; ``pool``: where its sums lie; ``pooled``: places of it that a job has taken.
+    ``first`` (jobs + 1): where those of a job begin; ``opened``: how many it has; ``node``, where it is known;
+    ``left``: the left child, the right one being the next, -1 if the leaf is not split; ``begin`` and ``end`` of its
+    rows in ``order``; ``G``, ``H``; ``gain`` of its best split, 0 if there is none or the leaf is split; ``found`` that
+    split; ``pool``: where its sums lie, or those of its larger child; ``pooled``: places of it that a job has taken.
     """
 
     first: npt.NDArray[np.int64]
     opened: npt.NDArray[np.int64]
     node: npt.NDArray[np.int64]
+    left: npt.NDArray[np.int64]
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     G: npt.NDArray[np.int64]
@@ -43,15 +45,14 @@ class Leaves(NamedTuple):
     pooled: npt.NDArray[np.int64]
 
 
-def new_leaves(roots_of_job: npt.NDArray[np.int64], budget: npt.NDArray[np.int64]) -> Leaves:
-    """Room for the roots of each job and two leaves for every one that its tree may gain."""
-    first = np.concatenate([[0], np.cumsum(roots_of_job + 2 * budget)]).astype(np.int64)
-    room = int(first[-1])
-    jobs = len(roots_of_job)
-    node, begin, end, G, H, pool = (np.zeros(room, dtype=np.int64) for _ in range(6))
+def new_leaves(roots_of_job: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> Leaves:
+    """Room for the roots of each job and the children of so many leaves."""
+    first = np.concatenate([[0], np.cumsum(roots_of_job + 2 * room)]).astype(np.int64)
+    total, jobs = int(first[-1]), len(roots_of_job)
+    node, begin, end, G, H, pool = (np.zeros(total, dtype=np.int64) for _ in range(6))
     opened, pooled = np.zeros(jobs, dtype=np.int64), np.zeros(jobs, dtype=np.int64)
-    found = np.zeros((room, FIELDS), dtype=np.int64)
-    return Leaves(first, opened, node, begin, end, G, H, np.zeros(room), found, pool, pooled)
+    left, found = np.full(total, -1), np.zeros((total, FIELDS), dtype=np.int64)
+    return Leaves(first, opened, node, left, begin, end, G, H, np.zeros(total), found, pool, pooled)
 
 
 class JobRows(NamedTuple):
@@ -77,8 +78,9 @@ class Jobs(NamedTuple):
 
     Attributes
     ----------
-    tree, row, budget : ndarray of int64, shape (jobs,)
-        The tree, the row of the candidates of its iteration, and how many leaves it may gain.
+    tree, row, budget, room : ndarray of int64, shape (jobs,)
+        The tree, the row of the candidates of its iteration, how many leaves it may gain, and how many may be split,
+        those that are split ahead too.
     first_root : ndarray of int64, shape (jobs + 1,)
         Where the roots of each job begin.
     root : ndarray of int64, shape (roots,)
@@ -98,6 +100,7 @@ class Jobs(NamedTuple):
     tree: npt.NDArray[np.int64]
     row: npt.NDArray[np.int64]
     budget: npt.NDArray[np.int64]
+    room: npt.NDArray[np.int64]
     first_root: npt.NDArray[np.int64]
     root: npt.NDArray[np.int64]
     kept: npt.NDArray[np.int64]
@@ -204,8 +207,6 @@ def split_leaf(
     job: int,
     e: int,
     on_left: Any,
-    left: int,
-    right: int,
     left_G: int,
     left_H: int,
     search: bool,
@@ -216,12 +217,12 @@ def split_leaf(
     row: int,
     pool: Any,
     pool_first: int,
-    kept: Any,
     units: Any,
-) -> None:
+) -> int:
     """Split an open leaf: ``on_left`` (by place in ``order`` from its first row) says which rows go left.
 
-    Its sums are kept in ``kept``; the children are opened, and searched if ``search``.
+    The children are opened, and if ``search`` they are searched, which takes the sums of the leaf; returns the left
+    one, the right one is the next.
     """
     begin, end = leaves.begin[e], leaves.end[e]
     n_left, n_right = 0, 0
@@ -234,17 +235,16 @@ def split_leaf(
     middle = begin + n_left
     for i in range(n_right):
         rows.order[middle + i] = rows.spare[i]
-    copy_sums(pool[leaves.pool[e]], kept)
-    leaves.gain[e], leaves.node[e] = 0.0, -1
     a = leaves.first[job] + leaves.opened[job]
     b = a + 1
     leaves.opened[job] += 2
-    leaves.node[a], leaves.begin[a], leaves.end[a], leaves.G[a], leaves.H[a] = left, begin, middle, left_G, left_H
-    leaves.node[b], leaves.begin[b], leaves.end[b] = right, middle, end
+    leaves.gain[e], leaves.left[e] = 0.0, a
+    leaves.begin[a], leaves.end[a], leaves.G[a], leaves.H[a] = begin, middle, left_G, left_H
+    leaves.begin[b], leaves.end[b] = middle, end
     leaves.G[b], leaves.H[b] = leaves.G[e] - left_G, leaves.H[e] - left_H
     leaves.gain[a] = leaves.gain[b] = 0.0
     if not search:
-        return
+        return int(a)
     small, large = (a, b) if n_left <= n_right else (b, a)
     leaves.pool[large] = leaves.pool[e]
     leaves.pool[small] = _new_sums(leaves, job, pool, pool_first)
@@ -257,6 +257,7 @@ def split_leaf(
         much[s, 1] -= little[s, 1]
     _look(leaves, a, pool, c, row, units)
     _look(leaves, b, pool, c, row, units)
+    return int(a)
 
 
 @inner_kernel
@@ -305,12 +306,11 @@ def grow_alone(
             n_records += 1
             added += 1
             put_node(forest, tree, leaves.node[e], left, right, place)
-            split_leaf(
+            copy_sums(pool[leaves.pool[e]], forest.sums[tree, place])
+            a = split_leaf(
                 job,
                 e,
                 on_left,
-                left,
-                right,
                 record[SPLIT_G],
                 record[SPLIT_H],
                 added < jobs.budget[job],
@@ -321,11 +321,11 @@ def grow_alone(
                 row,
                 pool,
                 0,
-                forest.sums[tree, place],
                 units,
             )
+            leaves.node[a], leaves.node[a + 1] = left, right
         for e in range(leaves.first[job], leaves.first[job] + leaves.opened[job]):
-            if leaves.node[e] >= 0:
+            if leaves.left[e] < 0:
                 for i in range(leaves.begin[e], leaves.end[e]):
                     leaf_of[rows.order[i]] = leaves.node[e]
     return n_records

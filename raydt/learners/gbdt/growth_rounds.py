@@ -1,4 +1,8 @@
-"""The steps of growing trees that several shards take together, each driven by a round of the coordinator."""
+"""The steps of growing trees that several shards take together, each driven by a round of the coordinator.
+
+Invariant: what is split, maybe ahead, changes the leaves of the request only. The forest is changed at the end, by the
+splits that the coordinator has made.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ from raydt.learners.gbdt.growth import (
     NODE,
     PLACE,
     RIGHT,
-    SPLIT_G,
-    SPLIT_H,
+    copy_sums,
     open_roots,
     put_node,
     split_leaf,
     which_side,
 )
 from raydt.learners.gbdt.split_search import CUT, FEATURE
+
+#: Columns of a leaf to split: job, leaf, sums of its left side.
+STEP_JOB, STEP_LEAF, STEP_G, STEP_H, STEP = 0, 1, 2, 3, 4
 
 
 @kernel
@@ -33,7 +39,6 @@ def open_all(
 @kernel
 def split_each(
     jobs: Any,
-    which: Any,
     steps: Any,
     on_left: Any,
     leaves: Any,
@@ -42,30 +47,24 @@ def split_each(
     c: Any,
     pool: Any,
     pool_first: Any,
-    forest: Any,
     units: Any,
+    children: Any,
 ) -> None:
-    """Split one open leaf of each of the jobs ``which``; ``steps`` has its fields of a record, but the leaf
-    as NODE, and as JOB whether its children are to be searched.
+    """Split some open leaves (``steps``); ``children`` takes the left and the right child of each.
 
     ``on_left`` has a byte for each row of these leaves, one leaf after the other.
     """
     used = 0
-    for i in range(len(which)):
-        job, step = which[i], steps[i]
-        tree, e = jobs.tree[job], step[NODE]
-        place = step[PLACE]
+    for i in range(len(steps)):
+        job, e = steps[i, STEP_JOB], steps[i, STEP_LEAF]
         n = leaves.end[e] - leaves.begin[e]
-        put_node(forest, tree, leaves.node[e], step[LEFT], step[RIGHT], place)
-        split_leaf(
+        left = split_leaf(
             job,
             e,
             on_left[used : used + n],
-            step[LEFT],
-            step[RIGHT],
-            step[SPLIT_G],
-            step[SPLIT_H],
-            step[JOB] != 0,
+            steps[i, STEP_G],
+            steps[i, STEP_H],
+            True,
             leaves,
             rows,
             codes,
@@ -73,9 +72,9 @@ def split_each(
             jobs.row[job],
             pool,
             pool_first[job],
-            forest.sums[tree, place],
             units,
         )
+        children[i, 0], children[i, 1] = left, left + 1
         used += n
 
 
@@ -90,3 +89,26 @@ def sides(which: Any, leaves: Any, rows: Any, codes: Any, c: Any, out: Any) -> i
             which_side(rows.order[leaves.begin[e] : leaves.end[e]], rows.slots, codes, c, j, cut, out[used : used + n])
         used += n
     return used
+
+
+@kernel
+def keep_splits(jobs: Any, records: Any, place: Any, leaves: Any, pool: Any, forest: Any) -> None:
+    """Put the splits that were made into the forest; ``place``: where it keeps the sums of a leaf, -1 for nowhere.
+
+    The sums of a leaf that was split are those of its children together: the pool is taken back to before each split.
+    """
+    for i in range(len(records)):
+        tree, node = jobs.tree[records[i, JOB]], records[i, NODE]
+        put_node(forest, tree, node, records[i, LEFT], records[i, RIGHT], records[i, PLACE])
+    for job in range(len(jobs.tree)):
+        first = leaves.first[job]
+        for e in range(first + leaves.opened[job] - 1, first - 1, -1):
+            sums, left = pool[leaves.pool[e]], leaves.left[e]
+            if left >= 0:
+                small = left if leaves.pool[left] != leaves.pool[e] else left + 1
+                less = pool[leaves.pool[small]]
+                for s in range(len(sums)):
+                    sums[s, 0] += less[s, 0]
+                    sums[s, 1] += less[s, 1]
+            if place[e] >= 0:
+                copy_sums(sums, forest.sums[jobs.tree[job], place[e]])

@@ -15,6 +15,7 @@ from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.growth import (
+    PLACE,
     RECORD,
     Codes,
     Forest,
@@ -23,7 +24,7 @@ from raydt.learners.gbdt.growth import (
     grow_alone,
     new_leaves,
 )
-from raydt.learners.gbdt.growth_rounds import open_all, sides, split_each
+from raydt.learners.gbdt.growth_rounds import STEP, keep_splits, open_all, sides, split_each
 from raydt.learners.gbdt.histograms import change, encode
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.ranks import better_candidates
@@ -236,9 +237,9 @@ class GBDTShard:
         order, spare = np.arange(n, dtype=np.int32), np.empty(n, dtype=np.int32)
         self._rows = JobRows(slots, g, order, spare, self._squared)
         roots = np.diff(self._jobs.first_root)
-        self._leaves = new_leaves(roots, self._jobs.budget)
+        self._leaves = new_leaves(roots, self._jobs.room)
         width = int(self._candidates.first[-1]) + 1
-        most = roots + self._jobs.budget
+        most = roots + self._jobs.room
         self._pool_first = np.cumsum(most) - most
         pools = int(most.max(initial=0)) if alone else int(most.sum())
         self._pool = np.empty((pools, width, 2), dtype=np.int64)
@@ -260,17 +261,16 @@ class GBDTShard:
             records,
             leaf_of,
         )
-        self._on_end()
+        self._forget_growth()
         return {"records": records[:made], "leaf": leaf_of}
 
-    def _on_split(self, which: Any, steps: Any, on_left: Any) -> Any:
-        """Split one leaf of each of some jobs, and answer for its children where they may be split."""
+    def _on_split(self, steps: Any, on_left: Any) -> Any:
+        """Split some leaves, and answer for their children."""
         bits = np.unpackbits(np.asarray(on_left)).view(np.bool_)
-        which, steps = np.array(which), np.array(steps)
+        children = np.empty((len(steps), 2), dtype=np.int64)
         split_each(
             self._jobs,
-            which,
-            steps,
+            np.array(steps).reshape(-1, STEP),
             bits,
             self._leaves,
             self._rows,
@@ -278,12 +278,10 @@ class GBDTShard:
             self._candidates,
             self._pool,
             self._pool_first,
-            self._forest,
             self._units,
+            children,
         )
-        searched = which[steps[:, 0] != 0]
-        last = self._leaves.first[searched] + self._leaves.opened[searched]
-        return self._answer(np.stack([last - 2, last - 1], axis=1).ravel())
+        return self._answer(children.ravel())
 
     def _answer(self, opened: npt.NDArray[np.int64]) -> Any:
         """The best split of each of some leaves (global feature), and on which side their rows are."""
@@ -295,6 +293,13 @@ class GBDTShard:
         sides(opened, self._leaves, self._rows, self._codes, self._candidates, out)
         return {"found": found, "sides": np.packbits(out)}
 
-    def _on_end(self) -> None:
-        """The trees are grown: give the memory back."""
+    def _on_end(self, records: Any, leaves: Any) -> None:
+        """Take the splits that were made, of these leaves, and give the memory back."""
+        records = np.array(records)
+        place = np.full(len(self._leaves.node), -1)
+        place[leaves] = records[:, PLACE]
+        keep_splits(self._jobs, records, place, self._leaves, self._pool, self._forest)
+        self._forget_growth()
+
+    def _forget_growth(self) -> None:
         del self._jobs, self._rows, self._leaves, self._pool

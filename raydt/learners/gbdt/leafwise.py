@@ -1,0 +1,205 @@
+"""Leaf-wise growth of one tree, replayed by the coordinator on what shards have answered.
+
+Always the open leaf is split whose split gains most, the one opened first among equals. What its children gain only the
+shards know, so leaves that may be split later are *split ahead*, in the same round: a leaf whose children are known
+costs no round. An unknown child can only push known leaves back, so these leaves are found by going on as if none of
+the unknown children could be split; all of them together make a tree cost as many rounds as it is deep.
+
+Invariant: what was split ahead changes no result. Only :meth:`LeafwiseGrowth.advance` makes splits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.kernel import kernel
+from raydt.learners.gbdt.growth import (
+    JOB,
+    LEFT,
+    NODE,
+    PLACE,
+    RECORD,
+    RIGHT,
+    SPLIT_CUT,
+    SPLIT_FEATURE,
+    SPLIT_G,
+    SPLIT_H,
+)
+from raydt.learners.gbdt.split_search import CUT, FEATURE, LEFT_G, LEFT_H, Units, gain_of
+
+
+def split_ahead(budget: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many leaves that are not split yet shards may have split ahead, of trees that may gain so many leaves."""
+    return budget
+
+
+def room(budget: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many leaves shards may have to split of such trees; nobody asks for the children of the last split."""
+    return np.where(budget > 1, budget - 1 + split_ahead(budget), 0)
+
+
+class OpenLeaf:
+    """A leaf that shards have opened, or would have.
+
+    Attributes
+    ----------
+    number : int
+        Place among the leaves of the request at the shards.
+    rows : ndarray of int64
+        Places in the request.
+    G, H : int
+    gain : float
+        Of its best split, 0 if there is none.
+    found : ndarray of int64
+        That split.
+    sides : ndarray of bool
+        Which of the rows it sends to the left.
+    children : tuple of OpenLeaf
+        Empty unless shards have split it, maybe ahead.
+    node : int
+        In the tree; -1 if it is not, or no more, a leaf of it.
+    """
+
+    __slots__ = ("G", "H", "children", "found", "gain", "node", "number", "rows", "sides")
+
+    def __init__(self, number: int, rows: npt.NDArray[np.int64], G: int, H: int, node: int = -1) -> None:
+        self.number, self.rows, self.G, self.H, self.node = number, rows, G, H, node
+        self.gain = 0.0
+        self.found = np.full(4, -1)
+        self.sides = np.empty(0, dtype=np.bool_)
+        self.children: tuple[OpenLeaf, ...] = ()
+
+    def part(self, number: int) -> tuple[OpenLeaf, ...]:
+        """The children by its best split, numbered from ``number`` on."""
+        G, H = int(self.found[LEFT_G]), int(self.found[LEFT_H])
+        left = OpenLeaf(number, self.rows[self.sides], G, H)
+        return left, OpenLeaf(number + 1, self.rows[~self.sides], self.G - G, self.H - H)
+
+
+#: Open leaves, the next one to split first: by falling gain, then in the order in which they were opened.
+Queue = list[tuple[float, int, OpenLeaf]]
+
+
+class LeafwiseGrowth:
+    """One tree that grows in rounds.
+
+    Parameters
+    ----------
+    jobs : mapping
+        The request ``grow``.
+    index : int
+        Of this tree in it.
+    first : int
+        Number of its first leaf at the shards.
+    """
+
+    def __init__(self, jobs: dict[str, Any], index: int, first: int) -> None:
+        self.index, self._budget = index, int(jobs["budget"][index])
+        self._ahead = int(split_ahead(jobs["budget"][index : index + 1])[0])
+        roots = range(jobs["first_root"][index], jobs["first_root"][index + 1])
+        #: Leaves of the tree in the order in which they were opened, those that were split too.
+        self.leaves = [
+            OpenLeaf(
+                first + i,
+                np.arange(jobs["begin"][r], jobs["end"][r]),
+                int(jobs["totals"][r, 0]),
+                int(jobs["totals"][r, 1]),
+                int(jobs["root"][r]),
+            )
+            for i, r in enumerate(roots)
+        ]
+        self._number = first + len(self.leaves)
+        self._queue: Queue = []
+        self._queued = 0
+        self._nodes, self._places = iter(jobs["free_nodes"][index].tolist()), iter(jobs["free_places"][index].tolist())
+        #: Records of the splits made, and which leaves were split, by number.
+        self.records: list[npt.NDArray[np.int64]] = []
+        self.made: list[int] = []
+
+    def advance(self) -> None:
+        """Make all splits that are known: until the tree is grown, or the children of the next leaf are needed."""
+        while True:
+            for order in range(self._queued, len(self.leaves)):
+                _push(self._queue, order, self.leaves[order])
+            self._queued = len(self.leaves)
+            if not self._budget or not self._queue or not (self._queue[0][-1].children or self._budget == 1):
+                return
+            self._split(heapq.heappop(self._queue)[-1])
+
+    def _split(self, leaf: OpenLeaf) -> None:
+        """Split a leaf of the tree."""
+        left, right, found = next(self._nodes), next(self._nodes), leaf.found
+        record = np.zeros(RECORD, dtype=np.int64)
+        record[[JOB, NODE, SPLIT_FEATURE, SPLIT_CUT]] = self.index, leaf.node, found[FEATURE], found[CUT]
+        record[[LEFT, RIGHT, PLACE]] = left, right, next(self._places)
+        record[[SPLIT_G, SPLIT_H]] = found[LEFT_G], found[LEFT_H]
+        self.records.append(record)
+        self.made.append(leaf.number)
+        self._budget -= 1
+        self._ahead += len(leaf.children) > 0
+        leaf.node = -1
+        for child, node in zip(leaf.children or leaf.part(-1), (left, right), strict=True):
+            child.node = node
+            self.leaves.append(child)
+
+    def open_next(self) -> list[OpenLeaf]:
+        """The leaves whose children shards are to open now, the one needed first; they have children from now on."""
+        queue, order, leaves = list(self._queue), len(self.leaves), []
+        for _ in range(self._budget - 1):
+            if not queue:
+                break
+            leaf = heapq.heappop(queue)[-1]
+            if not leaf.children:
+                leaves.append(leaf)
+            for child in leaf.children:
+                _push(queue, order, child)
+                order += 1
+        del leaves[1 + max(0, self._ahead) :]
+        for leaf in leaves:
+            leaf.children = leaf.part(self._number)
+            self._number += 2
+        self._ahead -= len(leaves)
+        return leaves
+
+
+def growths_of(jobs: dict[str, Any]) -> list[LeafwiseGrowth]:
+    """The trees of a request; their leaves are numbered as in :func:`raydt.learners.gbdt.growth.new_leaves`."""
+    first = jobs["first_root"][:-1] + 2 * (np.cumsum(jobs["room"]) - jobs["room"])
+    return [LeafwiseGrowth(jobs, index, int(number)) for index, number in enumerate(first)]
+
+
+def _push(queue: Queue, order: int, leaf: OpenLeaf) -> None:
+    if leaf.gain > 0:
+        heapq.heappush(queue, (-leaf.gain, order, leaf))
+
+
+def merge(opened: list[OpenLeaf], replies: list[Any], units: Units) -> None:
+    """The best split of each opened leaf over all shards: largest gain, then the smaller feature."""
+    found = np.stack([reply["found"] for reply in replies])
+    totals = np.array([(leaf.G, leaf.H) for leaf in opened], dtype=np.int64)
+    gain, winner = np.zeros(len(opened)), np.full(len(opened), -1)
+    _best_of_shards(found, totals, units, gain, winner)
+    bits = [np.unpackbits(reply["sides"]).view(np.bool_) for reply in replies]
+    begin = 0
+    for i, leaf in enumerate(opened):
+        end = begin + len(leaf.rows)
+        if winner[i] >= 0:
+            leaf.gain, leaf.found, leaf.sides = float(gain[i]), found[winner[i], i], bits[winner[i]][begin:end]
+        begin = end
+
+
+@kernel
+def _best_of_shards(found: Any, totals: Any, units: Any, gain: Any, winner: Any) -> None:
+    """What each leaf gains at most, and by the split of which shard; as it was where no shard has one."""
+    for shard in range(len(found)):
+        for i in range(len(totals)):
+            split = found[shard, i]
+            if split[FEATURE] < 0:
+                continue
+            one = gain_of(split[LEFT_G], split[LEFT_H], totals[i, 0], totals[i, 1], units)
+            if one > gain[i] or (one == gain[i] and split[FEATURE] < found[winner[i], i, FEATURE]):
+                gain[i], winner[i] = one, shard

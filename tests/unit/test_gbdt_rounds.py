@@ -1,0 +1,159 @@
+"""Trees that several shards grow: how many rounds they take, and that what is split ahead leaves no trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.gbdt import growing, leafwise
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.session import InProcessSession
+from raydt.updates import DELETE, INSERT, UpdateBatch
+
+FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
+
+
+class Told:
+    """A session of regressions, each call of which is one D', and the requests that its shards were sent."""
+
+    def __init__(self, shards: int, **options: Any) -> None:
+        small = {"max_bins": 32, "candidate_fraction": 1.0, "update_every": 10**9, "l2_regularization": 0.0}
+        fixed = GBDTOptions(**{**small, "objective": "squared_error", **options})
+        self.session = InProcessSession(learners()["gbdt"], fixed, FEATURES, shards)
+        self.requests: list[tuple[str, Any]] = []
+        self._seq = 0
+        worker = self.session.shards[0].worker
+        handle = worker.handle
+
+        def listen(method: str, payload: Any) -> Any:
+            self.requests.append((method, payload))
+            return handle(method, payload)
+
+        worker.handle = listen  # type: ignore[method-assign]
+
+    def apply(self, op: int, ids: npt.NDArray[np.int64], X: Any = (), y: Any = (), warmup: int = 0) -> None:
+        """Insert or delete rows."""
+        n = len(ids)
+        rows, targets = np.array(X, np.float64).reshape(-1, len(FEATURES)), np.array(y, np.float64)
+        batch = UpdateBatch(
+            self._seq, np.full(n, op, np.int8), ids, rows, targets, 0, np.full(n, -1, np.int64), warmup=warmup
+        )
+        self._seq += n
+        assert not self.session.apply(batch).refused
+        self.session.finish()
+
+    def train(self, X: Any, y: Any) -> Counter[str]:
+        """Train; how many of each request there were."""
+        self.apply(INSERT, np.arange(len(X)), X, y, len(X))
+        return Counter(method for method, _ in self.requests)
+
+    @property
+    def trees(self) -> Any:
+        return self.session.coordinator.ensemble.trees  # type: ignore[attr-defined]
+
+    def depth(self, tree: int) -> int:
+        """Edges from the root of a tree to its deepest leaf."""
+        deepest = 0
+        for node in np.flatnonzero(self.trees.feature[tree] == -1):
+            depth, up = 0, self.trees.parent[tree, node]
+            while up >= 0:
+                depth, up = depth + 1, self.trees.parent[tree, up]
+            deepest = max(deepest, depth)
+        return deepest
+
+    def sums(self) -> list[npt.NDArray[np.int64]]:
+        """What the shards store of each feature, at every inner node."""
+        tree, node = np.nonzero(self.trees.feature >= 0)
+        of_feature: dict[int, npt.NDArray[np.int64]] = {}
+        for shard in self.session.shards:
+            worker: Any = shard.worker
+            sums, first = worker._forest.sums[tree, self.trees.place[tree, node]], worker._candidates.first
+            for i, feature in enumerate(worker.owned.tolist()):
+                of_feature[feature] = sums[:, first[i] : first[i + 1]]
+        return [of_feature[feature] for feature in sorted(of_feature)]
+
+
+def rows_of(n: int, seed: int = 0) -> tuple[Any, Any]:
+    """Rows with ties and categories, and targets that follow them."""
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.normal(size=(n, 4)) * 4) / 4
+    X[:, 3] = rng.integers(0, 5, n)
+    return X, X[:, 0] * (X[:, 1] > 0) + np.where(X[:, 3] == 2, 1.5, 0.0) + 0.3 * rng.normal(size=n)
+
+
+def bits_of(n: int) -> tuple[Any, Any]:
+    """A balanced tree of 8 leaves: three features are the digits of the target."""
+    target = np.arange(n) % 8
+    return np.stack([target >> 2, target >> 1 & 1, target & 1, 0 * target], axis=1), target
+
+
+def test_a_balanced_tree_takes_as_many_rounds_as_it_is_deep() -> None:
+    told = Told(2, max_iter=1, max_leaf_nodes=8)
+    asked = told.train(*bits_of(64))
+    assert told.trees.leaves[0] == 8
+    assert told.depth(0) == 3
+    assert (asked["grow"], asked["split"], asked["end"]) == (1, 3, 1)
+    sizes = [len(payload["steps"]) for method, payload in told.requests if method == "split"]
+    assert sizes == [1, 2, 3], "the children of the last split are asked for by nobody"
+
+
+def test_a_tree_of_one_split_takes_no_round_for_it() -> None:
+    asked = Told(2, max_iter=1, max_leaf_nodes=2).train(*bits_of(64))
+    assert (asked["grow"], asked["split"], asked["end"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+@pytest.mark.parametrize("leaves", [4, 12, 30])
+def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> None:
+    """Where the bound on what is split ahead is not reached."""
+    for seed in range(5):
+        told = Told(shards, max_iter=1, max_leaf_nodes=leaves)
+        assert told.train(*rows_of(400, seed))["split"] <= told.depth(0)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3, None])
+@pytest.mark.parametrize("shards", [2, 3])
+def test_no_bound_on_what_is_split_ahead_leaves_a_trace(
+    shards: int, ahead: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same model and same stored sums as one shard that knows all, also where trees are grown one at a time."""
+    if ahead is not None:
+        monkeypatch.setattr(leafwise, "split_ahead", lambda budget: np.minimum(budget, ahead))
+        monkeypatch.setattr(growing, "_LARGEST_POOL", 1)
+    one, several = Told(1, max_iter=6, max_leaf_nodes=9), Told(shards, max_iter=6, max_leaf_nodes=9)
+    X, y = rows_of(900)
+    for told in (one, several):
+        told.train(X[:300], y[:300])
+        for begin in range(0, 300, 60):
+            ids = np.arange(begin, begin + 60)
+            told.apply(DELETE, ids)
+            told.apply(INSERT, ids + 300, X[ids + 300], y[ids + 300])
+    assert several.session.digest() == one.session.digest()
+    for ours, known in zip(several.sums(), one.sums(), strict=True):
+        assert np.array_equal(ours, known)
+    split = sum(len(payload["steps"]) for method, payload in several.requests if method == "split")
+    made = sum(len(payload["records"]) for method, payload in several.requests if method == "end")
+    assert split < made if ahead == 0 else split > 0
+
+
+def test_what_is_split_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first bound is used up, the second one never: more rounds, but the same tree in the same room."""
+    taken = {}
+    for ahead in (2, 100):
+        monkeypatch.setattr(leafwise, "split_ahead", lambda budget, most=ahead: np.minimum(budget, most))
+        told = Told(2, max_iter=1, max_leaf_nodes=30)
+        asked = told.train(*rows_of(400))
+        jobs = next(payload["jobs"] for method, payload in told.requests if method == "grow")
+        sizes = [len(payload["steps"]) for method, payload in told.requests if method == "split"]
+        assert sum(sizes) <= jobs["room"][0]
+        taken[ahead] = asked["split"], max(sizes), told.session.digest()
+    (rounds, most, digest), (fewer, widest, same) = taken[2], taken[100]
+    assert most == 3 < widest
+    assert fewer < rounds
+    assert digest == same
