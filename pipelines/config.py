@@ -65,7 +65,7 @@ class Cluster(_Section):
     address: str | None = Field(None, description="Ray cluster; null: RAY_ADDRESS, else a private local Ray")
     shards: int = Field(2, ge=1, description="feature shards")
     batch_size: int = Field(4096, ge=1, description="updates per message")
-    local_work_limit: int = Field(4_000_000, ge=0, description="rebuilds of fewer cells stay with the coordinator")
+    local_work_limit: int = Field(4_000_000, ge=0, description="fudyadt: smaller rebuilds stay with the coordinator")
     row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
     resources: Resources = Field(Resources(), description="what the actors ask of the cluster")
     patience_seconds: float = Field(20, ge=1, description="time without progress after which an actor is lost")
