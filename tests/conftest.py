@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,9 +47,23 @@ LONGEST = (
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
+#: A file system in memory, and the free bytes without which it is left alone: Ray's object stores are there too.
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 4 * 2**30
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave the order of the files as it is made below: xdist would sort them by their number of tests."""
+    """Leave the order of the files as it is made below: xdist would sort them by their number of tests.
+
+    Temporary files are kept in memory. Thousands of small files are written over, which a journalled disk flushes
+    one by one whether it is asked to or not; the tests would wait for it most of their time. ``TMPDIR`` goes first.
+    """
     config.option.loadscopereorder = False
+    if "TMPDIR" in os.environ or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
+        return  # so does a process of xdist, which inherits the variable
+    # A short name: sockets lie some levels below, and their paths may have 107 bytes.
+    folder = tempfile.mkdtemp(prefix="raydt-", dir=MEMORY)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
