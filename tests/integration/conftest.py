@@ -1,11 +1,16 @@
 """One private Ray for all tests that need one."""
 
+import os
+
 import pytest
 
 from actors.cluster import bundles, connect
 from actors.environment import set_numba_cache_dir
 
 set_numba_cache_dir()
+# Ray has its workers give way to everything else. What else runs here is other tests: an actor that they starve
+# would be taken for one that is stuck.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @pytest.fixture(scope="session")
