@@ -10,6 +10,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import pipelines
 from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.job import replay, resume
@@ -20,6 +22,7 @@ from raydt.streams.random_updates import warmup
 assert pipelines is not None
 learners()["fudyadt"].warmup()
 warmup()
+pa.array([0])  # the first array has pyarrow import pandas, which takes as long as a short replay
 
 
 def killed_replay(config: dict[str, Any], out: Path, faults: str) -> None:
