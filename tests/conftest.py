@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
@@ -26,22 +27,28 @@ LONGEST = (
     "unit/test_style.py",
     "integration/test_ray_kills.py",
     "integration/test_ray_identity.py",
+    "integration/test_gbdt_commands.py",  # short, but what it compiles most of the others need
     "integration/test_interruption.py",
     "integration/test_ray_job.py",
     "integration/test_ray_cluster.py",
     "integration/test_ray_session.py",
     "integration/test_sweep.py",
     "integration/test_resume.py",
-    "integration/test_replay.py",
-    "integration/test_corpus.py",
     "integration/test_ray_metrics.py",
+    "integration/test_corpus.py",
     "fuzz/test_fuzz.py",
-    "integration/test_warmup.py",
-    "integration/test_wheel.py",
-    "integration/test_corpus_places.py",
+    "unit/test_checkpoint_faults.py",
     "property/test_fudyadt_twin.py",
+    "unit/test_report_browser.py",
+    "integration/test_corpus_places.py",
+    "integration/test_wheel.py",
     "integration/test_identity.py",
-    "property/test_tables_exactly_once.py",
+    "property/test_lower_bounds.py",
+    "integration/test_warmup.py",
+    "property/test_gbdt_twin.py",
+    "unit/test_river.py",
+    "property/test_sparse_spine.py",
+    "integration/test_replay.py",
 )
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -63,7 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A short name: sockets lie some levels below, and their paths may have 107 bytes.
     folder = tempfile.mkdtemp(prefix="raydt-", dir=MEMORY)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # At the exit of this process, and after the folder of multiprocessing in it, which goes at -100.
+    Finalize(None, shutil.rmtree, [folder], {"ignore_errors": True}, exitpriority=-200)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
