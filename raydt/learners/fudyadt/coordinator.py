@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission, nothing_admitted
+from raydt.admission import Admission
 from raydt.digest import digest
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
-from raydt.learners.fudyadt.engine import ADD, LOOK, REMOVE, STEP, advance, logged, new_log
+from raydt.learners.fudyadt.engine import advance, logged, new_log
 from raydt.learners.fudyadt.live_tree import (
     LEAVES,
     NODES,
@@ -29,40 +29,14 @@ from raydt.learners.fudyadt.live_tree import (
 )
 from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, preorder, shares_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.updates import (
-    DELETE,
-    DELETE_VALUE,
-    QUERY,
-    UNKNOWN_VALUE,
-    UPDATE,
-    BatchResult,
-    Refusal,
-    UpdateBatch,
-)
+from raydt.learners.sequential import ADD, REMOVE, SequentialCoordinator, steps_of
+from raydt.sparse import SparseRows
+from raydt.updates import BatchResult, Log, UpdateBatch
 
-Positions = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
 
 
-def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Positions]:
-    """Steps of one part (``STEP`` records), and the position in the batch of each; refused updates have none."""
-    op = batch.op[part]
-    times = np.where(admitted.fault[part] != 0, 0, np.where(op == UPDATE, 2, 1))
-    position = np.repeat(np.arange(part.start, part.stop), times)
-    op = batch.op[position]
-    second = np.zeros(len(position), dtype=bool)
-    second[1:] = (op[1:] == UPDATE) & (position[1:] == position[:-1])
-    first_half = (op == UPDATE) & ~second
-    removes = (op == DELETE) | (op == DELETE_VALUE) | first_half
-    steps = np.empty(len(position), dtype=STEP)
-    steps["kind"] = np.where(removes, REMOVE, np.where(op == QUERY, LOOK, ADD))
-    steps["stamp"] = 2 * (batch.start + position) + 1 - first_half
-    steps["slot"] = np.where(removes, admitted.old[position], admitted.new[position])
-    steps["row"] = admitted.row[position]
-    steps["prediction"] = -1
-    return steps, position
-
-
-class FuDyADTCoordinator:
+class FuDyADTCoordinator(SequentialCoordinator):
     """Tree, labels, ids and counters; features only within the row cache's budget.
 
     Parameters
@@ -74,9 +48,9 @@ class FuDyADTCoordinator:
     """
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
+        super().__init__()
         self.features = features
         self.live = DynamicTree(features, options.rules(), shards, plan)
-        self._seq = 0
 
     @property
     def store(self) -> ExampleStore:
@@ -85,52 +59,17 @@ class FuDyADTCoordinator:
 
     # ---------------------------------------------------------------- one batch
 
-    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
-        """Apply one batch (see the module's header).
-
-        Stops before the first bad update; with ``skip_refused`` passes it over.
-        """
-        m = len(batch)
+    def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         yield from self.live.fill_cache()
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
-        result = BatchResult(m, np.full(m, -1, dtype=np.int32), path=np.zeros(m, dtype=np.int32))
-        admitted = nothing_admitted(batch.op)
-        old, new, fault, rows = admitted
-        logs: list[Arrays] = []
-        begin = 0
-        while begin < m:
-            stop = self.store.admit(batch.op, batch.id, begin, skip_refused, old, new, fault)
-            by_value = stop < m and fault[stop] == 0
-            logs.append((yield from self._take(batch, slice(begin, stop), admitted, result)))
-            if by_value:
-                equal = yield from self.find_equal(batch.X, int(rows[stop]), int(batch.y[rows[stop]]))
-                if len(equal):
-                    old[stop] = equal[0]
-                    self.store.discard(int(equal[0]))
-                    logs.append((yield from self._take(batch, slice(stop, stop + 1), admitted, result)))
-                else:
-                    fault[stop] = UNKNOWN_VALUE
-            if stop < m and fault[stop] and not skip_refused:
-                result.applied = stop
-                break
-            begin = stop + 1
-        result.refused = [Refusal(int(i), int(fault[i])) for i in np.flatnonzero(fault)]
-        freed = old[old >= 0]
-        self.store.release(freed)
-        result.inserts, result.deletes = int((new >= 0).sum()), len(freed)
-        result.log = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]} if logs else {}
-        self._seq = batch.start + result.applied
-        return result
 
-    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Arrays]:
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         X = batch.X[rows]
-        self.store.y[slots] = batch.y[rows]
-        self.store.born[slots] = batch.start + added
         self.store.put(slots, X)
         if not self.live.plan.shared_store:
             columns = [{"X": X[:, owned]} for owned in self.live.columns]
@@ -168,7 +107,9 @@ class FuDyADTCoordinator:
             result.path[position[taken]] += steps["row"][taken] + 1
         return logged(log)
 
-    def find_equal(self, X: npt.NDArray[np.float64], row: int, y: int) -> Exchange[npt.NDArray[np.int32]]:
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+    ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], y), the oldest first: all lie in the leaf of X[row]."""
         leaf = route(self.live.tree, self.live.categorical, X, np.int32(row))
         slots = np.empty(int(self.live.tree.counts[leaf].sum()), dtype=np.int32)
@@ -228,18 +169,6 @@ class FuDyADTCoordinator:
     def model(self) -> Arrays:
         """Canonical arrays of the tree."""
         return canonical_tree(self.live.tree)[0]
-
-    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
-        """Slots of the live examples in order of birth. O(n log n)."""
-        return self.store.in_order_of_birth()
-
-    def born(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Number of the update that inserted each example."""
-        return self.store.born[slots]
-
-    def rows(self, slots: npt.NDArray[np.int32]) -> Arrays:
-        """Ids and class codes."""
-        return {"id": self.store.id[slots], "y": self.store.y[slots]}
 
     def state(self, slots: npt.NDArray[np.int32]) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""

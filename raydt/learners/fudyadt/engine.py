@@ -26,19 +26,10 @@ from raydt.learners.fudyadt.live_tree import (
     take_rows,
     unlink,
 )
+from raydt.learners.sequential import ADD, LOOK, REMOVE
 
-#: Kinds of a planned step.
-ADD, REMOVE, LOOK = 0, 1, 2
 #: Where a rebuild was done (the learner's log).
 RESET, COORDINATOR, SHARDS = 0, 1, 2
-
-
-#: One step of a batch: an update is a REMOVE and an ADD, everything else one step. ``stamp`` is 2 seq + 1, or 2 seq
-#: for the REMOVE of an update; ``row`` indexes the batch's ``X``. Filled in are ``prediction`` (-1 where none is made)
-#: and, once an ADD or REMOVE is taken, in ``row`` the depth of its leaf.
-STEP = np.dtype(
-    [("stamp", np.int64), ("slot", np.int32), ("row", np.int32), ("prediction", np.int32), ("kind", np.int32)]
-)
 
 #: One rebuild of a batch. Entry 0 of a log only counts, in ``rows``, the entries after it.
 REBUILD = np.dtype(
@@ -98,7 +89,8 @@ def advance(
     """Take the steps from ``begin`` on.
 
     Rebuilds of up to ``most_rows`` rows whose features are all in ``X`` are done here. At any other the loop
-    stops after the step's counting: the caller rebuilds and goes on with the next step.
+    stops after the step's counting: the caller rebuilds and goes on with the next step. The depth of the leaf of an
+    ADD or REMOVE goes into ``row`` of its step.
 
     Returns
     -------
