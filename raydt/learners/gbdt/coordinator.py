@@ -27,11 +27,11 @@ from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import middle_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.passes import IN, OUT
-from raydt.learners.gbdt.rows import Rows
 from raydt.learners.gbdt.training import HeldOut, held_out_rows, train
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.updating import Counts, Pass
 from raydt.learners.gbdt.waiting import COMING, GOING, Waiting
+from raydt.learners.rows import Rows
 from raydt.sparse import SparseRows
 from raydt.updates import (
     DELETE,

@@ -9,12 +9,11 @@ import numpy.typing as npt
 
 from raydt.admission import Admission
 from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Exchange, Tell
+from raydt.exchange import Exchange
 from raydt.features import Features
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.rows import Rows
 from raydt.learners.gbdt.waiting import Waiting
-from raydt.sparse import SparseRows, merged
+from raydt.learners.rows import Rows, RowsOnShards
 from raydt.updates import DELETE_VALUE, INSERT, TARGET_TOO_FAR, UNKNOWN_VALUE, UPDATE, UpdateBatch
 
 Slots = npt.NDArray[np.int32]
@@ -32,17 +31,13 @@ class Intake:
     """
 
     def __init__(self, features: Features, shards: int, dtype: np.dtype[Any]) -> None:
-        self._features = features
-        self._groups = features.assign(shards)
-        self._columns = [features.columns_of(groups) for groups in self._groups]
+        self._rows = RowsOnShards(features, shards)
         self.store = ExampleStore(0, None, dtype)
         self.waiting = Waiting()
 
     def owned(self) -> npt.NDArray[np.int64]:
         """Numbers of the features of all shards, one shard after the other. O(features)."""
-        dense = len(self._features.names)
-        sparse = [dense + self._features.sparse_of(groups) for groups in self._groups]
-        return np.concatenate([part for parts in zip(self._columns, sparse, strict=True) for part in parts])
+        return self._rows.owned()
 
     def admit(
         self, batch: UpdateBatch, begin: int, end: int, skip: bool, admitted: Admission, ensemble: Ensemble | None
@@ -82,15 +77,7 @@ class Intake:
         self.store.born[slots] = batch.start + added
         old = admitted.old[part]
         self.waiting.add(slots, new if keep else None, old[old >= 0])
-        if len(slots):
-            yield Tell("rows", {"slots": slots}, [self._part(new, shard) for shard in range(len(self._groups))])
-
-    def _part(self, rows: Rows, shard: int) -> dict[str, Any]:
-        """What one shard owns of some rows."""
-        sparse = rows.sparse(self._features.sparse)
-        if self._features.sparse:
-            sparse = sparse.of_groups(self._groups[shard], self._features.groups)
-        return {"X": rows.X[:, self._columns[shard]], "indptr": sparse.indptr, "indices": sparse.indices}
+        yield from self._rows.put(slots, new)
 
     def _delete_equal(self, batch: UpdateBatch, at: int, admitted: Admission) -> Exchange[None]:
         """Delete the oldest live example that equals a row."""
@@ -108,19 +95,9 @@ class Intake:
         """Slots of the live examples equal to one row and label, the oldest first. O(live examples x features)."""
         slots = self.store.in_order_of_birth()
         slots = slots[self.store.y[slots] == y]
-        parts = [self._part(row, shard) for shard in range(len(self._groups))]
-        replies = yield Ask("equal", {"slots": slots}, parts)
-        equal: Slots = slots[np.logical_and.reduce(replies)]
+        equal: Slots = slots[(yield from self._rows.equal(slots, row))]
         return equal
 
     def features_of(self, slots: Slots) -> Exchange[Rows]:
         """Features of some rows, from the shards."""
-        if not len(slots):
-            return Rows.none(self._features)
-        X = np.empty((len(slots), len(self._features.names)))
-        replies = yield Ask("gather", {"slots": slots})
-        for columns, reply in zip(self._columns, replies, strict=True):
-            X[:, columns] = reply["X"]
-        n = self._features.sparse
-        sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
-        return Rows.of(X, sparse)
+        return self._rows.take(slots)

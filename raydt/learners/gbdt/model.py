@@ -13,8 +13,8 @@ from raydt.binning import Bins
 from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, place_nodes
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.rows import Rows
 from raydt.learners.gbdt.trees import Trees, gains, score_rows
+from raydt.learners.rows import Rows
 from raydt.sparse import SparseRows
 
 

@@ -29,9 +29,8 @@ from raydt.learners.gbdt.histograms import change, encode
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.ranks import better_candidates
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units
-from raydt.memory import grown
+from raydt.learners.rows import HeldRows
 from raydt.ragged import RaggedStore
-from raydt.sparse import SparseRows, SparseStore, merged
 
 #: Rows encoded at once.
 _ENCODED = 1 << 14
@@ -50,13 +49,12 @@ class GBDTShard:
 
     def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._options, self.groups = options, groups
-        self.columns = features.columns_of(groups)
+        self._held = HeldRows(features, groups)
+        self.columns = self._held.columns
         self._features, self._sparse_of = features, features.sparse_of(groups)
         #: All features of this shard, ascending: these columns, then sparse ones.
         self.owned = np.concatenate([self.columns, len(features.names) + self._sparse_of])
         self._kinds = features.kinds[self.columns]
-        self._X = np.empty((0, len(self.columns)))
-        self._sparse = SparseStore(features.sparse)
         self._entries = RaggedStore()
         self._columns = np.empty((len(self.columns), 0), dtype=np.uint16)
         self._bins: Bins | None = None
@@ -71,23 +69,9 @@ class GBDTShard:
 
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
-        if not len(slots):
-            return
-        self._make_room(slots)
-        self._X[slots] = X
-        if self._features.sparse:
-            self._sparse.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
-        if self._bins is not None:
+        self._held.put(slots, X, indptr, indices)
+        if len(slots) and self._bins is not None:
             self._on_encode(slots)
-
-    def _make_room(self, slots: Any) -> None:
-        """Room for rows; a shard without features that was restored has not seen how many there are."""
-        have, need = len(self._X), int(slots.max(initial=-1)) + 1
-        if need > have:
-            self._X = grown(self._X, max(need, have * 3 // 2, 64))
-            if self._features.sparse and not len(self.groups):
-                more = np.arange(have, len(self._X), dtype=np.int32)
-                self._sparse.put(more, SparseRows.empty(self._features.sparse, len(more)))
 
     @property
     def _codes(self) -> Codes:
@@ -95,15 +79,15 @@ class GBDTShard:
 
     def _on_encode(self, slots: Any) -> None:
         """Find the bins of rows that become part of the model."""
-        self._make_room(slots)
+        self._held.make_room(slots)
         have, dense = self._columns.shape[1], len(self.columns)
-        if len(self._X) > have:
-            longer = np.empty((dense, len(self._X)), dtype=np.uint16)
+        if len(self._held.X) > have:
+            longer = np.empty((dense, len(self._held.X)), dtype=np.uint16)
             longer[:, :have] = self._columns
             self._columns = longer
         for begin in range(0, len(slots), _ENCODED):
             part = np.array(slots[begin : begin + _ENCODED])
-            X, sparse = self._X[part], self._sparse_part(part)
+            X, sparse = self._held.X[part], self._held.sparse(part)
             own = np.searchsorted(self._sparse_of, sparse.indices).astype(np.int32)
             counts = np.empty(len(part), dtype=np.int64)
             entries = np.empty(X.size + len(own), dtype=np.uint32)
@@ -111,34 +95,17 @@ class GBDTShard:
             used = encode(part, X, sparse.lengths, own, self._bins, offsets, self._columns, counts, entries)
             self._entries.put(part, counts, entries[:used])
 
-    def _sparse_part(self, slots: npt.NDArray[np.int32]) -> SparseRows:
-        """Sparse features of some rows; without any where there are none."""
-        return self._sparse.take(slots) if self._features.sparse else SparseRows.empty(0, len(slots))
-
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""
-        self._make_room(slots)
-        sparse = self._sparse_part(np.array(slots))
-        return {"X": self._X[slots], "indptr": sparse.indptr, "indices": sparse.indices}
+        return self._held.gather(slots)
 
     def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
-        self._make_room(slots)
-        mine = self._X[slots]
-        equal: npt.NDArray[np.bool_] = ((mine == X) | (np.isnan(mine) & np.isnan(X))).all(axis=1)
-        for i in np.flatnonzero(equal) if self._features.sparse else ():
-            equal[i] = np.array_equal(self._sparse.take(np.array(slots[i : i + 1])).indices, indices)
-        return equal
+        return self._held.equal(slots, X, indptr, indices)
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
-        rows: dict[int, dict[str, Any]] = {}
-        sparse = self._sparse_part(slots)
-        for g in self.groups.tolist():
-            rows[g] = {"X": self._X[np.ix_(slots, np.searchsorted(self.columns, self._features.group_columns(g)))]}
-            if self._features.sparse:
-                rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
-        return rows
+        return self._held.by_group(slots)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: sums follow from rows, leaves and ledger."""
@@ -146,23 +113,17 @@ class GBDTShard:
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
-        self._entries, self._bins, width = RaggedStore(), None, self._features.sparse
-        parts = [state[g] for g in self.groups.tolist()]
-        if parts:
-            self._X = np.concatenate([part["X"] for part in parts], axis=1)
-        if parts and width:
-            self._sparse = SparseStore(width)
-            rows = merged([SparseRows.of_arrays(part, width) for part in parts])
-            self._sparse.put(np.arange(len(rows), dtype=np.int32), rows)
+        self._entries, self._bins = RaggedStore(), None
+        self._held.restore(state)
 
     # ---------------------------------------------------------------- bins and sums
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Fix the bins from the first rows."""
-        self._make_room(slots)
-        indices = self._sparse_part(np.array(slots)).indices
+        self._held.make_room(slots)
+        indices = self._held.sparse(np.array(slots)).indices
         ones = np.bincount(indices, minlength=self._features.sparse)[self._sparse_of]
-        bins = learn_bins(self._X[slots], self._kinds, self._options.max_bins, self._options.binning, ones)
+        bins = learn_bins(self._held.X[slots], self._kinds, self._options.max_bins, self._options.binning, ones)
         return bins.arrays()
 
     def _on_begin(self, bins: Any, all_cuts: Any, trees: int, per: int, squared: bool, units: Any) -> None:

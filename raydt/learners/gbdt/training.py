@@ -13,8 +13,8 @@ from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.roots import Roots
-from raydt.learners.gbdt.rows import Rows
 from raydt.learners.gbdt.trees import add_scores, score_rows
+from raydt.learners.rows import Rows
 from raydt.rng import permutation, stream_key
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.

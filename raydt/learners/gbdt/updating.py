@@ -19,8 +19,8 @@ from raydt.exchange import Ask, Exchange
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.passes import AGAIN, IN, OUT, advance, growing_leaves, take_back, visits_of
 from raydt.learners.gbdt.roots import Roots, collapse
-from raydt.learners.gbdt.rows import Rows
 from raydt.learners.gbdt.trees import LEAF, add_scores
+from raydt.learners.rows import Rows
 
 #: Entries (trees x rows) of a window, at most: 14 bytes each.
 _LARGEST_WINDOW = 1 << 22

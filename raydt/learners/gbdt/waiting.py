@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.gbdt.rows import Rows, joined_rows
+from raydt.learners.rows import Rows, joined_rows
 
 #: What an example waits for.
 NOTHING, COMING, GOING = 0, 1, 2

@@ -1,0 +1,191 @@
+"""Rows that are kept by the shards only: as kernels take them, on their way from the coordinator, and on a shard.
+
+A shard has of every row the columns and the sparse features of its feature groups, in the slot that the coordinator
+gave the row. Whatever is asked of whole rows goes through here, so that learners need not know who has what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.exchange import Ask, Exchange, Tell
+from raydt.features import Features
+from raydt.memory import grown
+from raydt.sparse import SparseRows, SparseStore, concatenated, merged
+
+Slots = npt.NDArray[np.int32]
+
+
+class Rows(NamedTuple):
+    """n rows: ``X``, shape (n, dense features), and the sparse features that are 1 (``indptr``, ``indices``)."""
+
+    X: npt.NDArray[np.float64]
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Rows:
+        """Rows of a matrix and, if there are some, its sparse features."""
+        sparse = sparse or SparseRows.empty(0, len(X))
+        return cls(np.ascontiguousarray(X, dtype=np.float64), sparse.indptr, sparse.indices)
+
+    @classmethod
+    def none(cls, features: Features) -> Rows:
+        """No rows."""
+        return cls.of(np.empty((0, len(features.names))))
+
+    def sparse(self, n_features: int) -> SparseRows:
+        """The sparse features alone."""
+        return SparseRows(self.indptr, self.indices, n_features)
+
+    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Rows:
+        """Some of the rows."""
+        return Rows.of(self.X[rows], self.sparse(0)[rows])
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """All rows, one part after the other."""
+    return Rows.of(np.concatenate([p.X for p in parts]), concatenated([p.sparse(0) for p in parts]))
+
+
+class RowsOnShards:
+    """The coordinator's half: who has what.
+
+    Parameters
+    ----------
+    features : Features
+    shards : int
+    """
+
+    def __init__(self, features: Features, shards: int) -> None:
+        self._features = features
+        self._groups = features.assign(shards)
+        self._columns = [features.columns_of(groups) for groups in self._groups]
+
+    def owned(self) -> npt.NDArray[np.int64]:
+        """Numbers of the features of all shards, one shard after the other. O(features)."""
+        dense = len(self._features.names)
+        sparse = [dense + self._features.sparse_of(groups) for groups in self._groups]
+        return np.concatenate([part for parts in zip(self._columns, sparse, strict=True) for part in parts])
+
+    def put(self, slots: Slots, rows: Rows) -> Exchange[None]:
+        """Tell the shards new rows, each its part."""
+        if len(slots):
+            yield Tell("rows", {"slots": slots}, self._parts(rows))
+
+    def equal(self, slots: Slots, row: Rows) -> Exchange[npt.NDArray[np.bool_]]:
+        """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
+        replies = yield Ask("equal", {"slots": slots}, self._parts(row))
+        equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
+        return equal
+
+    def take(self, slots: Slots) -> Exchange[Rows]:
+        """The rows in some slots."""
+        if not len(slots):
+            return Rows.none(self._features)
+        X = np.empty((len(slots), len(self._features.names)))
+        replies = yield Ask("gather", {"slots": slots})
+        for columns, reply in zip(self._columns, replies, strict=True):
+            X[:, columns] = reply["X"]
+        n = self._features.sparse
+        sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
+        return Rows.of(X, sparse)
+
+    def _parts(self, rows: Rows) -> list[dict[str, Any]]:
+        """What each shard owns of some rows."""
+        return [self._part(rows, shard) for shard in range(len(self._groups))]
+
+    def _part(self, rows: Rows, shard: int) -> dict[str, Any]:
+        sparse = rows.sparse(self._features.sparse)
+        if self._features.sparse:
+            sparse = sparse.of_groups(self._groups[shard], self._features.groups)
+        return {"X": rows.X[:, self._columns[shard]], "indptr": sparse.indptr, "indices": sparse.indices}
+
+
+class HeldRows:
+    """A shard's half: its columns and sparse features of every row, by slot.
+
+    Parameters
+    ----------
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns.
+
+    Attributes
+    ----------
+    columns : ndarray of int64
+        Of ``X``, those of the groups.
+    X : ndarray of float64, shape (slots, columns)
+    """
+
+    def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
+        self._features, self._groups = features, groups
+        self.columns = features.columns_of(groups)
+        self.X = np.empty((0, len(self.columns)))
+        self._sparse = SparseStore(features.sparse)
+
+    def put(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+        """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
+        if not len(slots):
+            return
+        self.make_room(slots)
+        self.X[slots] = X
+        if self._features.sparse:
+            self._sparse.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
+
+    def make_room(self, slots: Any) -> None:
+        """Room for rows; a shard without features that was restored has not seen how many there are."""
+        have, need = len(self.X), int(slots.max(initial=-1)) + 1
+        if need > have:
+            self.X = grown(self.X, max(need, have * 3 // 2, 64))
+            if self._features.sparse and not len(self._groups):
+                more = np.arange(have, len(self.X), dtype=np.int32)
+                self._sparse.put(more, SparseRows.empty(self._features.sparse, len(more)))
+
+    def sparse(self, slots: npt.NDArray[np.int32]) -> SparseRows:
+        """Sparse features of some rows; without any where there are none."""
+        return self._sparse.take(slots) if self._features.sparse else SparseRows.empty(0, len(slots))
+
+    def gather(self, slots: Any) -> dict[str, Any]:
+        """What there is of some rows."""
+        self.make_room(slots)
+        sparse = self.sparse(np.array(slots))
+        return {"X": self.X[slots], "indptr": sparse.indptr, "indices": sparse.indices}
+
+    def equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
+        self.make_room(slots)
+        mine = self.X[slots]
+        equal: npt.NDArray[np.bool_] = ((mine == X) | (np.isnan(mine) & np.isnan(X))).all(axis=1)
+        if self._features.sparse:
+            begin, end, _ = self._sparse.rows
+            equal &= end[slots] - begin[slots] == len(indices)
+            left = np.array(slots)[equal]
+            held = self._sparse.take(left).indices.reshape(len(left), len(indices))
+            equal[equal] = (held == indices).all(axis=1)
+        return equal
+
+    def by_group(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
+        rows: dict[int, dict[str, Any]] = {}
+        sparse = self.sparse(slots)
+        for g in self._groups.tolist():
+            rows[g] = {"X": self.X[np.ix_(slots, np.searchsorted(self.columns, self._features.group_columns(g)))]}
+            if self._features.sparse:
+                rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
+        return rows
+
+    def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
+        """Put what :meth:`by_group` gave of all rows into slots 0, 1, ..."""
+        width = self._features.sparse
+        parts = [state[g] for g in self._groups.tolist()]
+        if parts:
+            self.X = np.concatenate([part["X"] for part in parts], axis=1)
+        if parts and width:
+            self._sparse = SparseStore(width)
+            rows = merged([SparseRows.of_arrays(part, width) for part in parts])
+            self._sparse.put(np.arange(len(rows), dtype=np.int32), rows)
