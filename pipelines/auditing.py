@@ -22,6 +22,7 @@ from raydt.audit import AuditReport, history_of_live
 from raydt.checkpoint import CheckpointStore, read_checkpoint
 from raydt.errors import InputError, ModelFileError
 from raydt.learners import learners
+from raydt.saved_model import groups_of
 from raydt.streams.history import history_of
 
 
@@ -57,7 +58,8 @@ def audit_run(run: str | Path) -> AuditReport:
         )
     history = history_of(stream, stop=int(meta["offset"]))
     learner = learners()[config.learner.kind]
-    report = learner.audit(config.learner, features_of(source, config), components["coordinator"], history)
+    state, groups = components["coordinator"], groups_of(components)
+    report = learner.audit(config.learner, features_of(source, config), state, history, groups)
     summary["audit"] = report.as_dict()
     write_summary(folder, summary)
     if config.output.report:
@@ -113,4 +115,4 @@ def audit_state(location: str | Path) -> AuditReport:
     """
     saved, _ = open_state(location)
     history = history_of_live(saved.arrays, saved.groups, saved.features)
-    return saved.learner.audit(saved.options, saved.features, saved.arrays, history)
+    return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

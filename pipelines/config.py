@@ -133,7 +133,7 @@ class Config(BaseModel):
             )
         if self.learner.needs_warmup and not self.stream.warmup:
             raise ValueError(
-                f"stream.warmup = 0: {self.learner.kind} builds its first model of the first rows at once. "
+                f"stream.warmup = 0: {self.learner.kind} {self.learner.needs_warmup}. "
                 "Set stream.warmup to their number, a few hundred or more"
             )
         return self

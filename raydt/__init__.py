@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.river import RiverTreeClassifier
+    from raydt.learners.best_split.estimator import SparseBestSplit
     from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
     from raydt.learners.gbdt.estimator import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 
@@ -17,6 +18,7 @@ __all__ = [
     "OnlineGradientBoostingClassifier",
     "OnlineGradientBoostingRegressor",
     "RiverTreeClassifier",
+    "SparseBestSplit",
     "__version__",
     "load_model",
 ]
@@ -27,6 +29,7 @@ _HOMES = {
     "OnlineGradientBoostingClassifier": "raydt.learners.gbdt.estimator",
     "OnlineGradientBoostingRegressor": "raydt.learners.gbdt.estimator",
     "RiverTreeClassifier": "raydt.estimators.river",
+    "SparseBestSplit": "raydt.learners.best_split.estimator",
     "load_model": "raydt.estimators",
 }
 

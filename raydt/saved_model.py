@@ -47,6 +47,12 @@ def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[
     return {"coordinator": coordinator} | {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
 
 
+def groups_of(components: Mapping[str, Arrays]) -> dict[int, Arrays]:
+    """Of the components of a state, the arrays of each feature group."""
+    found = {name: part for name, part in components.items() if name.startswith("group-")}
+    return {int(name.removeprefix("group-")): part for name, part in found.items()}
+
+
 class _Feature(BaseModel):
     """One feature in the manifest, or all ``features`` sparse ones."""
 
@@ -111,8 +117,7 @@ class SavedModel:
     @property
     def groups(self) -> dict[int, Arrays]:
         """Arrays of each feature group of a state."""
-        found = {name: part for name, part in self.components.items() if name.startswith("group-")}
-        return {int(name.removeprefix("group-")): part for name, part in found.items()}
+        return groups_of(self.components)
 
     def predictor(self) -> Any:
         """As ``Learner.predictor`` makes it."""

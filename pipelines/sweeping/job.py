@@ -157,8 +157,8 @@ def _read(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> Sto
         if Reading.of(config.learner) != reading:
             named = ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
             raise ConfigError(
-                f"with {named}: this learner reads other rows than that of the first setting, in labels or missing "
-                "values, and a sweep reads its source once. Sweep over them one by one"
+                f"with {named}: this learner reads other rows than that of the first setting, in labels, missing "
+                "values or kinds of features, and a sweep reads its source once. Sweep over them one by one"
             )
     opened = open_source(configs[0].source, reading=reading)
     checked = set()

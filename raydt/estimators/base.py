@@ -29,6 +29,7 @@ from raydt.persistence import save_folder
 from raydt.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
 from raydt.saved_model import SavedModel, model_meta, state_components
 from raydt.session import InProcessSession
+from raydt.sources.base import Reading
 from raydt.sparse import SparseRows
 from raydt.targets import Targets, dtype_of, no_targets
 from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, Log, UpdateBatch, joined, running_ids
@@ -164,7 +165,7 @@ class Estimator(Parameters, ABC):
         self._require_examples()
         state, groups = self.session_.state()
         history = history_of_live(state, groups, self._features())
-        return learners()[self.kind].audit(self._fitted_options, self._features(), state, history)
+        return learners()[self.kind].audit(self._fitted_options, self._features(), state, history, groups)
 
     def save(self, path: Any, with_examples: bool = False) -> None:
         """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on.
@@ -226,7 +227,7 @@ class Estimator(Parameters, ABC):
     def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
         """Insert examples into the model; the first ones make it."""
         if not self.__sklearn_is_fitted__():
-            return self._begin(X, y, classes, ids, warmup=self._options().needs_warmup)
+            return self._begin(X, y, classes, ids, warmup=bool(self._options().needs_warmup))
         self._require_examples()
         return self._insert(X, y, ids, warmup=False)
 
@@ -234,6 +235,7 @@ class Estimator(Parameters, ABC):
         self._fitted_options = self._options()
         self._encoder = self._new_encoder(self.categorical_features)
         self._encoder.learn(X)
+        Reading.of(self._fitted_options).require(self._features())
         self._learn_targets(y, classes)
         self.__dict__.pop("_loaded", None)
         self._declared = classes is not None

@@ -164,7 +164,7 @@ class RiverTreeClassifier(_Classifier):
         X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
         live = np.full(len(X), np.iinfo(np.int64).max)
         history = History(state["id"], X, state["y"], state["born"], live, complete=False)
-        return learners()["fudyadt"].audit(self._options(), self._features(), state, history)
+        return learners()["fudyadt"].audit(self._options(), self._features(), state, history, groups)
 
     # ------------------------------------------------------------ inside
 

@@ -22,10 +22,12 @@ class LearnerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: Whether NaN may stand in numeric features, whether rows may have sparse ones, whether stream.warmup is needed.
+    #: Whether NaN may stand in numeric features, whether rows may have sparse ones, and whether any others.
     takes_missing: ClassVar[bool] = False
     takes_sparse: ClassVar[bool] = False
-    needs_warmup: ClassVar[bool] = False
+    takes_dense: ClassVar[bool] = True
+    #: How many classes there may be; None for any number.
+    most_classes: ClassVar[int | None] = None
     #: Whether updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
     collects_updates: ClassVar[bool] = False
     #: What stays in a model of examples that are deleted, for receipts.
@@ -40,6 +42,11 @@ class LearnerOptions(BaseModel):
     def regression(self) -> bool:
         """Whether labels are numbers instead of classes."""
         return False
+
+    @property
+    def needs_warmup(self) -> str:
+        """What the rows of ``stream.warmup`` are needed for, as a predicate of the kind; empty if they are not."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +174,17 @@ class Learner(Protocol):
         """Whether the guarantee of the method holds with these options; an audit proves that it does."""
 
     def audit(
-        self, options: Any, features: Features, state: dict[str, npt.NDArray[Any]], history: History
+        self,
+        options: Any,
+        features: Features,
+        state: dict[str, npt.NDArray[Any]],
+        history: History,
+        groups: Mapping[int, dict[str, npt.NDArray[Any]]],
     ) -> AuditReport:
-        """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`."""
+        """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`.
+
+        ``groups`` are the states of the feature groups, for learners whose shards keep what cannot be told from it.
+        """
 
     def estimator(self, options: Any) -> type[Any]:
         """Its estimator for these options, a subclass of ``raydt.estimators.base.Estimator``."""

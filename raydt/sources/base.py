@@ -35,16 +35,39 @@ class Reading:
         A row may lack values of features. Otherwise it is bad.
     sparse : bool
         There may be sparse features. Otherwise a column of lists is refused.
+    dense : bool
+        There may be others.
+    classes : int or None
+        How many classes there may be: a row with the label of one more is bad.
     """
 
     regression: bool = False
     missing: bool = False
     sparse: bool = False
+    dense: bool = True
+    classes: int | None = None
 
     @classmethod
     def of(cls, learner: LearnerOptions) -> Reading:
         """What a learner with these options takes."""
-        return cls(learner.regression, learner.takes_missing, learner.takes_sparse)
+        most = learner.most_classes
+        return cls(learner.regression, learner.takes_missing, learner.takes_sparse, learner.takes_dense, most)
+
+    def require(self, features: Features) -> None:
+        """Refuse features that the learner does not take.
+
+        Raises
+        ------
+        InputError
+        """
+        if features.names and not self.dense:
+            shown = ", ".join(map(repr, features.names[:3]))
+            more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
+            raise InputError(
+                f"the features {shown}{more} are numeric or categorical; this learner takes sparse binary ones only",
+                remedy="Leave them out (source.features), or use learner.kind: fudyadt, whose option finder says how "
+                "sparse features are searched beside them",
+            )
 
 
 #: Rows as most learners want them: complete, with classes.

@@ -198,7 +198,7 @@ class RowEncoder:
             self._require_numbers(self._label, untyped)
             self._numbers |= {self._label}
         self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
-        self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels()
+        self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels(most=reading.classes)
         self._ids = Dictionary()
         self._op_values = options.op_values
 

@@ -81,6 +81,8 @@ class Labels:
         Resolved positive labels; without it every label is a class.
     rest : list, optional
         All other labels.
+    most : int, optional
+        How many classes there may be.
 
     Notes
     -----
@@ -89,8 +91,8 @@ class Labels:
 
     dtype = CODES
 
-    def __init__(self, positive: list[Any] | None = None, rest: Sequence[Any] = ()) -> None:
-        self.positive, self._rest = positive, list(rest)
+    def __init__(self, positive: list[Any] | None = None, rest: Sequence[Any] = (), most: int | None = None) -> None:
+        self.positive, self._rest, self._most = positive, list(rest), most
         self._seen = Dictionary()
         self._names: list[Any] = []
         if positive is not None:
@@ -100,7 +102,7 @@ class Labels:
     @property
     def classes(self) -> list[Any]:
         """What each code stands for. Under ``positive``, class 0 is the other label, or ``not`` the positive one."""
-        return list(self._names) if self.positive is not None else list(self._seen.values)
+        return list(self._names) if self.positive is not None else list(self._seen.values[: self._most])
 
     def known(self) -> str:
         """The positive labels and the others, for messages."""
@@ -124,12 +126,13 @@ class Labels:
         needed : ndarray of bool, shape (n,), optional
             Rows that must have one; None for all.
         bad : BadRows
-            Receives those without a label, and those whose label is neither positive nor among the rest.
+            Receives those without a label, those whose label is neither positive nor among the rest, and those of one
+            class too many.
 
         Returns
         -------
         ndarray of int32, shape (n,)
-            -1 where a label is missing or passed over.
+            -1 where a label is missing or passed over, or of one class too many.
         """
         bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
         y = self.encode(column, row, bad.keep(wanted))
@@ -138,6 +141,12 @@ class Labels:
             for position in np.flatnonzero(y < 0 if keep is None else (y < 0) & keep).tolist():
                 problem = f"label {column[position].as_py()!r} is neither positive nor one of the others"
                 bad.add([position], name, problem, f"Known are {self.known()}")
+        elif self._most is not None and len(self._seen) > self._most:
+            keep, beyond = bad.keep(needed), y >= self._most
+            for position in np.flatnonzero(beyond if keep is None else beyond & keep).tolist():
+                problem = f"label {column[position].as_py()!r} is of one class more than this learner's {self._most}"
+                bad.add([position], name, problem, f"Say with source.positive which labels make one class{OR_SKIP}")
+            y[beyond] = -1
         return y
 
     def encode(self, column: pa.Array, row: int, keep: Mask | None = None) -> npt.NDArray[np.int32]:

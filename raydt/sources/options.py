@@ -215,8 +215,10 @@ def open_source(
     Raises
     ------
     InputError
-        A file or column is missing or cannot be used.
+        A file or column is missing or cannot be used, or the learner takes no such features.
     ConfigError
         ``positive`` is not a label of the source, or labels cannot be numbers as the learner wants.
     """
-    return options.open(base_dir, reading)
+    source = options.open(base_dir, reading)
+    reading.require(source.features)
+    return source

@@ -64,7 +64,14 @@ class FuDyADT:
         """Whether the theorem holds for these options."""
         return options.promise()
 
-    def audit(self, options: FuDyADTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+    def audit(
+        self,
+        options: FuDyADTOptions,
+        features: Features,
+        state: Arrays,
+        history: History,
+        groups: Mapping[int, Arrays] | None = None,
+    ) -> AuditReport:
         """Prove or refute what the method promises of a state."""
         return audit(options, features, state, history)
 

@@ -60,7 +60,14 @@ class GBDT:
         """The paper bounds nothing after an update."""
         return options.promise()
 
-    def audit(self, options: GBDTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+    def audit(
+        self,
+        options: GBDTOptions,
+        features: Features,
+        state: Arrays,
+        history: History,
+        groups: Mapping[int, Arrays] | None = None,
+    ) -> AuditReport:
         """Prove or refute what the method promises of a state."""
         from raydt.learners.gbdt.audit import audit
 

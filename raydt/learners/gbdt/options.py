@@ -14,7 +14,6 @@ class GBDTOptions(LearnerOptions):
 
     takes_missing: ClassVar[bool] = True
     takes_sparse: ClassVar[bool] = True
-    needs_warmup: ClassVar[bool] = True
     collects_updates: ClassVar[bool] = True
     stays: ClassVar[tuple[str, ...]] = (
         "the model itself: splits chosen while they were in stay while they are among the best, values of leaves "
@@ -53,6 +52,11 @@ class GBDTOptions(LearnerOptions):
     def regression(self) -> bool:
         """Whether the labels are numbers."""
         return self.objective == "squared_error"
+
+    @property
+    def needs_warmup(self) -> str:
+        """The first rows are trained on."""
+        return "builds its first model of the first rows at once"
 
     def promise(self) -> Promise:
         """The paper bounds nothing after an update; what is exact is said by conformance."""

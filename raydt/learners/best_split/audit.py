@@ -1,0 +1,296 @@
+"""The two verdicts on a sparse best split, from a state and the raw examples.
+
+*Conformance*: the split's counts are those of the rows at its search, the counters of every feature those of the rows
+now, every feature lies within the limits of its bucket, and the search found what the buckets say. *Feasibility*: the
+split is within (1 + alpha) of the optimum over all features, by brute force.
+
+Nothing of the fast path is imported: scores, buckets and keys are computed here again, from their definitions
+(``docs/guarantees.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.features import Features
+from raydt.sparse import SparseRows
+
+if TYPE_CHECKING:
+    from raydt.learners.best_split.options import BestSplitOptions
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: The finders by their number in a state; -1 before the end of a warm-up of ``auto``.
+NAMES = ("updgini", "updent", "scan")
+UNDECIDED = -1
+#: Scores come from exact integers with errors far below this.
+ROUNDING = 1e-9
+#: Ones for a feature from which ``auto`` keeps a structure.
+STRUCTURE_FROM = 200
+_LIVE = np.iinfo(np.int64).max
+
+
+class _Counted(NamedTuple):
+    """Recounted rows: n, those of class 1, and of every feature that is 1 somewhere its n1 and c11."""
+
+    n: int
+    c1: int
+    feature: Ints
+    n1: Ints
+    c11: Ints
+
+    @classmethod
+    def of(cls, sparse: SparseRows, y: npt.NDArray[Any]) -> _Counted:
+        feature, place = np.unique(sparse.indices, return_inverse=True)
+        label = np.repeat(y, sparse.lengths)
+        n1 = np.bincount(place, minlength=len(feature))
+        c11 = np.bincount(place, label, minlength=len(feature)).astype(np.int64)
+        return cls(len(y), int(y.sum()), feature.astype(np.int64), n1, c11)
+
+    def scores(self, entropy: bool) -> Floats:
+        """Of every feature, the impurity of both sides by their share of the rows."""
+        n0, c01 = self.n - self.n1, self.c1 - self.c11
+        if entropy:
+            sides = [_nats(size, ones) for size, ones in ((self.n1, self.c11), (n0, c01))]
+            scores: Floats = (sides[0] + sides[1]) / self.n
+            return scores
+        halves = [
+            np.where(size > 0, (size - ones).astype(np.float64) * ones / np.maximum(size, 1), 0.0)
+            for size, ones in ((self.n1, self.c11), (n0, c01))
+        ]
+        scores = 2.0 * (halves[0] + halves[1]) / self.n
+        return scores
+
+
+def _nats(size: Ints, ones: Ints) -> Floats:
+    """Entropy of a side times its rows."""
+    most = int(size.max(initial=0))
+    table = np.array([0.0, *(k * math.log(k) for k in range(1, most + 1))])
+    nats: Floats = table[size] - table[size - ones] - table[ones]
+    return nats
+
+
+class _Buckets(NamedTuple):
+    """Limits and keys by number of the bucket; ``exact`` ones hold rho = 0, or rho = 1 if mirrored."""
+
+    entropy: bool
+    s: Floats
+    t: Floats
+    mu: Floats
+    mirrored: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, finder: str, alpha: float) -> _Buckets:
+        if finder == "updgini":
+            beta = alpha / (alpha + 2)
+            half = np.arange(math.floor(2 / beta) + 1) / 2
+            never = np.zeros(len(half), dtype=np.bool_)
+            return cls(False, (half - 0.25) * beta, (half + 0.75) * beta, (half + 0.25) * beta, never, never)
+        last = math.floor(2 * math.log(31) / math.log1p(alpha))
+        low = [2.0 ** -((1 + alpha) ** (k / 2 + 0.75)) for k in range(last + 1)]
+        high = [2.0 ** -((1 + alpha) ** (k / 2 - 0.25)) for k in range(last + 1)]
+        s, t, mu = np.array([0.0, *low]), np.array([0.0, *high]), np.array([0.0, *low])
+        mirrored, exact = np.repeat([False, True], len(s)), np.tile(np.arange(len(s)) == 0, 2)
+        return cls(True, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
+
+    def outside(self, counted: _Counted, bucket: Ints) -> npt.NDArray[np.bool_]:
+        """Whether rho of each feature is outside the limits of its bucket."""
+        own = np.where(self.mirrored[bucket], counted.n1 - counted.c11, counted.c11)
+        total = np.where(self.mirrored[bucket], counted.n - counted.c1, counted.c1)
+        s, t = self.s[bucket], self.t[bucket]
+        below = (s * counted.n1 - own < s * counted.n - total) & (s > 0)
+        above = (own - t * counted.n1 < total - t * counted.n) & (t < 1)
+        outside: npt.NDArray[np.bool_] = below | above
+        return outside
+
+    def keys(self, counted: _Counted, bucket: Ints) -> Floats:
+        """What is least of the feature that speaks for its bucket."""
+        c10, c11, mu = counted.n1 - counted.c11, counted.c11, self.mu[bucket]
+        if not self.entropy:
+            a, b = np.where(mu < 0.5, 0.0, -2.0 * mu), np.where(mu < 0.5, -2.0 * (1.0 - mu), 0.0)
+            keys: Floats = 2.0 * (c10.astype(np.float64) * c11 / counted.n1) + a * c10 + b * c11
+            return keys
+        logs = np.array([[math.log1p(-m), math.log(m)] if m else [0.0, 0.0] for m in self.mu.tolist()])[bucket]
+        mirrored = self.mirrored[bucket]
+        a, b = np.where(mirrored, logs[:, 1], logs[:, 0]), np.where(mirrored, logs[:, 0], logs[:, 1])
+        keys = _nats(counted.n1, counted.c11) + a * c10 + b * c11
+        return keys
+
+
+def audit(
+    options: BestSplitOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
+) -> AuditReport:
+    """Prove or refute that a split is what the method promises.
+
+    Parameters
+    ----------
+    options : BestSplitOptions
+    features : Features
+    state : mapping of str to ndarray
+        As the coordinator exports it.
+    history : History
+        The raw examples, read from their source. If it is not complete, a split of an earlier search than after the
+        last update is not checked.
+    groups : mapping of int to mapping
+        Counters and buckets of every feature group.
+
+    Returns
+    -------
+    AuditReport
+        ``checked``: examples of the history, live ones, features that are 1 in some of them, and ``splits``, 1 if the
+        split was. ``worst``: ``score`` of the split, ``optimum``, and ``ratio`` of both.
+
+    Notes
+    -----
+    O(ones log) time.
+    """
+    assert history.sparse is not None
+    broken = _rows(state, history)
+    seq, searched = int(state["seq"][0]), int(state["searched"][0])
+    waits = seq < int(state["warmup"][0])
+    live = np.flatnonzero(history.deleted == _LIVE)
+    now = _Counted.of(history.sparse[live], history.y[live])
+    finder = int(state["finder"][0])
+    if history.complete:
+        broken += _chosen(options, state, history)
+    name = NAMES[finder] if finder != UNDECIDED else "scan"
+    taken = _Counted.of(history.sparse[:0], history.y[:0]) if waits else now
+    broken += _counters(options, features, name, taken, groups)
+
+    checked = {"examples": len(history.y), "live": len(live), "features": len(now.feature), "splits": 0}
+    if not (history.complete or searched == seq):
+        reason = "the split is that of an earlier search, and only the live examples are known"
+        return AuditReport("violated" if broken else "holds", "not_promised", reason, checked, {}, broken)
+    then = np.flatnonzero((history.inserted < searched) & (history.deleted >= searched))
+    counted = _Counted.of(history.sparse[then], history.y[then])
+    said = None
+    if searched == seq and not waits and not broken and name != "scan":
+        said = _said(options, name, counted, groups)
+    broken += _split(state, counted, said)
+    checked["splits"] = 1
+    worst, proven = _compare(options, name, state, counted)
+    bound = 1.0 if name == "scan" else 1.0 + options.alpha
+    reason = (
+        f"the score of the split, {worst['score']:.6g}, is {worst['ratio']:.6g} times the least of all "
+        f"{len(counted.feature):,} features, and {bound:g} times is allowed"
+        if len(counted.feature)
+        else "no feature has been seen"
+    )
+    failures = broken + ([] if proven else [reason])
+    verdict = "violated" if broken else "holds"
+    return AuditReport(verdict, "proven" if proven else "violated", reason, checked, worst, failures)  # type: ignore[arg-type]
+
+
+def _rows(state: Arrays, history: History) -> list[str]:
+    """Live examples against the history."""
+    live = np.flatnonzero(history.deleted == _LIVE)
+    live = live[np.argsort(history.id[live], kind="stable")]
+    order = np.argsort(state["id"], kind="stable")
+    if not np.array_equal(state["id"][order], history.id[live]):
+        lost, extra = np.setdiff1d(history.id[live], state["id"]), np.setdiff1d(state["id"], history.id[live])
+        return [
+            f"the model holds {len(order)} examples, the history {len(live)}: {len(lost)} are missing (first ids "
+            f"{lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
+        ]
+    truth = {"label": (state["y"], history.y), "birth": (state["born"], history.inserted)}
+    return [
+        f"{int(wrong.sum())} examples have another {name} in the history, first id {state['id'][order][wrong][0]}"
+        for name, (ours, theirs) in truth.items()
+        if (wrong := ours[order] != theirs[live]).any()
+    ]
+
+
+def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[str]:
+    """Whether the finder is that of the options, or of the warm-up."""
+    expected = UNDECIDED
+    if options.finder != "auto":
+        expected = NAMES.index(options.finder)
+    elif state["seq"][0] >= state["warmup"][0]:
+        assert history.sparse is not None
+        first = history.sparse[np.flatnonzero(history.inserted < int(state["warmup"][0]))]
+        ones, seen = len(first.indices), len(np.unique(first.indices))
+        structure = ones > 0 and seen * len(first) >= STRUCTURE_FROM * ones
+        expected = NAMES.index(("updent" if options.entropy else "updgini") if structure else "scan")
+    found = int(state["finder"][0])
+    return [] if found == expected else [f"the finder is number {found}, not {expected}"]
+
+
+def _counters(
+    options: BestSplitOptions, features: Features, name: str, counted: _Counted, groups: Mapping[int, Arrays]
+) -> list[str]:
+    """Counters and buckets of all groups against the rows."""
+    broken = []
+    of_group = features.groups_of(counted.feature)
+    buckets = _Buckets.of(name, options.alpha) if name != "scan" else None
+    for number, group in sorted(groups.items()):
+        mine = of_group == number
+        part = counted._replace(feature=counted.feature[mine], n1=counted.n1[mine], c11=counted.c11[mine])
+        same = all(np.array_equal(group[column], getattr(part, column)) for column in ("feature", "n1", "c11"))
+        if not same:
+            broken.append(f"the counters of feature group {number} are not those of the rows")
+            continue
+        bucket = group["bucket"].astype(np.int64)
+        there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
+        if not there.all():
+            broken.append(f"feature {part.feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there")
+            continue
+        outside = np.zeros(len(bucket), np.bool_) if buckets is None else buckets.outside(part, bucket)
+        if outside.any():
+            broken.append(
+                f"{int(outside.sum())} features of group {number} are outside their bucket, first "
+                f"{part.feature[outside][0]} in bucket {bucket[outside][0]}"
+            )
+    return broken
+
+
+def _said(options: BestSplitOptions, name: str, counted: _Counted, groups: Mapping[int, Arrays]) -> int:
+    """The feature that the buckets name: of all groups and buckets the least by score, of those with least keys."""
+    if not len(counted.feature):
+        return -1
+    buckets, scores = _Buckets.of(name, options.alpha), counted.scores(options.entropy)
+    candidates: list[tuple[float, int]] = []
+    for group in groups.values():
+        at, bucket = np.searchsorted(counted.feature, group["feature"]), group["bucket"].astype(np.int64)
+        part = counted._replace(feature=counted.feature[at], n1=counted.n1[at], c11=counted.c11[at])
+        order = np.lexsort((part.feature, buckets.keys(part, bucket), bucket))
+        first = order[np.unique(bucket[order], return_index=True)[1]]
+        candidates += zip(scores[at[first]].tolist(), part.feature[first].tolist(), strict=True)
+    return min(candidates)[1]
+
+
+def _split(state: Arrays, counted: _Counted, said: int | None) -> list[str]:
+    """The split of the state against the rows at its search."""
+    feature, *counts = state["split"].tolist()
+    at = np.flatnonzero(counted.feature == feature)
+    of_feature = [int(counted.n1[at[0]]), int(counted.c11[at[0]])] if len(at) else [0, 0]
+    broken = []
+    if counts != [counted.n, counted.c1, *of_feature]:
+        broken.append(f"the split was found with counts {counts}, and they are {[counted.n, counted.c1, *of_feature]}")
+    if (feature == -1) != (len(counted.feature) == 0):
+        broken.append(f"the split is by feature {feature}, and {len(counted.feature)} features have been seen")
+    if said is not None and said != feature:
+        broken.append(f"the split is by feature {feature}, and the buckets say {said}")
+    return broken
+
+
+def _compare(options: BestSplitOptions, name: str, state: Arrays, counted: _Counted) -> tuple[dict[str, float], bool]:
+    """Score of the split and the least there is, and whether the one is near enough to the other."""
+    if not len(counted.feature):
+        return {"score": 0.0, "optimum": 0.0, "ratio": 1.0}, True
+    scores = counted.scores(options.entropy)
+    optimum = float(scores.min())
+    at = np.flatnonzero(counted.feature == state["split"][0])
+    score = float(scores[at[0]]) if len(at) else math.inf
+    allowed = optimum if name == "scan" else (1.0 + options.alpha) * optimum
+    # Where one side is pure up to rounding, an optimum of 0 is met exactly: both are sums of zeros.
+    ratio = score / optimum if optimum > 0 else (1.0 if score <= ROUNDING else math.inf)
+    return {"score": score, "optimum": optimum, "ratio": ratio}, score <= allowed * (1 + ROUNDING) + ROUNDING / 1e3

@@ -1,0 +1,256 @@
+"""The coordinator of the sparse best split: ids, labels and totals; features and their counters are with the shards.
+
+One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards are told the new rows;
+(3) and the steps, in one round: they change their counters, and answer for every search with the candidate of each of
+their feature groups; (4) the best candidate of each search is the split from there on, and what each row is predicted
+by follows. The rows of a warm-up wait for its end and are then taken at once, in their order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.admission import Admission
+from raydt.digest import digest
+from raydt.errors import ConfigError, InputError
+from raydt.example_store import ExampleStore
+from raydt.exchange import Ask, Exchange
+from raydt.features import Features
+from raydt.finders.finder import FinderName
+from raydt.finders.scores import xlogx_table
+from raydt.learners.base import WorkPlan
+from raydt.learners.best_split.model import (
+    NO_FEATURE,
+    Arrays,
+    BestSplitPredictor,
+    Splits,
+    merged_splits,
+    score_of_split,
+    sides,
+)
+from raydt.learners.best_split.options import BestSplitOptions
+from raydt.learners.best_split.schedule import Work, due, work_of
+from raydt.learners.best_split.shard import FINDERS, UNDECIDED
+from raydt.learners.rows import Rows, RowsOnShards
+from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.sparse import SparseRows
+from raydt.updates import BatchResult, Log, UpdateBatch
+
+_SCALARS = ("seq", "warmup", "finder", "changes", "searched")
+
+
+class BestSplitCoordinator(SequentialCoordinator):
+    """Ids, labels, totals and the split of the last search.
+
+    Parameters
+    ----------
+    options : BestSplitOptions
+    features : Features
+    shards : int
+    plan : WorkPlan
+
+    Attributes
+    ----------
+    split : Splits
+        Of the last search, one entry.
+    finder : str or None
+        The one at work; None of ``auto`` before the end of the warm-up.
+    """
+
+    def __init__(self, options: BestSplitOptions, features: Features, shards: int, plan: WorkPlan) -> None:
+        super().__init__()
+        self.options, self.features = options, features
+        self._rows = RowsOnShards(features, shards)
+        self._store = ExampleStore(0, 0)
+        self.finder: FinderName | None = None if options.finder == "auto" else options.finder
+        self._warmup = self._changes = self._searched = 0
+        self._waiting: Slots = np.empty(0, dtype=np.int32)  # of a warm-up that has not ended, in order of birth
+        self._totals = np.zeros(2, dtype=np.int64)  # rows that were taken and live, and those of class 1
+        self.split, self._fresh = Splits.none(), True  # fresh: that of the rows as they are
+        self._table = xlogx_table(0)
+
+    @property
+    def store(self) -> ExampleStore:
+        """Ids and labels of the live examples."""
+        return self._store
+
+    # ---------------------------------------------------------------- one batch
+
+    def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
+        if batch.y.max(initial=-1) > 1:
+            row = int(np.argmax(batch.y > 1))
+            raise InputError(f"row {row} of the batch has a third class", remedy="Set source.positive")
+        if batch.start == 0:
+            self._warmup = batch.warmup
+            if self.options.needs_warmup and not batch.warmup:
+                raise ConfigError(f"stream.warmup = 0: best_split {self.options.needs_warmup}")
+        self.store.reserve(len(batch))
+        yield from ()
+
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Take the admitted updates of one part of the batch; returns the log of the splits that changed."""
+        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        rows = admitted.row[added]
+        sparse = batch.sparse or SparseRows.empty(self.features.sparse, len(batch.X))
+        yield from self._rows.put(admitted.new[added], Rows.of(batch.X[rows], sparse[rows]))
+        steps, position = steps_of(batch, part, admitted)
+        seq, kind = batch.start + position, steps["kind"]
+        splits, place, log = yield from self._advance(
+            kind, steps["slot"], seq, batch.start + part.start, batch.start + part.stop
+        )
+        at = np.flatnonzero((kind == LOOK) | ((kind == ADD) & (seq >= self._warmup)))
+        used = splits.at(place[at])
+        side = sides(sparse, steps["row"][at].astype(np.int64), used.feature)
+        result.predictions[position[at]] = used.labels()[np.arange(len(at)), side.astype(np.int64)]
+        changed = kind != LOOK
+        result.path += np.bincount(
+            position[changed], 1 + (splits.feature[place[changed]] != NO_FEATURE), minlength=len(batch)
+        ).astype(np.int32)
+        return log
+
+    def _advance(
+        self, kind: npt.NDArray[np.int32], slots: Slots, seq: npt.NDArray[np.int64], begin: int, stop: int
+    ) -> Exchange[tuple[Splits, npt.NDArray[np.int64], Log]]:
+        """Take the steps of the updates from ``begin`` up to before ``stop``.
+
+        Returns
+        -------
+        splits : Splits
+            The split as it was, and those of the searches.
+        place : ndarray of int64, shape (steps,)
+            Which of them was the split just before each step.
+        log : Log
+        """
+        warm = seq < self._warmup
+        self._waiting = np.concatenate([self._waiting, slots[warm & (kind == ADD)]])
+        self._waiting = self._waiting[~np.isin(self._waiting, slots[warm & (kind == REMOVE)])]
+        searches = due(begin, stop, self._warmup, self.options.query_every)
+        late_kind, late_slots, late_seq = kind[~warm], slots[~warm], seq[~warm]
+        if begin < self._warmup <= stop:
+            waiting, self._waiting = self._waiting, self._waiting[:0]
+            yield from self._decide(waiting)
+            late_kind = np.concatenate([np.full(len(waiting), ADD, dtype=np.int32), late_kind])
+            late_slots = np.concatenate([waiting, late_slots])
+            late_seq = np.concatenate([np.full(len(waiting), self._warmup - 1), late_seq])
+        work = work_of(late_kind, late_slots, late_seq, searches, self._fresh)
+        before, found = self.split, self.split.at(slice(0, 0))
+        if len(work):
+            found = yield from self._search(work)
+            self._fresh = bool(work.query[-1])
+        log = self._note(found, work.seq)
+        if len(searches):
+            self._searched = int(searches[-1]) + 1
+        splits = Splits(*(np.concatenate(pair) for pair in zip(before, found, strict=True)))
+        return splits, np.searchsorted(work.seq, seq, side="left"), log
+
+    def _decide(self, slots: Slots) -> Exchange[None]:
+        """Choose the finder by the rows of the warm-up, if it is not known."""
+        if self.finder is None:
+            seen, ones = np.sum((yield Ask("measure", {"slots": slots})), axis=0).tolist()
+            self.finder = self.options.chosen(seen, ones, len(slots))
+
+    def _search(self, work: Work) -> Exchange[Splits]:
+        """Have the shards take the steps; the splits of the searches."""
+        assert self.finder is not None
+        label = np.zeros(len(work), dtype=np.int8)
+        with_row = work.sign != 0
+        label[with_row] = self.store.y[work.slots[with_row]]
+        payload = {"finder": FINDERS.index(self.finder), "sign": work.sign, "label": label}
+        replies = yield Ask("steps", payload | {"slots": work.slots, "query": work.query})
+        n = self._totals[0] + np.cumsum(work.sign, dtype=np.int64)
+        c1 = self._totals[1] + np.cumsum(work.sign * label, dtype=np.int64)
+        self._totals = np.array([n[-1], c1[-1]])
+        n, c1 = n[work.query], c1[work.query]
+        self._table = xlogx_table(int(n.max(initial=0)), self._table)
+        return merged_splits(self.options.entropy, self._table, n, c1, np.concatenate(replies))
+
+    def _note(self, found: Splits, seq: npt.NDArray[np.int64]) -> Log:
+        """Keep the last split; the log has an entry for each search that found another feature than the one before."""
+        feature = np.concatenate([self.split.feature, found.feature])
+        new = np.flatnonzero(feature[1:] != feature[:-1])
+        self._changes += len(new)
+        if len(seq):
+            self.split = found.at(slice(-1, None))
+        splits, zero = found.at(new), np.zeros(len(new), dtype=np.int64)
+        scores = np.array([score_of_split(self.options.entropy, found.at([at])) for at in new], dtype=np.float64)
+        shape = {"seq": seq[new], "rows": zero, "nodes": 1 + 2 * (splits.feature != NO_FEATURE), "depth": zero}
+        return shape | {"feature": splits.feature, "score": scores, "n": splits.n, "n1": splits.n1}
+
+    def finish(self) -> Exchange[Log]:
+        """End a warm-up that the stream did not complete."""
+        if self._seq >= self._warmup:
+            return {}
+        begin, self._warmup = self._seq - 1, self._seq
+        nothing = np.empty(0, dtype=np.int32)
+        log: Log
+        _, _, log = yield from self._advance(nothing, nothing, nothing.astype(np.int64), begin, self._seq)
+        return log
+
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+    ) -> Exchange[Slots]:
+        """Slots of the live examples equal to a row and label, the oldest first. O(live examples + their ones)."""
+        slots = self.store.in_order_of_birth()
+        slots = slots[self.store.y[slots] == y]
+        equal = yield from self._rows.equal(slots, Rows.of(X, sparse).take(np.array([row])))
+        same: Slots = slots[equal]
+        return same
+
+    # ---------------------------------------------------------------- the model
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes on each row's side, shape (n, n_classes)."""
+        return BestSplitPredictor(self.model()).predict_proba(X, n_classes, sparse)
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+        """Class codes."""
+        return BestSplitPredictor(self.model()).predict(X, sparse)
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
+        """Class code ``y`` of live examples. O(ids)."""
+        return {"y": self.store.y[self.store.find(ids)]}
+
+    def digest(self) -> str:
+        """Digest of the split with its counts, of the totals now, and of sorted ids with labels."""
+        slots = self.store.slots()
+        slots = slots[np.argsort(self.store.id[slots])]
+        rows = self.rows(slots)
+        totals = np.array([len(slots), int(rows["y"].sum())], dtype=np.int64)
+        return digest([("split", self.model()["split"]), ("totals", totals), ("id", rows["id"]), ("y", rows["y"])])
+
+    def statistics(self) -> dict[str, int]:
+        """Sizes and totals now; ``rebuilds`` are the searches that found another feature than the one before."""
+        has = int(self.split.feature[0] != NO_FEATURE)
+        return {
+            "active": self.store.live,
+            "nodes": 1 + 2 * has,
+            "leaves": 1 + has,
+            "depth": has,
+            "rebuilds": self._changes,
+            "rebuilt_rows": 0,
+            "scan": int(self.finder == "scan"),
+        }
+
+    def model(self) -> Arrays:
+        """The split of the last search."""
+        return self.split.arrays()
+
+    def state(self, slots: Slots) -> Arrays:
+        """The split, which finder is at work, and the totals."""
+        finder = UNDECIDED if self.finder is None else FINDERS.index(self.finder)
+        scalars = zip(_SCALARS, (self._seq, self._warmup, finder, self._changes, self._searched), strict=True)
+        return self.model() | {name: np.array([value], dtype=np.int64) for name, value in scalars}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
+        n = len(state["id"])
+        self.store.fill(state["id"], state["y"], state["born"])
+        self._seq, self._warmup, finder, self._changes, self._searched = (int(state[name][0]) for name in _SCALARS)
+        self.finder = None if finder == UNDECIDED else FINDERS[finder]
+        self.split, self._fresh = Splits.of_arrays(state), False
+        waits = self._seq < self._warmup
+        self._waiting = np.arange(n if waits else 0, dtype=np.int32)
+        self._totals = np.array([0, 0] if waits else [n, int(state["y"].sum())], dtype=np.int64)

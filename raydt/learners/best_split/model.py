@@ -1,0 +1,178 @@
+"""The split of the last search as a model: which side a row is on, and what that side says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.finders.scores import score_of, xlogx_table
+from raydt.kernel import kernel
+from raydt.sparse import SparseRows
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+Int64 = npt.NDArray[np.int64]
+
+#: No feature is 1 anywhere.
+NO_FEATURE = -1
+
+
+class Splits(NamedTuple):
+    """Results of searches, one after the other.
+
+    Attributes
+    ----------
+    feature : ndarray of int64, shape (searches,)
+        -1 where no feature was seen.
+    n, c1 : ndarray of int64, shape (searches,)
+        Rows then, and those of class 1.
+    n1, c11 : ndarray of int64, shape (searches,)
+        Of them, those in which the feature is 1; 0 without one.
+    """
+
+    feature: Int64
+    n: Int64
+    c1: Int64
+    n1: Int64
+    c11: Int64
+
+    @classmethod
+    def none(cls) -> Splits:
+        """What is known before any search: no feature, no rows."""
+        zero = np.zeros(1, dtype=np.int64)
+        return cls(zero - 1, zero, zero, zero, zero)
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Splits:
+        """The one split of a model or state."""
+        return cls(*arrays["split"].reshape(-1, 1))
+
+    def arrays(self) -> Arrays:
+        """The first split, as an entry of a model or state."""
+        return {"split": np.concatenate(self)}
+
+    def at(self, searches: Any) -> Splits:
+        """Some of the searches, by a slice or an array of places."""
+        return Splits(*(column[searches] for column in self))
+
+    def labels(self) -> npt.NDArray[np.int32]:
+        """The class that is predicted where the feature is 0, and where it is 1, shape (searches, 2).
+
+        It is the majority of the side; of a tie, or of an empty side, the majority of both; of a tie there class 0.
+        """
+        both = (2 * self.c1 > self.n).astype(np.int32)
+        out = np.empty((len(self.n), 2), dtype=np.int32)
+        for side, (size, ones) in enumerate(((self.n - self.n1, self.c1 - self.c11), (self.n1, self.c11))):
+            out[:, side] = np.where(2 * ones == size, both, 2 * ones > size)
+        out[self.feature == NO_FEATURE, 1] = both[self.feature == NO_FEATURE]
+        return out
+
+
+@kernel
+def _merge(entropy: bool, table: Any, n: Any, c1: Any, candidates: Any, found: Any) -> None:
+    """Of each search the group whose candidate has the smallest (score, feature), -1 if none has one."""
+    groups, searches = candidates.shape[0], candidates.shape[1]
+    for q in range(searches):
+        found[q] = -1
+        least = np.inf
+        for g in range(groups):
+            feature = candidates[g, q, 0]
+            if feature < 0:
+                continue
+            score = score_of(entropy, table, n[q], c1[q], candidates[g, q, 1], candidates[g, q, 2])
+            if score < least or (score == least and feature < candidates[found[q], q, 0]):
+                found[q], least = g, score
+
+
+@kernel
+def _score(entropy: bool, table: Any, n: int, c1: int, n1: int, c11: int) -> float:
+    score: float = score_of(entropy, table, n, c1, n1, c11)
+    return score
+
+
+@kernel
+def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
+    """Whether a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
+    for i in range(len(rows)):
+        low, high = indptr[rows[i]], indptr[rows[i] + 1]
+        end = high
+        while low < high:
+            middle = (low + high) >> 1
+            if indices[middle] < features[i]:
+                low = middle + 1
+            else:
+                high = middle
+        out[i] = low < end and indices[low] == features[i]
+
+
+def merged_splits(
+    entropy: bool, table: npt.NDArray[np.float64], n: Int64, c1: Int64, candidates: npt.NDArray[np.int32]
+) -> Splits:
+    """The best of all groups' candidates, shape (groups, searches, 3), at each search.
+
+    ``table`` has k log k up to the largest of ``n``.
+    """
+    found = np.empty(len(n), dtype=np.int64)
+    _merge(entropy, table, n, c1, np.ascontiguousarray(candidates), found)
+    best = candidates[found, np.arange(len(n))].astype(np.int64)
+    best[found < 0] = NO_FEATURE, 0, 0
+    return Splits(best[:, 0], n, c1, best[:, 1], best[:, 2])
+
+
+def score_of_split(entropy: bool, split: Splits) -> float:
+    """Score of the first split; without a feature the impurity of all rows, 0 without rows."""
+    _, n, c1, n1, c11 = (int(column[0]) for column in split)
+    return float(_score(entropy, xlogx_table(n), n, c1, n1, c11)) if n else 0.0
+
+
+def sides(sparse: SparseRows, rows: Int64, features: Int64) -> npt.NDArray[np.bool_]:
+    """Whether ``features[i]`` is 1 in row ``rows[i]``; never for -1."""
+    out = np.empty(len(rows), dtype=np.bool_)
+    indptr, indices = np.ascontiguousarray(sparse.indptr), np.ascontiguousarray(sparse.indices)
+    _holds(indptr, indices, np.ascontiguousarray(rows, dtype=np.int64), np.ascontiguousarray(features), out)
+    return out
+
+
+class BestSplitPredictor:
+    """Predictions of one split.
+
+    Parameters
+    ----------
+    model : mapping of str to ndarray
+        Of a model or a state.
+    """
+
+    def __init__(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.split = Splits.of_arrays(model)
+
+    def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
+        assert sparse is not None
+        n = len(sparse)
+        return sides(sparse, np.arange(n), np.full(n, self.split.feature[0])).astype(np.int64)
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+        """Class codes, shape (n,): the majority of each row's side."""
+        codes: npt.NDArray[np.int32] = self.split.labels()[0, self._sides(sparse)]
+        return codes
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes on each row's side, shape (n, n_classes).
+
+        Those of both sides where a side is empty, and uniform before there are rows.
+        """
+        _, n, c1, n1, c11 = (int(column[0]) for column in self.split)
+        counts = np.array([[n - n1 - c1 + c11, c1 - c11], [n1 - c11, c11]], dtype=np.float64)
+        counts[counts.sum(axis=1) == 0] = n - c1, c1
+        if self.split.feature[0] == NO_FEATURE:
+            counts[:] = n - c1, c1
+        shares = np.zeros((2, max(2, n_classes)))
+        shares[:, :2] = counts
+        shares = shares[:, :n_classes]
+        shares[shares.sum(axis=1) == 0] = 1.0
+        shares /= shares.sum(axis=1, keepdims=True)
+        proba: npt.NDArray[np.float64] = shares[self._sides(sparse)]
+        return proba

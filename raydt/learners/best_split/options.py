@@ -1,0 +1,83 @@
+"""Options of the sparse best split, the same names in YAML and Python."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from raydt.finders.finder import FinderName
+from raydt.learners.base import LearnerOptions, Promise
+
+#: ``auto`` keeps a structure where there are so many seen features for each one of a row (see docs/results.md).
+STRUCTURE_FROM = 200
+
+_CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
+
+
+class BestSplitOptions(LearnerOptions):
+    """The best split over sparse binary features, within (1 + alpha) of the optimum after every update (Tatti)."""
+
+    takes_sparse: ClassVar[bool] = True
+    takes_dense: ClassVar[bool] = False
+    most_classes: ClassVar[int | None] = 2
+    stays: ClassVar[tuple[str, ...]] = (
+        "the model itself: a split that was chosen while they were in stays until the next search, and which bucket a "
+        "feature lies in, within its limits, depends on the updates before",
+    )
+
+    kind: Literal["best_split"] = "best_split"
+    finder: Literal["updgini", "updent", "scan", "auto"] = Field(
+        "updgini",
+        description="updgini, updent: a structure whose time follows the ones of a row; scan: all seen features, "
+        "exact; auto: by the sparsity of the warm-up",
+    )
+    criterion: Literal["gini", "entropy"] | None = Field(
+        None, description="What is least of the best split; null: that of the finder, gini of scan and auto"
+    )
+    alpha: float = Field(0.1, ge=0.01, le=1e6, description="The split is within (1 + alpha) of the optimum")
+    query_every: int = Field(1, ge=1, description="Updates of the stream after which the split is searched again")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BestSplitOptions:
+        own = _CRITERION_OF.get(self.finder)
+        if own is not None and self.criterion not in (None, own):
+            other = next(finder for finder, criterion in _CRITERION_OF.items() if criterion == self.criterion)
+            raise ValueError(
+                f"criterion: {self.criterion} is not that of finder: {self.finder}, which is {own}. Leave criterion "
+                f"out, or set finder to {other}, scan or auto"
+            )
+        return self
+
+    @property
+    def entropy(self) -> bool:
+        """Whether the criterion is the entropy, and not the Gini index."""
+        return (self.criterion or _CRITERION_OF.get(self.finder, "gini")) == "entropy"
+
+    @property
+    def needs_warmup(self) -> str:
+        """``auto`` chooses by the first rows."""
+        return "with finder: auto chooses by how sparse the first rows are" if self.finder == "auto" else ""
+
+    @property
+    def structure(self) -> FinderName:
+        """The finder with a structure for this criterion."""
+        return "updent" if self.entropy else "updgini"
+
+    def chosen(self, seen: int, ones: int, rows: int) -> FinderName:
+        """The finder to work with: that of the option, or of ``auto`` after a warm-up.
+
+        Parameters
+        ----------
+        seen, ones, rows : int
+            Of the warm-up: features that are 1 somewhere, all ones, and rows.
+        """
+        if self.finder != "auto":
+            return self.finder
+        return self.structure if ones and seen * rows >= STRUCTURE_FROM * ones else "scan"
+
+    def promise(self) -> Promise:
+        """Propositions 4.2 and 5.2; a scan is exact."""
+        if self.finder == "scan":
+            return Promise(True, "a scan looks at every seen feature")
+        return Promise(True, f"the best of every bucket is within a factor of 1 + {self.alpha:g} of what it could be")

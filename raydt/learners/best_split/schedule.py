@@ -1,0 +1,74 @@
+"""When the split is searched, and which steps the shards are told.
+
+The search is due at the end of the warm-up, and later after every update whose number, counted from 1, is a multiple of
+``query_every``: so the places of the searches depend on the stream alone, never on how it is cut into batches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.learners.sequential import ADD, LOOK
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Work(NamedTuple):
+    """Steps for the shards, and the searches among them.
+
+    Attributes
+    ----------
+    sign : ndarray of int8, shape (steps,)
+        1: a row comes, -1: it goes, 0: only a search.
+    slots : ndarray of int32, shape (steps,)
+    query : ndarray of bool, shape (steps,)
+        Whether the split is searched after a step.
+    seq : ndarray of int64, shape (searches,)
+        The update after which each search was due first.
+    """
+
+    sign: npt.NDArray[np.int8]
+    slots: npt.NDArray[np.int32]
+    query: Bools
+    seq: Int64
+
+    def __len__(self) -> int:
+        return len(self.sign)
+
+
+def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
+    """Numbers of the updates in ``begin``, ..., ``stop`` - 1 after which the split is searched."""
+    first = max(begin, warmup)
+    multiples = np.arange(-(-(first + 1) // every) * every, stop + 1, every, dtype=np.int64) - 1
+    return np.append(np.int64(warmup - 1), multiples) if begin < warmup <= stop else multiples
+
+
+def work_of(
+    kind: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], seq: Int64, searches: Int64, fresh: bool
+) -> Work:
+    """What the shards have to do for some steps.
+
+    Parameters
+    ----------
+    kind, slots, seq : ndarray, shape (steps,)
+        Of each step what it is, its slot, and the update it belongs to; ``seq`` ascends.
+    searches : ndarray of int64
+        Numbers of updates, of these and of refused ones between them, after which the split is searched; ascending.
+    fresh : bool
+        Before these steps nothing has changed since the last search.
+    """
+    changes = kind != LOOK
+    kind, slots, seq = kind[changes], slots[changes], seq[changes]
+    last = np.searchsorted(seq, searches, side="right")  # steps before each search
+    places, first = np.unique(last, return_index=True)
+    if fresh and len(places) and places[0] == 0:
+        places, first = places[1:], first[1:]
+    sign = np.concatenate([[0], np.where(kind == ADD, 1, -1)]).astype(np.int8)  # step 0 is for a search before all
+    query = np.zeros(len(sign), dtype=np.bool_)
+    query[places] = True
+    begin = int(not query[0])
+    return Work(sign[begin:], np.append(np.int32(0), slots)[begin:].astype(np.int32), query[begin:], searches[first])

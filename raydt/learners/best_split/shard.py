@@ -1,0 +1,102 @@
+"""What a shard does for the sparse best split: keep its features of every live row, and the finder of its groups."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.exchange import Payload
+from raydt.features import Features
+from raydt.finders.finder import Finder, FinderName
+from raydt.learners.best_split.options import BestSplitOptions
+from raydt.learners.rows import HeldRows
+
+#: Finders by their number in messages and states.
+FINDERS: tuple[FinderName, ...] = get_args(FinderName)
+#: The number of no finder yet.
+UNDECIDED = -1
+
+#: Steps whose rows are put together at once.
+_TOGETHER = 1 << 14
+
+
+class BestSplitShard:
+    """Owner of whole feature groups.
+
+    Parameters
+    ----------
+    options : BestSplitOptions
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns.
+    """
+
+    def __init__(self, options: BestSplitOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+        self._options, self._features, self._groups = options, features, groups
+        self._held = HeldRows(features, groups)
+        self.columns = self._held.columns
+        self._unit_of = np.full(features.groups, -1, dtype=np.int32)
+        self._unit_of[groups] = np.arange(len(groups))
+        self._number, self._finder = UNDECIDED, self._new_finder("scan")
+
+    def _new_finder(self, name: FinderName) -> Finder:
+        return Finder(name, self._options.entropy, self._options.alpha, len(self._groups))
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: ``rows``, ``steps``, ``measure`` or ``equal``."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+        """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
+        self._held.put(slots, X, indptr, indices)
+
+    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in every feature of this shard."""
+        return self._held.equal(slots, X, indptr, indices)
+
+    def _on_measure(self, slots: Any) -> npt.NDArray[np.int64]:
+        """How many features are 1 in some of the rows, and how many ones these have."""
+        self._held.make_room(slots)
+        ones = self._held.sparse(np.array(slots)).indices
+        return np.array([len(np.unique(ones)), len(ones)], dtype=np.int64)
+
+    def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> npt.NDArray[np.int32]:
+        """Take steps, and answer for each search with the candidates of the groups, shape (groups, searches, 3)."""
+        if finder != self._number:
+            self._number, self._finder = finder, self._new_finder(FINDERS[finder])
+        self._held.make_room(slots)
+        parts = []
+        for begin in range(0, len(sign), _TOGETHER):
+            part = slice(begin, begin + _TOGETHER)
+            with_row = sign[part] != 0
+            rows = self._held.sparse(np.array(slots[part])[with_row])
+            indptr = np.zeros(len(with_row) + 1, dtype=np.int64)
+            indptr[1:][with_row] = rows.lengths
+            unit = self._unit_of[self._features.groups_of(rows.indices)]
+            steps = np.array(sign[part]), np.array(label[part]), np.cumsum(indptr), rows.indices, unit
+            parts.append(self._finder.apply(*steps, np.array(query[part])))
+        answers: npt.NDArray[np.int32] = np.concatenate(parts).swapaxes(0, 1)
+        return np.ascontiguousarray(answers)
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Sparse features of some rows, by group."""
+        return self._held.by_group(slots)
+
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Counters and bucket of every feature that is 1 somewhere, by group; ``node`` is the finder, n and c1."""
+        node = np.array([self._number, self._finder.n, self._finder.c1], dtype=np.int64)
+        return {g: {**self._finder.state(unit), "node": node} for unit, g in enumerate(self._groups.tolist())}
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
+        self._held.restore(state)
+        parts = [state[g] for g in self._groups.tolist()]
+        if not parts:
+            return
+        self._number, n, c1 = parts[0]["node"].tolist()
+        if self._number != UNDECIDED:
+            self._finder = self._new_finder(FINDERS[self._number])
+            self._finder.restore(n, c1, parts)
