@@ -100,6 +100,7 @@ def run_summary(
         "metrics": recorder.metrics(),
         "baselines": recorder.baselines(),
         **{name: statistics.get(name, 0) for name in _STATISTICS},
+        **({"scan": bool(statistics["scan"])} if "scan" in statistics else {}),  # of best_split: what auto has chosen
         "peak_rss_bytes": _peak(statistics, work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,

@@ -172,6 +172,8 @@ class HeldRows:
     def by_group(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
         rows: dict[int, dict[str, Any]] = {}
+        if not len(self._groups):
+            return rows  # and there may be none in these slots, after a restore
         sparse = self.sparse(slots)
         for g in self._groups.tolist():
             rows[g] = {"X": self.X[np.ix_(slots, np.searchsorted(self.columns, self._features.group_columns(g)))]}

@@ -125,9 +125,10 @@ class SequentialCoordinator(ABC):
                 if len(equal):
                     old[stop] = equal[0]
                     self.store.discard(int(equal[0]))
-                    logs.append((yield from self._enter(batch, slice(stop, stop + 1), admitted, result)))
                 else:
                     fault[stop] = UNKNOWN_VALUE
+                if len(equal) or skip_refused:  # each update that is not stopped at is in one part, refused ones too
+                    logs.append((yield from self._enter(batch, slice(stop, stop + 1), admitted, result)))
             if stop < m and fault[stop] and not skip_refused:
                 result.applied = stop
                 break

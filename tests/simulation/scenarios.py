@@ -28,7 +28,7 @@ def scenario(seed: int, folder: Path) -> tuple[Simulation, dict[str, object]]:
     draw = random.Random(f"scenario {seed}")
     setup = list(SETUPS.values())[seed % len(SETUPS)]
     faults = MOODS[seed // len(SETUPS) % len(MOODS)]
-    workload = random_workload(folder, seed)
+    workload = random_workload(folder, seed).fit(setup.options)
     sizes = draw.choice(((1, 2, 3), (workload.batch,), (1, 5, 9), (4, 16)))
     shards, often = draw.choice(((1,), (2,), (3,), (1, 2, 3), (2, 5))), draw.choice((0.2, 0.5, 0.9))
     # Restarted with as many shards mostly, or survivors would never be used again.

@@ -16,6 +16,7 @@ from tests.simulation.simulator import Record, Setup, outcome
 from tests.simulation.streams import Workload
 
 _FUDYADT = learners()["fudyadt"]
+_BEST_SPLIT = learners()["best_split"]
 _OPTIONS = _FUDYADT.Options(kind="fudyadt", epsilon=0.3, alpha=0.0, beta=0.0, max_depth=3)
 
 SETUPS = {
@@ -26,6 +27,8 @@ SETUPS = {
         Setup("spread", _FUDYADT, _OPTIONS, WorkPlan(0, 0, shared_store=False)),
         # Small rebuilds are done by the coordinator, which keeps the features of four rows and gathers the others.
         Setup("cached", _FUDYADT, _OPTIONS, WorkPlan(36, 4 * 4 * 8, shared_store=False)),
+        # Sparse features, and what is searched now and then; a third class is not taken.
+        Setup("best split", _BEST_SPLIT, _BEST_SPLIT.Options(query_every=2), WorkPlan(shared_store=False)),
     )
 }
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import TypeAdapter
 
+from raydt.learners.base import LearnerOptions
+from raydt.sources.base import CLASSES, Reading
 from raydt.sources.options import ArrowFiles
 from raydt.sources.stored import StoredSource
 from raydt.streams.base import Stream
@@ -28,7 +30,9 @@ SCHEMA = pa.schema(
         ("d", pa.string()),
         ("y", pa.string()),
         ("ts", pa.int64()),
-    ]
+        ("ones", pa.list_(pa.int32())),
+    ],
+    {"n_features": "16"},
 )
 
 Row = dict[str, Any]
@@ -44,10 +48,19 @@ class Workload(NamedTuple):
     options: RowStreamOptions
     batch: int
     stored: StoredSource | None = None
+    reading: Reading = CLASSES
 
     def open(self) -> Stream:
         """The stream from its beginning, with nothing known of its categories, labels and ids."""
-        return self.options.make(self.stored or self.source.open())
+        return self.options.make(self.stored or self.source.open(reading=self.reading))
+
+    def fit(self, learner: LearnerOptions) -> Workload:
+        """The same examples as a learner takes them: as sparse features instead of columns, if it takes no others."""
+        if learner.takes_dense:
+            return self
+        source = self.source.model_copy(update={"features": ["ones"]})
+        fitted = self._replace(source=source, reading=Reading.of(learner), stored=None)
+        return fitted if self.stored is None else fitted.store()
 
     def store(self) -> Workload:
         """The same, with the rows in memory."""
@@ -63,11 +76,17 @@ def written(path: Path, table: pa.Table) -> Path:
 
 def workload(folder: Path, name: str, rows: Sequence[Row], batch: int, model: str, **options: Any) -> Workload:
     """A stream over ``rows``, which are written to ``folder``."""
-    path = written(folder / f"{name}.arrow", pa.Table.from_pylist(list(rows), SCHEMA))
+    table = pa.Table.from_pylist([{**row, "ones": ones(row)} for row in rows], SCHEMA)
+    path = written(folder / f"{name}.arrow", table)
     changelog = {"op": "op"} if model == "changelog" else {}
     source = ArrowFiles(path=str(path), id="id", ts="ts", features=["a", "b", "c", "d"], **changelog)
     adapter: TypeAdapter[Any] = TypeAdapter(StreamOptions)
     return Workload(source, adapter.validate_python({"model": model, "on_error": "skip", **options}), batch)
+
+
+def ones(row: Row) -> list[int]:
+    """The features of a row as indices: equal rows have equal ones."""
+    return [*(5 * j + int(2 * row[name]) for j, name in enumerate("abc") if row[name]), 4 + 5 * "pqr".index(row["d"])]
 
 
 def examples(n: int, seed: int = 0, classes: str = "xy") -> list[Row]:

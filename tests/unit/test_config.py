@@ -127,7 +127,10 @@ class TestMessages:
                 "source.path = '~nobody1/x': this user has no home",
             ),
             (changed(source={"kind": "csv"}), "source.path: missing. Add source.path: file, folder"),
-            (changed(learner={"kind": "fuydadt"}), "learner.kind = 'fuydadt': not one of fudyadt, gbdt. Did you mean"),
+            (
+                changed(learner={"kind": "fuydadt"}),
+                "learner.kind = 'fuydadt': not one of best_split, fudyadt, gbdt. Did you mean",
+            ),
             (changed(learner={}), "learner.kind: missing"),
             (changed(learner=None), "learner = None: must be a mapping"),
             (changed(cluster={"shards": 0}), "cluster.shards = 0: must be at least 1 (feature shards)"),
@@ -140,7 +143,7 @@ class TestMessages:
                 {"learner": {"kind": "fudyadt"}},
                 "source: missing. Add source: {kind: arrow | csv | libsvm | parquet | synthetic, ...}",
             ),
-            ({"source": SEA["source"]}, "learner: missing. Add learner: {kind: fudyadt | gbdt, ...}"),
+            ({"source": SEA["source"]}, "learner: missing. Add learner: {kind: best_split | fudyadt | gbdt, ...}"),
             ([], None),
         ],
     )
@@ -167,7 +170,7 @@ class TestMessages:
         message = refused({"source": SEA["source"], "lerner": {"kind": "fudyadt"}})
         first, second = message.splitlines()
         assert first.endswith("unknown key. Did you mean 'learner'?")
-        assert second.endswith("learner: missing. Add learner: {kind: fudyadt | gbdt, ...}")
+        assert second.endswith("learner: missing. Add learner: {kind: best_split | fudyadt | gbdt, ...}")
 
     def test_a_missing_file_is_named(self, tmp_path):
         assert "absent.yaml" in refused(tmp_path / "absent.yaml")

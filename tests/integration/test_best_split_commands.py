@@ -1,0 +1,162 @@
+"""The sparse best split through all commands, across shards, losses and a kill, and on Ray."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipelines.cli import cli
+from pipelines.prediction import predict_file
+from pipelines.running.job import replay, resume
+from pipelines.updating import update
+from raydt import load_model
+from raydt.errors import ConfigError, InputError, ProcessLostError
+from raydt.faults import injected
+
+N, WIDTH = 500, 300
+WINDOW = {"model": "sliding_window", "window": 150, "warmup": 100}
+
+
+def libsvm(path: Path, rows: int, classes: str = "nnp", seed: int = 4) -> Path:
+    """Rows of few ones; the last class goes with the first features."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(rows):
+        label = rng.choice(list(classes))
+        ones = set(rng.integers(1, WIDTH, rng.integers(0, 6)).tolist())
+        if label == classes[-1] and rng.random() < 0.9:
+            ones.add(int(rng.integers(1, 4)))
+        lines.append(" ".join([str("np?".index(label)), *(f"{j}:1" for j in sorted(ones))]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return libsvm(tmp_path_factory.mktemp("data") / "rows.libsvm", N)
+
+
+def config(data: Path, learner: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
+    return {
+        "source": {"kind": "libsvm", "path": str(data), "n_features": WIDTH},
+        "stream": WINDOW,
+        "learner": {"kind": "best_split", **(learner or {})},
+        "cluster": {"backend": "in_process", "shards": 1, **cluster},
+        "checkpoint": {"every_updates": 70, "every_seconds": None},
+        "output": {"report": False, "predictions": True, "metrics_every": 50},
+    }
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = config(data)
+    job["output"]["report"] = True
+    return Path(replay(job, tmp_path_factory.mktemp("runs") / "split").path)
+
+
+def told(run: Path) -> dict[str, Any]:
+    """What must not depend on how a run was done."""
+    summary = json.loads((run / "summary.json").read_text())
+    tables = [pq.read_table(run / name).to_pylist() for name in ("predictions", "events")]
+    names = ("model_digest", "updates", "inserts", "deletes", "active", "metrics", "baselines", "rebuilds", "scan")
+    return {**{name: summary[name] for name in names}, "tables": tables}
+
+
+def raydt(*arguments: object) -> tuple[int, str]:
+    ended = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return ended.exit_code, ended.stdout
+
+
+def test_it_is_proven_and_beats_the_majority(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["scan"] is False
+    assert summary["rebuilds"] > 1
+    code, out = raydt("audit", run, "--json")
+    report = json.loads(out)
+    assert (code, report["conformance"], report["feasibility"]) == (0, "holds", "proven")
+    assert report["checked"]["splits"] == 1
+    assert 0 < report["worst"]["optimum"] <= report["worst"]["score"]
+    assert (run / "report.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize("cluster", [{"shards": 2}, {"shards": 3, "batch_size": 7}], ids=str)
+def test_the_same_on_any_shards(run: Path, data: Path, tmp_path: Path, cluster: dict[str, Any]) -> None:
+    replay(config(data, **cluster), tmp_path / "run")
+    assert told(tmp_path / "run") == told(run)
+
+
+@pytest.mark.ray
+def test_the_same_on_ray(run: Path, data: Path, tmp_path: Path) -> None:
+    replay(config(data, backend="ray", shards=2, batch_size=64), tmp_path / "run")
+    assert told(tmp_path / "run") == told(run)
+
+
+def test_the_same_after_a_loss_and_a_resume(run: Path, data: Path, tmp_path: Path) -> None:
+    passed = {"lost": 0, "ended": 0}
+
+    def strike(point: str) -> None:
+        if point == "driver.recorded":
+            passed["lost"] += 1
+            if passed["lost"] == 12:
+                raise ProcessLostError("a shard was killed")
+            if passed["lost"] == 30:
+                raise KeyboardInterrupt
+
+    with injected(strike), pytest.raises(KeyboardInterrupt):
+        replay(config(data, batch_size=16, shards=2), tmp_path / "run")
+    resume(tmp_path / "run", overrides=["cluster.shards=3"])
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["restarts"] == 1
+    assert told(tmp_path / "run") == told(run)
+
+
+def test_predictions_and_an_update(run: Path, data: Path, tmp_path: Path) -> None:
+    new = libsvm(tmp_path / "new.libsvm", 20, seed=9)
+    predict_file(run, new, tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")["prediction"].to_pylist()
+    (tmp_path / "gone.csv").write_text("id\n" + "\n".join(str(i) for i in range(N - 30, N)) + "\n")
+    receipt = update(run, insert=new, delete=tmp_path / "gone.csv", out=tmp_path / "second")
+    assert (receipt.active_before, receipt.active) == (150, 140)
+    assert receipt.work == {"counts_changed": 2 * 50}
+    second = load_model(tmp_path / "second")
+    assert second.digest() == receipt.digest_after != receipt.digest_before
+    assert second.audit().feasibility == "proven"
+    assert raydt("audit", tmp_path / "second")[0] == 0
+    assert set(found) <= {"0", "1", 0, 1}
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_auto_chooses_by_the_warm_up(data: Path, tmp_path: Path, scan: bool) -> None:
+    """Rows of about three ones have 300 features here, too few; rows of a single one have 250."""
+    rows = data
+    if not scan:
+        rows = tmp_path / "rows.libsvm"
+        rows.write_text("".join(f"{i % 2} {i + 1}:1\n" for i in range(280)))
+    job = config(rows, {"finder": "auto", "criterion": "entropy"})
+    job["stream"] = {"model": "incremental", "warmup": 250}
+    replay(job, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["scan"] is scan
+    assert raydt("audit", tmp_path / "run")[0] == 0
+
+
+def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
+    job = config(data, {"finder": "auto"}) | {"stream": {"model": "incremental"}}
+    with pytest.raises(ConfigError, match=r"stream.warmup = 0: best_split with finder: auto .* Set stream.warmup"):
+        replay(job, tmp_path / "auto")
+    with pytest.raises(ConfigError, match=r"criterion: gini is not that of finder: updent"):
+        replay(config(data, {"finder": "updent", "criterion": "gini"}), tmp_path / "criterion")
+    dense = config(data) | {"source": {"kind": "synthetic", "generator": "sea", "n": 200}}
+    with pytest.raises(InputError, match=r"'x0', 'x1', 'x2' are numeric or categorical.* learner.kind: fudyadt"):
+        replay(dense, tmp_path / "dense")
+    three = libsvm(tmp_path / "three.libsvm", 200, "np?")
+    with pytest.raises(InputError, match=r"three.libsvm, row \d+, column 'y': label \d .* source.positive"):
+        replay(config(three), tmp_path / "three")
+    job = config(three)
+    job["stream"] = {**WINDOW, "on_error": "skip"}
+    assert replay(job, tmp_path / "skipped").summary["skipped"] > 20
+    assert raydt("audit", tmp_path / "skipped")[0] == 0

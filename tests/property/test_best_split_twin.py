@@ -1,0 +1,130 @@
+"""The sparse best split is its slow twin: the same splits, buckets, predictions and refusals, whoever does the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.best_split.options import BestSplitOptions
+from raydt.session import InProcessSession
+from raydt.sparse import SparseRows
+from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from tests.oracles.best_split_stream import BestSplitTwin
+from tests.strategies import cuts
+
+pytestmark = pytest.mark.timeout(900)
+
+LEARNER = learners()["best_split"]
+
+
+@st.composite
+def changes(draw: st.DrawFn, width: int, wide: bool) -> tuple[list[tuple[int, int, tuple[int, ...], int]], int]:
+    """Updates (operation, id, row, label) with few ids and rows, so that some meet; and how many are warm-up."""
+    warmup = draw(st.sampled_from((1, 3, 8) if wide else (0, 0, 1, 5)))
+    draws = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    length, ids = draw(st.integers(1, 60)), draw(st.integers(2, 25))
+    operations = np.array([INSERT, INSERT, INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE])
+    informative, balance = draws.random() < 0.7, draws.choice([0.1, 0.5, 0.9])
+    updates = []
+    for seq in range(length):
+        op, key = (INSERT, 1000 + seq) if seq < warmup else (int(draws.choice(operations)), int(draws.integers(ids)))
+        y = int(draws.random() < balance)
+        ones = draws.integers(0, width, draws.integers(0, 5)).tolist()
+        if informative and draws.random() < 0.9:
+            ones = [*ones, y]
+        if op == DELETE_VALUE and updates and draws.random() < 0.8:
+            ones, y = updates[draws.integers(len(updates))][2:]
+        updates.append((op, key, tuple(sorted(set(ones))), y))
+    return updates, min(warmup, length + 2)
+
+
+def batches(updates: list[tuple[int, int, tuple[int, ...], int]], warmup: int, width: int, sizes: list[int]) -> Any:
+    start = turn = 0
+    while start < len(updates):
+        part = updates[start : start + sizes[turn % len(sizes)]]
+        op = np.array([update[0] for update in part], dtype=np.int8)
+        rows = [update[2:] for update in part if CARRIES_ROW[update[0]]]
+        lengths = np.array([len(row) for row, _ in rows], dtype=np.int64)
+        indices = np.array([j for row, _ in rows for j in row], dtype=np.int32)
+        yield UpdateBatch(
+            start,
+            op,
+            np.array([update[1] for update in part], dtype=np.int64),
+            np.empty((len(rows), 0)),
+            np.array([y for _, y in rows], dtype=np.int32),
+            2,
+            np.full(len(part), -1),
+            warmup,
+            sparse=SparseRows.of_lengths(lengths, indices, width),
+        )
+        start, turn = start + len(part), turn + 1
+
+
+options = st.fixed_dictionaries(
+    {
+        "finder": st.sampled_from(("updgini", "updent", "scan", "auto")),
+        "alpha": st.sampled_from((0.01, 0.1, 0.5, 2.0)),
+        "query_every": st.sampled_from((1, 1, 2, 7)),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(options, st.sampled_from(("gini", "entropy")), st.sampled_from((4, 30, 100_000)), st.data())
+def test_equal_to_the_twin(chosen: dict[str, Any], criterion: str, width: int, data: st.DataObject) -> None:
+    if chosen["finder"] in ("scan", "auto"):
+        chosen = chosen | {"criterion": criterion}
+    fixed = BestSplitOptions(**chosen)
+    updates, warmup = data.draw(changes(width, chosen["finder"] == "auto"))
+    features = Features((), (), data.draw(st.sampled_from((1, 3, 16))), sparse=width)
+    twin, session = BestSplitTwin(fixed, features), session_of(fixed, features, data)
+    predictions: list[int] = []
+    refused: list[int] = []
+    log: list[tuple[int, int]] = []
+    for batch in batches(updates, warmup, width, data.draw(cuts())):
+        result = session.apply(batch, skip_refused=True)
+        twin.process(batch)
+        predictions += result.predictions.tolist()
+        refused += [batch.start + refusal.position for refusal in result.refused]
+        log += zip(result.log["seq"].tolist(), result.log["feature"].tolist(), strict=True)
+        if data.draw(st.booleans()):
+            state, groups = session.state()
+            LEARNER.check(fixed, features, 2, state, groups)
+            session = session_of(fixed, features, data)
+            session.restore(state, groups)
+    twin.finish()
+    last = session.finish()
+    log += zip(last["seq"].tolist(), last["feature"].tolist(), strict=True) if last else ()
+    assert predictions == twin.predictions
+    assert refused == twin.refused
+    assert log == twin.changes
+    state, groups = session.state()
+    LEARNER.check(fixed, features, 2, state, groups)
+    assert tuple(state["split"].tolist()) == twin.split
+    assert state["searched"][0] == twin.searched
+    assert state["changes"][0] == len(log)
+    found = {
+        int(j): tuple(int(group[name][i]) for name in ("n1", "c11", "bucket"))
+        for group in groups.values()
+        for i, j in enumerate(group["feature"])
+    }
+    assert found == twin.counters()
+    report = LEARNER.audit(fixed, features, state, twin.history(), groups)
+    assert report.ok, report.failures
+    assert report.checked["splits"] == 1
+    # The same stream in one batch, undisturbed.
+    other = InProcessSession(LEARNER, fixed, features, 1)
+    (whole,) = batches(updates, warmup, width, [len(updates)])
+    other.apply(whole, skip_refused=True)
+    other.finish()
+    assert other.digest() == session.digest()
+
+
+def session_of(fixed: BestSplitOptions, features: Features, data: st.DataObject) -> InProcessSession:
+    return InProcessSession(LEARNER, fixed, features, data.draw(st.sampled_from((1, 2, 3, 5))))
