@@ -152,8 +152,7 @@ class Estimator(Parameters, ABC):
         self._require_examples()
         if "digest" not in self._known:
             self._known["digest"] = self.session_.digest()
-        digest: str = self._known["digest"]
-        return digest
+        return str(self._known["digest"])
 
     def audit(self) -> AuditReport:
         """Prove the guarantee on the live model from the example store.
@@ -244,8 +243,7 @@ class Estimator(Parameters, ABC):
         self._open_session()
 
     def _takes_missing(self) -> bool:
-        takes: bool = learners()[self.kind].Options.takes_missing
-        return takes
+        return bool(learners()[self.kind].Options.takes_missing)
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         options = self._fitted_options
