@@ -17,8 +17,9 @@ from raydt.memory import empty, grown
 
 #: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
 T, L, U = 0, 1, 2
-#: Registers: entries that were ever used, head of the list of free ones (-1: none), entries in use, moves of the tests.
-USED, FREE, LIVE, MOVES = 0, 1, 2, 3
+#: Registers: entries that were ever used, head of the list of free ones (-1: none), entries in use, moves of the tests,
+#: notes in the journal (-1: none are taken).
+USED, FREE, LIVE, MOVES, NOTES = 0, 1, 2, 3, 4
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
@@ -42,7 +43,9 @@ class Pool(NamedTuple):
     roots : ndarray of int32, shape (units, buckets, 3)
     filled : ndarray of uint64, shape (units, words)
         Which buckets have members.
-    reg : ndarray of int64, shape (4,)
+    journal : ndarray of int32, shape (notes, 4)
+        What was changed: entry, and its n1, c11 and bucket before.
+    reg : ndarray of int64, shape (5,)
     """
 
     feature: npt.NDArray[np.int32]
@@ -56,6 +59,7 @@ class Pool(NamedTuple):
     first: npt.NDArray[np.int32]
     roots: npt.NDArray[np.int32]
     filled: npt.NDArray[np.uint64]
+    journal: npt.NDArray[np.int32]
     reg: npt.NDArray[np.int64]
 
 
@@ -75,7 +79,8 @@ def new_pool(buckets: int) -> Pool:
         np.empty(0, dtype=np.int32),
         np.empty((0, buckets, 3), dtype=np.int32),
         np.empty((0, (buckets + 63) // 64), dtype=np.uint64),
-        np.array([0, -1, 0, 0], dtype=np.int64),
+        np.empty((0, 4), dtype=np.int32),
+        np.array([0, -1, 0, 0, -1], dtype=np.int64),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from raydt.finders import heaps
 from raydt.finders.buckets import bucket_of
-from raydt.finders.pool import MOVES, L, T, U, find_or_add
+from raydt.finders.pool import MOVES, NOTES, L, T, U, find_or_add
 from raydt.finders.scores import of_side, score_of
 from raydt.kernel import inner_kernel
 
@@ -71,6 +71,28 @@ def detach(pool: Any, buckets: Any, e: int) -> None:
 
 
 @inner_kernel
+def note(pool: Any, e: int) -> None:
+    """Write into the journal, if one is kept, what an entry is before it is changed."""
+    at = pool.reg[NOTES]
+    if at >= 0:
+        noted = pool.journal[at]
+        noted[0], noted[1], noted[2], noted[3] = e, pool.n1[e], pool.c11[e], pool.bucket[e]
+        pool.reg[NOTES] = at + 1
+
+
+@inner_kernel
+def rewind(pool: Any, buckets: Any, table: Any, notes: int) -> None:
+    """Take back what was changed since the journal had so many notes."""
+    for at in range(pool.reg[NOTES] - 1, notes - 1, -1):
+        e = pool.journal[at, 0]
+        detach(pool, buckets, e)
+        pool.n1[e], pool.c11[e] = pool.journal[at, 1], pool.journal[at, 2]
+        if pool.journal[at, 3] >= 0:
+            attach(pool, buckets, table, e, pool.journal[at, 3])
+    pool.reg[NOTES] = notes
+
+
+@inner_kernel
 def place(pool: Any, buckets: Any, table: Any, e: int, n: int, c1: int) -> None:
     """Put an entry into the bucket in whose middle it lies; without ones, into none."""
     n1 = pool.n1[e]
@@ -83,6 +105,7 @@ def place(pool: Any, buckets: Any, table: Any, e: int, n: int, c1: int) -> None:
 def change(pool: Any, buckets: Any, table: Any, unit: int, feature: int, sign: int, label: int, n: int, c1: int) -> int:
     """A row in which a feature is 1 came (``sign`` 1) or went (-1); ``n`` and ``c1`` are those after it. The entry."""
     e = find_or_add(pool, unit, feature)
+    note(pool, e)
     pool.n1[e] += sign
     pool.c11[e] += sign * label
     place(pool, buckets, table, e, n, c1)
@@ -101,6 +124,7 @@ def settle(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> N
                 e = _violator(pool, buckets, unit, k, n, c1)
                 if e < 0:
                     break
+                note(pool, e)
                 place(pool, buckets, table, e, n, c1)
                 pool.reg[MOVES] += 1
 

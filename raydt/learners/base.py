@@ -22,12 +22,8 @@ class LearnerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: Whether NaN may stand in numeric features, whether rows may have sparse ones, and whether any others.
+    #: Whether NaN may stand in numeric features.
     takes_missing: ClassVar[bool] = False
-    takes_sparse: ClassVar[bool] = False
-    takes_dense: ClassVar[bool] = True
-    #: How many classes there may be; None for any number.
-    most_classes: ClassVar[int | None] = None
     #: Whether updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
     collects_updates: ClassVar[bool] = False
     #: What stays in a model of examples that are deleted, for receipts.
@@ -37,6 +33,26 @@ class LearnerOptions(BaseModel):
 
     kind: str
     feature_groups: int = Field(16, ge=1, description="G: fixed groups the features are dealt into")
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether rows may have sparse features."""
+        return False
+
+    @property
+    def needs_sparse(self) -> bool:
+        """Whether rows must have sparse features."""
+        return False
+
+    @property
+    def takes_dense(self) -> bool:
+        """Whether rows may have features that are not sparse."""
+        return True
+
+    @property
+    def most_classes(self) -> int | None:
+        """How many classes there may be; None for any number."""
+        return None
 
     @property
     def regression(self) -> bool:

@@ -35,6 +35,8 @@ class Reading:
         A row may lack values of features. Otherwise it is bad.
     sparse : bool
         There may be sparse features. Otherwise a column of lists is refused.
+    needs_sparse : bool
+        There must be some.
     dense : bool
         There may be others.
     classes : int or None
@@ -44,14 +46,21 @@ class Reading:
     regression: bool = False
     missing: bool = False
     sparse: bool = False
+    needs_sparse: bool = False
     dense: bool = True
     classes: int | None = None
 
     @classmethod
     def of(cls, learner: LearnerOptions) -> Reading:
         """What a learner with these options takes."""
-        most = learner.most_classes
-        return cls(learner.regression, learner.takes_missing, learner.takes_sparse, learner.takes_dense, most)
+        return cls(
+            regression=learner.regression,
+            missing=learner.takes_missing,
+            sparse=learner.takes_sparse,
+            needs_sparse=learner.needs_sparse,
+            dense=learner.takes_dense,
+            classes=learner.most_classes,
+        )
 
     def require(self, features: Features) -> None:
         """Refuse features that the learner does not take.
@@ -65,8 +74,13 @@ class Reading:
             more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
             raise InputError(
                 f"the features {shown}{more} are numeric or categorical; this learner takes sparse binary ones only",
-                remedy="Leave them out (source.features), or use learner.kind: fudyadt, whose option finder says how "
-                "sparse features are searched beside them",
+                remedy="Leave them out (source.features), or use learner.kind: fudyadt with finder: updgini, which takes "
+                "both",
+            )
+        if self.needs_sparse and not features.sparse:
+            raise InputError(
+                "no feature is sparse; a finder keeps sparse binary features at hand",
+                remedy="Give rows a column of lists of indices, or use learner.kind: fudyadt with finder: exact",
             )
 
 

@@ -206,9 +206,11 @@ class ChainCoordinator:
 
 
 class ChainOptions(LearnerOptions):
-    takes_sparse: ClassVar[bool] = True
-
     kind: str = "chain"
+
+    @property
+    def takes_sparse(self):
+        return True
 
 
 class Chain:

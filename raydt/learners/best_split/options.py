@@ -18,9 +18,6 @@ _CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
 class BestSplitOptions(LearnerOptions):
     """The best split over sparse binary features, within (1 + alpha) of the optimum after every update (Tatti)."""
 
-    takes_sparse: ClassVar[bool] = True
-    takes_dense: ClassVar[bool] = False
-    most_classes: ClassVar[int | None] = 2
     stays: ClassVar[tuple[str, ...]] = (
         "the model itself: a split that was chosen while they were in stays until the next search, and which bucket a "
         "feature lies in, within its limits, depends on the updates before",
@@ -53,6 +50,26 @@ class BestSplitOptions(LearnerOptions):
     def entropy(self) -> bool:
         """Whether the criterion is the entropy, and not the Gini index."""
         return (self.criterion or _CRITERION_OF.get(self.finder, "gini")) == "entropy"
+
+    @property
+    def takes_sparse(self) -> bool:
+        """A finder is over sparse features."""
+        return True
+
+    @property
+    def needs_sparse(self) -> bool:
+        """It has nothing else to look at."""
+        return True
+
+    @property
+    def takes_dense(self) -> bool:
+        """A finder is over sparse features only."""
+        return False
+
+    @property
+    def most_classes(self) -> int | None:
+        """A finder compares two."""
+        return 2
 
     @property
     def needs_warmup(self) -> str:

@@ -18,6 +18,9 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.model import Arrays, TreePredictor, check_rows, check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
+from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
+from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 
 
@@ -29,8 +32,10 @@ class FuDyADT:
 
     def coordinator(
         self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan
-    ) -> FuDyADTCoordinator:
+    ) -> FuDyADTCoordinator | SparseTreeCoordinator:
         """The coordinator for ``shards`` shards."""
+        if options.finder != "exact":
+            return SparseTreeCoordinator(options, features, shards, plan)
         return FuDyADTCoordinator(options, features, shards, plan)
 
     def shard(
@@ -39,8 +44,10 @@ class FuDyADT:
         features: Features,
         groups: npt.NDArray[np.int64],
         store: ExampleStore | None = None,
-    ) -> FuDyADTShard:
+    ) -> FuDyADTShard | SparseTreeShard:
         """The worker that owns ``groups``."""
+        if options.finder != "exact":
+            return SparseTreeShard(options, features, groups)
         return FuDyADTShard(features, groups, store)
 
     def check(
@@ -56,8 +63,10 @@ class FuDyADT:
         if groups is not None:
             check_rows(model, groups, features)
 
-    def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
+    def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> Any:
         """Predictions of a saved model."""
+        if options.finder != "exact":
+            return SparseTreePredictor(features, model)
         return TreePredictor(features, model)
 
     def promise(self, options: FuDyADTOptions) -> Promise:

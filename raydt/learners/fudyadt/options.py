@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound, not_promised
 from raydt.learners.fudyadt.live_tree import Rules
+from raydt.learners.fudyadt.sparse.rules import WatchRules
 
 #: Beyond it a node is never rebuilt on any machine, and epsilon * s leaves the integers.
 LARGEST_EPSILON = 1e6
@@ -25,15 +26,44 @@ class FuDyADTOptions(LearnerOptions):
     alpha: float = Field(0.1, ge=0, le=1, description="Impurity below which a node may be a leaf")
     beta: float = Field(0.2, ge=0, le=1, description="Gain a split may lack to the best one")
     max_depth: int | None = Field(None, ge=0, description="h; null for no limit")
-    finder: Literal["exact"] = Field("exact", description="How the best split is found")
+    finder: Literal["exact", "updgini", "updent"] = Field(
+        "exact",
+        description="How the best split is found; updgini, updent: kept at hand over sparse features, two classes",
+    )
+    finder_alpha: float = Field(0.1, ge=0.01, description="updgini, updent: a split may be 1 + this times the best")
     min_samples_split: int = Field(2, ge=2, description="k + 1: a smaller node is a leaf")
 
     @model_validator(mode="after")
     def _check_epsilon(self) -> FuDyADTOptions:
         if not isinstance(self.epsilon, str) and not 0 <= self.epsilon <= LARGEST_EPSILON:
             raise ValueError(f"epsilon must be a number from 0 to {LARGEST_EPSILON:g}, or auto")
-        self.resolved_epsilon()
+        if self.finder == "exact":
+            self.resolved_epsilon()
+            if "finder_alpha" in self.model_fields_set:
+                raise ValueError("finder_alpha is of finder: updgini or updent, not of exact")
+        elif self.beta == 0:
+            raise ValueError("beta must be greater than 0 with finder: updgini or updent, else every update rebuilds")
         return self
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Only structures of a finder follow the ones of a row."""
+        return self.finder != "exact"
+
+    @property
+    def needs_sparse(self) -> bool:
+        """A finder has nothing to keep without them."""
+        return self.finder != "exact"
+
+    @property
+    def takes_dense(self) -> bool:
+        """Dense features need FuDyADT's schedule, whose theorem is about the Gini index."""
+        return self.finder != "updent"
+
+    @property
+    def most_classes(self) -> int | None:
+        """A finder compares two."""
+        return None if self.finder == "exact" else 2
 
     def resolved_epsilon(self) -> float:
         """Epsilon as a number.
@@ -59,6 +89,12 @@ class FuDyADTOptions(LearnerOptions):
             f"epsilon {epsilon:.6g} is {place} the bound {float(epsilon_bound(*rest)):.6g} for alpha {self.alpha:g}, "
             f"beta {self.beta:g} and min_samples_split {self.min_samples_split}",
         )
+
+    def watch_rules(self) -> WatchRules:
+        """The options as the kernels of the sparse tree take them."""
+        depth = self.max_depth if self.max_depth is not None else 2**31 - 1
+        rest = self.beta, 1 + self.finder_alpha, self.alpha, self.min_samples_split, depth
+        return WatchRules(self.finder == "updent", *rest)
 
     def rules(self) -> Rules:
         """The options as the kernels take them."""

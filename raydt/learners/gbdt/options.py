@@ -13,7 +13,6 @@ class GBDTOptions(LearnerOptions):
     """Boosted trees, updated in place when examples are inserted and deleted (Lin et al., ICML 2025)."""
 
     takes_missing: ClassVar[bool] = True
-    takes_sparse: ClassVar[bool] = True
     collects_updates: ClassVar[bool] = True
     stays: ClassVar[tuple[str, ...]] = (
         "the model itself: splits chosen while they were in stay while they are among the best, values of leaves "
@@ -47,6 +46,11 @@ class GBDTOptions(LearnerOptions):
     )
     n_iter_no_change: int = Field(10, ge=1, description="Iterations without a gain after which training ends early")
     tol: float = Field(1e-7, ge=0, description="Loss that counts as a gain")
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Sparse features are bins of their own."""
+        return True
 
     @property
     def regression(self) -> bool:

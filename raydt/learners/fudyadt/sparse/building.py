@@ -1,0 +1,197 @@
+"""BUILD for the sparse tree: level by level with the shards, one round a level, best split of each node exactly."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.example_store import ExampleStore
+from raydt.exchange import Ask, Exchange
+from raydt.features import Features
+from raydt.finders.scores import xlogx_table
+from raydt.kernel import kernel
+from raydt.learners.fudyadt.engine import SHARDS, record
+from raydt.learners.fudyadt.live_tree import (
+    MEMBER,
+    NODES,
+    count_rows,
+    new_tree,
+    split_node,
+    start_node,
+    take_rows,
+    with_room,
+)
+from raydt.learners.fudyadt.model import Arrays, canonical_tree, link_members, live_tree
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.fudyadt.sparse.opening import best_candidates
+from raydt.learners.fudyadt.sparse.rules import keep_leaves
+from raydt.memory import empty, grown
+from raydt.sparse import SparseRows
+from raydt.updates import INSERT, UPDATE, UpdateBatch
+
+Slots = npt.NDArray[np.int32]
+
+
+class Builder:
+    """The tree, the lists of its leaves and the live examples, and how a subtree is built anew.
+
+    Parameters
+    ----------
+    options : FuDyADTOptions
+    features : Features
+    shards : int
+
+    Attributes
+    ----------
+    keep : int
+        Steps of the last window that count; the shards take back the others with the next message.
+    """
+
+    def __init__(self, options: FuDyADTOptions, features: Features, shards: int) -> None:
+        self.features, self.shards = features, shards
+        self.rules, self._watch_rules = options.rules(), options.watch_rules()
+        self.categorical = features.kinds.astype(np.bool_)
+        self._groups = features.assign(shards)
+        self._columns = [features.columns_of(groups) for groups in self._groups]
+        self.store = ExampleStore(0)
+        self.members = np.empty(0, dtype=MEMBER)
+        self.tree = new_tree(64, 2)
+        self.keep = 0
+        self._table = xlogx_table(0)
+
+    def make_room(self, batch: UpdateBatch) -> None:
+        """Room for the rows of one batch."""
+        self.store.reserve(int(((batch.op == INSERT) | (batch.op == UPDATE)).sum()))
+        if len(self.members) < self.store.capacity:
+            self.members = grown(self.members, self.store.capacity)
+
+    def parts_of(self, X: npt.NDArray[np.float64], sparse: SparseRows) -> list[dict[str, Any]]:
+        """What each shard owns of some rows."""
+        parts = []
+        for groups, columns in zip(self._groups, self._columns, strict=True):
+            own = sparse.of_groups(groups, self.features.groups)
+            parts.append({"X": X[:, columns], "indptr": own.indptr, "indices": own.indices})
+        return parts
+
+    def kept(self) -> int:
+        """Steps of the last window to keep, said once."""
+        keep, self.keep = self.keep, 0
+        return keep
+
+    def restore(self, state: Arrays) -> None:
+        """Replace everything by a saved state; its rows take slots 0, 1, ..."""
+        n = len(state["id"])
+        self.store.fill(state["id"], state["y"], state["born"])
+        self.tree = live_tree(state, self.rules)
+        self.members = empty(self.store.capacity, MEMBER)
+        self.members["leaf"][:n] = state["leaf"]
+        link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
+        self.keep = 0
+
+    def canonical(self) -> tuple[Arrays, npt.NDArray[np.int32]]:
+        """The arrays of the model, and the preorder place of each node id."""
+        return canonical_tree(self.tree)
+
+    def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
+        """Build one subtree anew."""
+        began = time.perf_counter()
+        counts = np.zeros((1, 2), dtype=np.int64)
+        n = count_rows(self.tree, root, counts)
+        self._table = xlogx_table(n, self._table)
+        slots = np.empty(n, dtype=np.int32)
+        gone = self._nodes_below(root)
+        take_rows(self.tree, self.members, root, slots)
+        slots.sort()
+        before = int(self.tree.reg[NODES])
+        self.tree.counts[root] = counts[0]
+        nodes, ends = np.array([root]), np.array([n])
+        splits = np.empty((0, 3), dtype=np.int64)
+        while len(nodes):
+            self._start(nodes, ends, slots, stamp)
+            payload = {
+                "keep": self.kept(),
+                "gone": gone,
+                "splits": splits,
+                "nodes": nodes,
+                "depth": self.tree.nodes["depth"][nodes],
+                "ends": ends,
+                "slots": slots,
+                "labels": self.store.y[slots].astype(np.int8),
+            }
+            replies = yield Ask("build", payload)
+            splits, nodes, ends, slots = self._grow(nodes, ends, slots, replies)
+            gone = gone[:0]
+        record(
+            self.tree, log, root, stamp, n, int(self.tree.reg[NODES]) - before + 1, SHARDS, time.perf_counter() - began
+        )
+
+    def _nodes_below(self, root: int) -> npt.NDArray[np.int64]:
+        """A node and all below it."""
+        nodes, waiting = [], [root]
+        while waiting:
+            node = waiting.pop()
+            nodes.append(node)
+            if self.tree.nodes["feature"][node] >= 0:
+                waiting += [int(self.tree.nodes["left"][node]), int(self.tree.nodes["right"][node])]
+        return np.array(nodes, dtype=np.int64)
+
+    def _start(self, nodes: npt.NDArray[Any], ends: npt.NDArray[Any], slots: Slots, stamp: int) -> None:
+        """Make fresh leaves of nodes, with their rows listed."""
+        begin = 0
+        for node, end in zip(nodes.tolist(), ends.tolist(), strict=True):
+            start_node(self.tree, node, stamp, self.rules)
+            self.members["leaf"][slots[begin:end]] = node
+            link_members(self.tree, self.members, slots[begin:end])
+            begin = end
+
+    def _grow(
+        self, nodes: npt.NDArray[Any], ends: npt.NDArray[Any], slots: Slots, replies: list[Any]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], Slots]:
+        """Split what is to be split of one level: the splits, the nodes below, where their rows end, their rows."""
+        found = np.concatenate([reply["found"] for reply in replies], axis=1)
+        shard_of = np.repeat(np.arange(len(replies)), [reply["found"].shape[1] for reply in replies])
+        sides = [np.unpackbits(reply["sides"], count=len(slots)).view(np.bool_) for reply in replies]
+        splits, below, sizes, rows = [], [], [], []
+        counts = self.tree.counts[nodes]
+        totals = np.stack([counts.sum(axis=1), counts[:, 1]], axis=1)
+        winner = np.empty(len(nodes), dtype=np.int64)
+        best_candidates(self._watch_rules.entropy, self._table, totals, found, winner)
+        keep_leaves(self._watch_rules, self._table, totals, self.tree.nodes["depth"][nodes], found, winner)
+        self.tree = with_room(self.tree, 2 * len(nodes), 2)
+        t, begin = self.tree, 0
+        for i, (node, end) in enumerate(zip(nodes.tolist(), ends.tolist(), strict=True)):
+            mine = slice(begin, end)
+            begin = end
+            chosen = int(winner[i])
+            if chosen < 0:
+                continue
+            feature, n1, c11 = found[i, chosen, :3].tolist()
+            left, right = _split(t, node, feature, found[i, chosen, 3:].view(np.float64)[0], n1, c11)
+            on_right = sides[shard_of[chosen]][mine]
+            splits.append((node, left, right))
+            for child, part in ((left, slots[mine][~on_right]), (right, slots[mine][on_right])):
+                below.append(child)
+                sizes.append(len(part))
+                rows.append(part)
+        joined = np.concatenate([np.empty(0, dtype=np.int32), *rows])
+        return (
+            np.array(splits, dtype=np.int64).reshape(-1, 3),
+            np.array(below, dtype=np.int64),
+            np.cumsum(np.array(sizes, dtype=np.int64)),
+            joined,
+        )
+
+
+@kernel
+def _split(tree: Any, node: int, feature: int, threshold: float, n1: int, c11: int) -> tuple[int, int]:
+    """Split a leaf whose counts are right; the counts of its children follow."""
+    left, right = split_node(tree, node, feature, threshold)
+    tree.counts[right, 1] = c11
+    tree.counts[right, 0] = n1 - c11
+    for k in range(2):
+        tree.counts[left, k] = tree.counts[node, k] - tree.counts[right, k]
+    tree.nodes[node].head = -1
+    return left, right

@@ -1,0 +1,269 @@
+"""The coordinator of the sparse tree: walks windows of updates with the shards, and rebuilds what was beaten.
+
+A window: (1) its steps are routed and counted as if nothing had to be rebuilt; (2) in one round the shards change the
+structures along every path and answer with the first step after which one of their candidates beats a split; (3) what
+any of them, or the coordinator, has done behind the first such step of all is taken back; (4) the root-most node found
+there, or an ancestor of its size, is built anew (``building``), and the next window begins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.admission import Admission
+from raydt.digest import digest
+from raydt.errors import InputError
+from raydt.example_store import ExampleStore
+from raydt.exchange import Ask, Exchange, Tell
+from raydt.features import Features
+from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt.engine import logged, new_log
+from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, list_rows
+from raydt.learners.fudyadt.model import Arrays, preorder, shares_of
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.fudyadt.sparse.building import Builder
+from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
+from raydt.learners.fudyadt.sparse.walk import list_steps, route, target_of, walk, walk_back
+from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.sparse import SparseRows
+from raydt.updates import BatchResult, Log, UpdateBatch
+
+#: Steps of the first window, and of the longest.
+_FIRST, _LONGEST = 16, 4096
+
+
+class SparseTreeCoordinator(SequentialCoordinator):
+    """Tree, labels, ids and counters; features and structures are with the shards.
+
+    Parameters
+    ----------
+    options : FuDyADTOptions
+    features : Features
+    shards : int
+    plan : WorkPlan
+    """
+
+    def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
+        super().__init__()
+        self.features = features
+        self.live = Builder(options, features, shards)
+        self._rules = options.watch_rules()
+        # Dense features have no structure: for them a node is rebuilt by FuDyADT's schedule.
+        self._scheduled = len(features.names) > 0
+        self._window = _FIRST
+        self._behind: npt.NDArray[np.int32] | None = None  # ids of the nodes of a state that was restored
+
+    @property
+    def store(self) -> ExampleStore:
+        """The live examples."""
+        return self.live.store
+
+    # ---------------------------------------------------------------- one batch
+
+    def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
+        if batch.n_classes > 2:
+            raise InputError(
+                f"{batch.n_classes} classes: a finder compares two",
+                remedy="Say which labels are positive (source.positive), or use learner.finder: exact",
+            )
+        yield from self._catch_up()
+        self.live.make_room(batch)
+        if batch.start == 0:
+            self.live.tree.reg[WARMUP_LEFT] = batch.warmup
+
+    def _catch_up(self) -> Exchange[None]:
+        """After a restore: tell the shards the tree, so that they can set up their structures."""
+        if self._behind is not None:
+            nodes = self.live.tree.nodes[: len(self._behind)]
+            counts = self.live.tree.counts[: len(self._behind)]
+            shape = {name: nodes[name].copy() for name in ("parent", "left", "right", "depth")}
+            yield Tell("resume", {"node": self._behind, **shape, "n": counts.sum(axis=1), "c1": counts[:, 1].copy()})
+            self._behind = None
+
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
+        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        slots, rows = admitted.new[added], admitted.row[added]
+        sparse = self._sparse(batch.sparse, len(batch.X))
+        if len(slots):
+            yield Tell("rows", {"slots": slots}, self.live.parts_of(batch.X[rows], sparse[rows]))
+        steps, position = steps_of(batch, part, admitted)
+        log = new_log(len(steps))
+        leaf_of = np.empty(len(steps), dtype=np.int64)
+        step = 0
+        while step < len(steps):
+            step = yield from self._take_window(steps, leaf_of, step, batch.X, sparse, log)
+        looked = steps["kind"] != REMOVE
+        result.predictions[position[looked]] = steps["prediction"][looked]
+        for kind in (REMOVE, ADD):  # an update has one of each
+            taken = steps["kind"] == kind
+            result.path[position[taken]] += steps["row"][taken] + 1
+        return logged(log)
+
+    def _sparse(self, sparse: SparseRows | None, rows: int) -> SparseRows:
+        return SparseRows.empty(self.features.sparse, rows) if sparse is None else sparse
+
+    def _take_window(
+        self,
+        steps: npt.NDArray[np.void],
+        leaf_of: npt.NDArray[np.int64],
+        begin: int,
+        X: npt.NDArray[np.float64],
+        sparse: SparseRows,
+        log: npt.NDArray[np.void],
+    ) -> Exchange[int]:
+        """Take some steps from ``begin`` on, and rebuild what has to be after the last of them; the next step."""
+        live, y = self.live, self.store.y
+        warmup = int(live.tree.reg[WARMUP_LEFT])
+        limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._window)
+        where = live.tree, live.members, y, steps, leaf_of
+        rows = live.categorical, X, sparse.indptr, sparse.indices
+        stop, broken = walk(*where, begin, limit, *rows, self._rules, self._scheduled, warmup == 0)
+        done, beaten = stop, -1
+        if not warmup:
+            done, beaten = yield from self._watch(steps, leaf_of, begin, stop)
+        if done < stop:
+            walk_back(live.tree, y, steps, leaf_of, done, stop)
+            broken = -1
+        steps["prediction"][done:stop] = -1
+        list_steps(live.tree, live.members, steps, leaf_of, begin, done)
+        stamp = int(steps["stamp"][done - 1])
+        self._window = max(_FIRST, self._window // 2) if beaten >= 0 or broken >= 0 else min(_LONGEST, 2 * self._window)
+        if warmup:
+            left = warmup - int((steps["kind"][begin:done] == ADD).sum())
+            live.tree.reg[WARMUP_LEFT] = left
+            if left == 0:
+                yield from live.rebuild(0, stamp, log)
+            return done
+        worst = self._upper(beaten, broken)
+        if worst >= 0:
+            yield from live.rebuild(int(target_of(live.tree, worst)), stamp, log)
+        return done
+
+    def _end_of_warmup(self, steps: npt.NDArray[np.void], begin: int, warmup: int) -> int:
+        """The step after the one that completes the warm-up, or the end."""
+        adds = np.flatnonzero(steps["kind"][begin:] == ADD)
+        return begin + int(adds[warmup - 1]) + 1 if len(adds) >= warmup else len(steps)
+
+    def _watch(
+        self, steps: npt.NDArray[np.void], leaf_of: npt.NDArray[np.int64], begin: int, stop: int
+    ) -> Exchange[tuple[int, int]]:
+        """Have the shards take steps; the step after the last that counts, and the root-most node beaten by that."""
+        moved = np.flatnonzero(steps["kind"][begin:stop] != LOOK) + begin
+        if not len(moved):
+            return stop, -1
+        slots = steps["slot"][moved]
+        payload = {
+            "keep": self.live.kept(),
+            "sign": np.where(steps["kind"][moved] == ADD, 1, -1).astype(np.int8),
+            "label": self.store.y[slots].astype(np.int8),
+            "slot": slots,
+            "leaf": leaf_of[moved],
+            "alone": self.live.shards == 1,
+        }
+        replies = np.array((yield Ask("watch", payload)))
+        done = int(replies[:, 0].min())
+        self.live.keep = done
+        beaten = -1
+        for node in replies[replies[:, 0] == done, 1].tolist():
+            beaten = self._upper(beaten, node)
+        if beaten < 0:
+            return stop, -1
+        return int(moved[done - 1]) + 1, beaten
+
+    def _upper(self, a: int, b: int) -> int:
+        """The node nearer to the root of two on one path; -1 is none."""
+        if a < 0 or b < 0:
+            return max(a, b)
+        depth = self.live.tree.nodes["depth"]
+        return a if depth[a] <= depth[b] else b
+
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+    ) -> Exchange[Slots]:
+        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
+        live, ones = self.live, self._sparse(sparse, len(X))
+        leaf = route(live.tree, live.categorical, X, ones.indptr, ones.indices, row)
+        slots = np.empty(int(live.tree.counts[leaf].sum()), dtype=np.int32)
+        list_rows(live.tree, live.members, leaf, slots)
+        slots = slots[self.store.y[slots] == y]
+        at = np.array([row])
+        replies = yield Ask("equal", {"slots": slots}, live.parts_of(X[at], ones[at]))
+        equal = slots[np.logical_and.reduce(replies)]
+        oldest_first: Slots = equal[np.argsort(self.store.born[equal])]
+        return oldest_first
+
+    def finish(self) -> Exchange[None]:
+        """Build the model of a warm-up that the stream did not complete."""
+        yield from self._catch_up()
+        if self.live.tree.reg[WARMUP_LEFT] > 0:
+            self.live.tree.reg[WARMUP_LEFT] = 0
+            yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
+
+    # ---------------------------------------------------------------- the model
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes in each row's leaf, shape (n, n_classes). O(depth) a row."""
+        live, ones = self.live, self._sparse(sparse, len(X))
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        leaves = [route(live.tree, live.categorical, rows, ones.indptr, ones.indices, i) for i in range(len(X))]
+        return shares_of(live.tree.counts[leaves], n_classes)
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+        """Class codes of the live tree."""
+        return SparseTreePredictor(self.features, self.model()).predict(X, sparse)
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
+        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
+        slots = self.store.find(ids)
+        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
+
+    def digest(self) -> str:
+        """Digest of tree, counts and sorted id -> leaf; free of slots, node ids and list orders."""
+        slots = self.store.slots()
+        slots = slots[np.argsort(self.store.id[slots])]
+        state = {**self.state(slots), **self.rows(slots)}
+        names = ("feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf")
+        return digest((name, state[name]) for name in names)
+
+    def statistics(self) -> dict[str, int]:
+        """Sizes and totals now."""
+        reg = self.live.tree.reg
+        return {
+            "active": self.store.live,
+            "nodes": int(reg[NODES]),
+            "leaves": int(reg[LEAVES]),
+            "depth": preorder(self.live.tree)[2],
+            "rebuilds": int(reg[REBUILDS]),
+            "rebuilt_rows": int(reg[REBUILT_ROWS]),
+        }
+
+    def model(self) -> Arrays:
+        """Canonical arrays of the tree."""
+        return self.live.canonical()[0]
+
+    def state(self, slots: Slots) -> Arrays:
+        """Canonical arrays of the tree, its node ids, the leaf of each example, and the totals."""
+        arrays, place = self.live.canonical()
+        reg = self.live.tree.reg
+        ids = self._behind if self._behind is not None else preorder(self.live.tree)[0]
+        return {
+            **arrays,
+            "node": ids,
+            "leaf": place[self.live.members["leaf"][slots]],
+            "seq": np.array([self._seq], dtype=np.int64),
+            "warmup_left": reg[[WARMUP_LEFT]],
+            "rebuilds": reg[[REBUILDS]],
+            "rebuilt_rows": reg[[REBUILT_ROWS]],
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
+        self.live.restore(state)
+        for register, name in ((WARMUP_LEFT, "warmup_left"), (REBUILDS, "rebuilds"), (REBUILT_ROWS, "rebuilt_rows")):
+            self.live.tree.reg[register] = state[name][0]
+        self._seq = int(state["seq"][0])
+        self._window, self._behind = _FIRST, state["node"].astype(np.int32)

@@ -1,0 +1,74 @@
+"""The exact search over dense features of a node that is built: every threshold of a number, every value of a category.
+
+A split counts what is on its right, as a sparse feature counts its ones, so that one score compares all kinds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.finders.scores import score_of
+from raydt.kernel import kernel
+from raydt.learners.fudyadt.split_search import threshold_between
+
+
+@kernel
+def _scan(entropy: bool, table: Any, c1: int, values: Any, labels: Any, categorical: bool, out: Any) -> float:
+    """Best cut of one sorted column, the smaller of equals: its score, inf if there is none.
+
+    ``out`` takes rows and rows of class 1 on its right, and the first and last place of what is left of it.
+    """
+    n = len(values)
+    least = np.inf
+    begin, ones, ones_before = 0, 0, 0
+    for i in range(n):
+        ones += labels[i]
+        if i + 1 < n and values[i + 1] == values[i]:
+            continue
+        left, left_ones = (i + 1 - begin, ones - ones_before) if categorical else (i + 1, ones)
+        if left < n:
+            score = score_of(entropy, table, n, c1, n - left, c1 - left_ones)
+            if score < least:
+                least = score
+                out[0], out[1], out[2] = n - left, c1 - left_ones, i
+        begin, ones_before = i + 1, ones
+    return least
+
+
+def best_cut(
+    entropy: bool,
+    table: npt.NDArray[np.float64],
+    X: npt.NDArray[np.float64],
+    kinds: npt.NDArray[np.int8],
+    labels: npt.NDArray[np.int8],
+) -> tuple[int, int, int, float]:
+    """The best split by the columns of ``X``, shape (rows, columns): smallest (score, column, threshold).
+
+    Returns
+    -------
+    column, n1, c11 : int
+        Column -1 if none has two values; rows and rows of class 1 on the right.
+    threshold : float
+    """
+    best, least, c1 = (-1, 0, 0, 0.0), np.inf, int(labels.sum())
+    out = np.zeros(3, dtype=np.int64)
+    for column, kind in enumerate(kinds):
+        order = np.argsort(X[:, column], kind="stable")
+        values = X[order, column]
+        score = _scan(entropy, table, c1, values, labels[order], bool(kind), out)
+        if score < least:
+            n1, c11, last = out.tolist()
+            least = score
+            cut = float(values[last]) if kind else float(between(values[last], values[last + 1]))
+            best = column, n1, c11, cut
+    return best
+
+
+@kernel
+def between(a: float, b: float) -> float:
+    """:func:`raydt.learners.fudyadt.split_search.threshold_between`, for Python."""
+    threshold: float = threshold_between(a, b)
+    return threshold

@@ -1,0 +1,77 @@
+"""Predictions of a saved sparse tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.features import Features
+from raydt.kernel import kernel
+from raydt.learners.fudyadt.live_tree import goes_left
+from raydt.learners.fudyadt.model import Arrays, shares_of
+from raydt.learners.fudyadt.sparse.walk import is_one
+from raydt.sparse import SparseRows
+
+
+@kernel
+def _apply(
+    feature: Any,
+    threshold: Any,
+    left: Any,
+    right: Any,
+    categorical: Any,
+    X: Any,
+    indptr: Any,
+    indices: Any,
+    out: Any,
+) -> None:
+    for i in range(len(X)):
+        node = 0
+        while feature[node] >= 0:
+            j = feature[node]
+            if j < len(categorical):
+                to_left = goes_left(X[i, j], threshold[node], categorical[j])
+            else:
+                to_left = not is_one(indices, indptr[i], indptr[i + 1], j - len(categorical))
+            node = left[node] if to_left else right[node]
+        out[i] = node
+
+
+class SparseTreePredictor:
+    """Predictions of canonical arrays whose features may be sparse.
+
+    Parameters
+    ----------
+    features : Features
+    model : dict of str to ndarray
+    """
+
+    def __init__(self, features: Features, model: Arrays) -> None:
+        self._categorical, self._sparse = features.kinds.astype(np.bool_), features.sparse
+        self._arrays: list[Any] = [
+            np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right")
+        ]
+        self.counts = model["counts"]
+
+    def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+        """Preorder place of the leaf of each row, shape (n,). O(depth log ones) a row."""
+        ones = sparse or SparseRows.empty(self._sparse, len(X))
+        leaves = np.empty(len(X), dtype=np.int32)
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        feature, threshold, left, right = self._arrays
+        rest = self._categorical, rows, ones.indptr, ones.indices, leaves
+        _apply(feature, threshold, left, right, *rest)
+        return leaves
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+        """Majority class of each row's leaf (the smaller on a tie, 0 in an empty leaf), shape (n,)."""
+        labels: npt.NDArray[np.int32] = self.counts.argmax(axis=1).astype(np.int32)
+        return labels[self.apply(X, sparse)]
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf."""
+        return shares_of(self.counts, n_classes)[self.apply(X, sparse)]

@@ -1,0 +1,64 @@
+"""The rules of the sparse tree as numbers, and the tests that coordinator and shards share.
+
+Symbols: n rows of a node, c1 of class 1; I its impurity, the Gini index 2p(1 - p) or the entropy in nats; I(j) the
+score of a split (``raydt.finders.scores``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from raydt.finders.scores import score_of
+from raydt.kernel import inner_kernel, kernel
+from raydt.learners.fudyadt.sparse.opening import RIGHT, RIGHT_ONES
+
+
+class WatchRules(NamedTuple):
+    """``entropy``: the criterion; ``slack``: beta; ``factor``: 1 + finder_alpha; ``alpha``; k + 1 and h."""
+
+    entropy: bool
+    slack: float
+    factor: float
+    alpha: float
+    min_samples_split: int
+    max_depth: int
+
+
+@inner_kernel
+def impurity(rules: Any, table: Any, n: int, c1: int) -> float:
+    """I of a node of n > 0 rows."""
+    value: float = score_of(rules.entropy, table, n, c1, 0, 0)
+    return value
+
+
+@inner_kernel
+def beaten(rules: Any, score: float, candidate: float) -> bool:
+    """Whether a split, or a leaf with its impurity for ``score``, is worse than what a finder's candidate shows."""
+    return bool(score > rules.factor * candidate + rules.slack)
+
+
+@inner_kernel
+def must_be_leaf(rules: Any, n: int, c1: int) -> bool:
+    """|S| <= k or I = 0."""
+    return bool(n < rules.min_samples_split or c1 == 0 or c1 == n)
+
+
+@inner_kernel
+def may_split(rules: Any, table: Any, n: int, c1: int, depth: int) -> bool:
+    """Whether a leaf that is beaten must be split: it is large and impure enough, and not at the largest depth."""
+    if depth >= rules.max_depth or must_be_leaf(rules, n, c1):
+        return False
+    return bool(impurity(rules, table, n, c1) >= rules.alpha)
+
+
+@kernel
+def keep_leaves(rules: Any, table: Any, totals: Any, depth: Any, found: Any, chosen: Any) -> None:
+    """Line 3 of BUILD: |S| <= k, or I <= alpha / 2, or depth = h, or no split tells the classes apart: chosen = -1."""
+    for i in range(len(chosen)):
+        n, c1 = totals[i, 0], totals[i, 1]
+        if chosen[i] < 0:
+            continue
+        n1, c11 = found[i, chosen[i], RIGHT], found[i, chosen[i], RIGHT_ONES]
+        large = depth[i] < rules.max_depth and not must_be_leaf(rules, n, c1)
+        if not large or c11 * n == n1 * c1 or impurity(rules, table, n, c1) <= rules.alpha / 2:
+            chosen[i] = -1

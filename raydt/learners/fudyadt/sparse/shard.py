@@ -1,0 +1,282 @@
+"""What a shard does for the sparse tree: keep its features of every live row, and a structure for every node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.exchange import Payload
+from raydt.features import Features
+from raydt.finders.buckets import buckets_of
+from raydt.finders.pool import LIVE, NOTES, Pool, find_or_add, new_pool, with_entries, with_units
+from raydt.finders.scores import xlogx_table
+from raydt.finders.structure import attach
+from raydt.kernel import kernel
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.fudyadt.sparse.dense import best_cut
+from raydt.learners.fudyadt.sparse.opening import (
+    CANDIDATE,
+    FEATURE,
+    THRESHOLD,
+    best_candidates,
+    open_nodes,
+    release_nodes,
+)
+from raydt.learners.fudyadt.sparse.watching import Nodes, take_back, watch
+from raydt.memory import empty, grown
+from raydt.sparse import SparseRows, SparseStore, merged
+
+#: Entries made room for at once.
+_ROOM = 1 << 14
+#: Arrays of a group's state, by node and feature.
+STATE = ("node", "feature", "n1", "c11", "bucket")
+
+
+class SparseTreeShard:
+    """Owner of whole feature groups.
+
+    Parameters
+    ----------
+    options : FuDyADTOptions
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns, contiguous.
+    """
+
+    def __init__(self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+        self.groups, self._features = groups, features
+        self.columns = features.columns_of(groups)
+        self._kinds = features.kinds
+        self._rules = options.watch_rules()
+        assert options.finder != "exact"
+        self._buckets = buckets_of(options.finder, options.finder_alpha)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._X = np.empty((0, len(self.columns)))
+        self._store = SparseStore(self._features.sparse)
+        self._pool: Pool = new_pool(len(self._buckets.s))
+        link, count = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+        self._nodes = Nodes(link, link, link, link, count, count)
+        self._table = xlogx_table(0)
+        self._window: tuple[Any, ...] = ()
+        self._done = 0
+        self._saved: dict[int, dict[str, Any]] = {}
+        self._room_for(1)
+        t = self._nodes
+        t.parent[0] = t.left[0] = t.right[0] = -1
+        t.depth[0] = t.n[0] = t.c1[0] = 0
+
+    @property
+    def _where(self) -> tuple[int, int, int]:
+        """Groups of this shard, the first of them, and groups of all shards."""
+        return len(self.groups), int(self.groups[0]) if len(self.groups) else 0, self._features.groups
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: each is a method below."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    # ---------------------------------------------------------------- rows
+
+    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+        """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
+        need = int(slots.max()) + 1
+        if need > len(self._X):
+            self._X = grown(self._X, max(need, len(self._X) * 3 // 2, 64))
+        self._X[slots] = X
+        self._store.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
+
+    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in every feature of this shard."""
+        equal: npt.NDArray[np.bool_] = (self._X[slots] == X).all(axis=1)
+        for i in np.flatnonzero(equal):
+            equal[i] = np.array_equal(self._store.take(np.array(slots[i : i + 1])).indices, indices)
+        return equal
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Of some rows, by group, columns ``X`` and sparse features."""
+        sparse, X = self._store.take(slots), self._X[slots]
+        rows: dict[int, dict[str, Any]] = {}
+        for g in self.groups.tolist():
+            own = np.searchsorted(self.columns, self._features.group_columns(g))
+            rows[g] = {"X": X[:, own]} | sparse.of_groups(np.array([g]), self._features.groups).arrays()
+        return rows
+
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Of each group ``node``, ``feature``, ``n1``, ``c11``, ``bucket`` of all features seen at all nodes."""
+        if self._saved:  # restored, and no batch since
+            return {g: {name: self._saved[g][name] for name in STATE} for g in self.groups.tolist()}
+        p, per = self._pool, max(1, len(self.groups))
+        used = np.flatnonzero((p.unit[: p.reg[0]] >= 0) & (p.bucket[: p.reg[0]] >= 0))
+        node, group = np.divmod(p.unit[used], np.int32(per))
+        order = np.lexsort((p.feature[used], node, group))
+        bounds = np.searchsorted(group[order], np.arange(len(self.groups) + 1))
+        state: dict[int, dict[str, Any]] = {}
+        for i, g in enumerate(self.groups.tolist()):
+            mine = order[bounds[i] : bounds[i + 1]]
+            own = {name: getattr(p, name)[used[mine]] for name in STATE[1:]}
+            state[g] = {"node": node[mine].astype(np.int32), **own}
+        return state
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Rows take slots 0, 1, ... as at the coordinator; the structures wait for the tree (``resume``)."""
+        self._clear()
+        parts = [state[g] for g in self.groups.tolist()]
+        if parts:
+            self._X = np.concatenate([part["X"] for part in parts], axis=1)
+            rows = merged([SparseRows.of_arrays(part, self._features.sparse) for part in parts])
+            self._store.put(np.arange(len(rows), dtype=np.int32), rows)
+        self._saved = state
+
+    def _on_resume(self, node: Any, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any) -> None:
+        """Take the tree that was restored; ``node`` are the ids under which its structures were saved."""
+        self._room_for(len(node))
+        for name, array in (("parent", parent), ("left", left), ("right", right), ("depth", depth)):
+            getattr(self._nodes, name)[: len(node)] = array
+        self._nodes.n[: len(node)], self._nodes.c1[: len(node)] = n, c1
+        self._table = xlogx_table(int(n[0]), self._table)
+        place_of = np.full(int(np.max(node, initial=0)) + 1, -1, dtype=np.int64)
+        place_of[node] = np.arange(len(node))
+        for i, g in enumerate(self.groups.tolist()):
+            part = self._saved[g]
+            units = place_of[part["node"]] * len(self.groups) + i
+            self._pool = with_entries(self._pool, len(units))
+            arrays = (np.array(part[name]) for name in STATE[1:])
+            _fill(self._pool, self._buckets, self._table, units, *arrays)
+        self._saved = {}
+
+    # ---------------------------------------------------------------- updates
+
+    def _on_watch(self, keep: int, sign: Any, label: Any, slot: Any, leaf: Any, alone: bool) -> Any:
+        """Take steps up to the first that beats a split; how many were taken, and the root-most node beaten (or -1).
+
+        Of the window before, only the first ``keep`` steps were taken by all shards; the rest is taken back first.
+        """
+        self._back(keep)
+        steps = np.array(sign), np.array(label), np.array(slot), np.array(leaf)
+        marks = np.empty(len(sign), dtype=np.int64)
+        self._window = *steps, marks
+        reg = self._pool.reg
+        reg[NOTES] = -1 if alone else 0
+        self._table = xlogx_table(int(self._nodes.n[0]) + len(sign), self._table)
+        step, node = 0, -1
+        while step < len(sign) and node < 0:
+            first = int(slot[step])
+            ones = int(self._store.rows.end[first] - self._store.rows.begin[first])
+            room = max(_ROOM, (int(self._nodes.depth[leaf[step]]) + 1) * ones)
+            self._pool = with_entries(self._pool, room)
+            most = 0 if alone else self._room_for_notes(room)
+            where = self._pool, self._buckets, self._table, self._nodes, *self._where, self._store.rows
+            step, node = watch(*where, *steps, step, self._rules, marks, room, most)
+        self._done = step
+        return np.array([step, node], dtype=np.int64)
+
+    def _room_for_notes(self, room: int) -> int:
+        """Room in the journal for two changes of every entry in a step, and more; notes up to which that is so."""
+        in_a_step = 2 * (int(self._pool.reg[LIVE]) + room)
+        used = int(self._pool.reg[NOTES])
+        if used + 2 * in_a_step > len(self._pool.journal):
+            journal = empty((used + 4 * in_a_step, 4), np.int32)
+            journal[:used] = self._pool.journal[:used]
+            self._pool = self._pool._replace(journal=journal)
+        return len(self._pool.journal) - in_a_step
+
+    def _back(self, keep: int) -> None:
+        """Take back the steps of the last window from ``keep`` on."""
+        if keep < self._done:
+            sign, label, _, leaf, marks = self._window
+            where = self._pool, self._buckets, self._table, self._nodes
+            take_back(*where, sign, label, leaf, marks, keep, self._done)
+        self._done, self._window = 0, ()
+        self._pool.reg[NOTES] = -1
+
+    # ---------------------------------------------------------------- building
+
+    def _room_for(self, nodes: int) -> None:
+        """Room for node ids below ``nodes``."""
+        if nodes > len(self._nodes.n):
+            capacity = max(nodes, len(self._nodes.n) * 3 // 2, 64)
+            self._nodes = Nodes(*(grown(array, capacity) for array in self._nodes))
+            self._pool = with_units(self._pool, capacity * max(1, len(self.groups)))
+
+    def _on_build(
+        self, keep: int, gone: Any, splits: Any, nodes: Any, depth: Any, ends: Any, slots: Any, labels: Any
+    ) -> Any:
+        """Open new nodes of one level, and answer with the best split each group has for each.
+
+        Parameters
+        ----------
+        keep : int
+            As in ``watch``.
+        gone : ndarray of int
+            Nodes whose structures are given back; the root of what is built is among them.
+        splits : ndarray of int, shape (splits, 3)
+            Nodes of the level above that were split, and their left and right children.
+        nodes, depth, ends : ndarray of int
+            Nodes to open, their depth, and where their rows end in ``slots``.
+        slots, labels : ndarray
+            Rows of all these nodes.
+
+        Returns
+        -------
+        reply : dict
+            ``found``, shape (nodes, groups, 4), see ``CANDIDATE``; ``sides``, a bit for each row: whether it is right
+            of the best split this shard has for its node.
+        """
+        self._back(keep)
+        per, gone, nodes, slots, labels = len(self.groups), *(np.array(a) for a in (gone, nodes, slots, labels))
+        release_nodes(self._pool, per, gone)
+        self._room_for(int(max(nodes.max(initial=-1), splits[:, 1:].max(initial=-1))) + 1)
+        t = self._nodes
+        t.left[splits[:, 0]], t.right[splits[:, 0]] = splits[:, 1], splits[:, 2]
+        t.parent[splits[:, 1]] = t.parent[splits[:, 2]] = splits[:, 0]
+        t.left[nodes] = t.right[nodes] = -1
+        t.depth[nodes] = depth
+        found = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64)
+        right = np.zeros(len(slots), dtype=np.bool_)
+        rows = self._store.rows
+        self._table = xlogx_table(len(slots), self._table)
+        self._pool = with_entries(self._pool, int((rows.end[slots] - rows.begin[slots]).sum()))
+        where = self._pool, self._buckets, self._table, t, *self._where, rows
+        dense = len(self._features.names)
+        open_nodes(*where, nodes, np.array(ends), slots, labels, self._rules.max_depth, dense, found, right)
+        if len(self.columns):
+            begins = [0, *ends[:-1].tolist()]
+            for i, (begin, end) in enumerate(zip(begins, ends.tolist(), strict=True)):
+                if end > begin and t.depth[nodes[i]] < self._rules.max_depth:
+                    self._compare(slots[begin:end], labels[begin:end], found[i], right[begin:end])
+        return {"found": found, "sides": np.packbits(right)}
+
+    def _compare(self, rows: Any, ones: Any, found: Any, right: Any) -> None:
+        """Let dense features compete with the sparse ones that were found for a node."""
+        entropy, totals = self._rules.entropy, np.array([[len(rows), ones.sum()]])
+        winner = np.empty(1, dtype=np.int64)
+        changed = False
+        for g, number in enumerate(self.groups.tolist()):
+            columns = self._features.group_columns(number)
+            X = self._X[np.ix_(rows, np.searchsorted(self.columns, columns))]
+            column, *counts, threshold = best_cut(entropy, self._table, X, self._kinds[columns], ones)
+            if column < 0:
+                continue
+            cut = np.array([columns[column], *counts, np.float64(threshold).view(np.int64)])
+            best_candidates(entropy, self._table, totals, np.stack([found[g], cut])[None], winner)
+            if winner[0] == 1:
+                found[g], changed = cut, True
+        best_candidates(entropy, self._table, totals, found[None], winner)
+        feature = int(found[winner[0], FEATURE])
+        if changed and 0 <= feature < len(self._features.names):
+            column = self._X[rows, np.searchsorted(self.columns, feature)]
+            threshold = found[winner[0], THRESHOLD:].view(np.float64)[0]
+            right[:] = column != threshold if self._kinds[feature] else column > threshold
+
+
+@kernel
+def _fill(pool: Any, buckets: Any, table: Any, unit: Any, feature: Any, n1: Any, c11: Any, bucket: Any) -> None:
+    """Entries as they were saved."""
+    for i in range(len(unit)):
+        e = find_or_add(pool, unit[i], feature[i])
+        pool.n1[e], pool.c11[e] = n1[i], c11[i]
+        attach(pool, buckets, table, e, np.int64(bucket[i]))

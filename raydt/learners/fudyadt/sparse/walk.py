@@ -1,0 +1,157 @@
+"""The coordinator's half of an update: rows are routed, counted along their paths, and listed in their leaves.
+
+A window of steps is walked as if no node had to be rebuilt; what comes behind the first step that shows otherwise is
+taken back (``walk_back``). Class counts are kept at all nodes, not only at leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.kernel import inner_kernel, kernel
+from raydt.learners.fudyadt.live_tree import goes_left, link, majority, unlink
+from raydt.learners.fudyadt.sparse.rules import must_be_leaf
+from raydt.learners.sequential import ADD, LOOK, REMOVE
+
+
+@inner_kernel
+def is_one(indices: Any, begin: int, end: int, feature: int) -> bool:
+    """Whether a sparse feature is among the ascending ones of a row."""
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) >> 1
+        if indices[middle] < feature:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < end and indices[low] == feature)
+
+
+@kernel
+def route(tree: Any, categorical: Any, X: Any, indptr: Any, indices: Any, row: int) -> int:
+    """Leaf of one row; a sparse feature that is 0 goes left."""
+    node = 0
+    dense = len(categorical)
+    while tree.nodes[node].feature >= 0:
+        j = tree.nodes[node].feature
+        if j < dense:
+            left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
+        else:
+            left = not is_one(indices, indptr[row], indptr[row + 1], j - dense)
+        node = tree.nodes[node].left if left else tree.nodes[node].right
+    return node
+
+
+@inner_kernel
+def _count(tree: Any, leaf: int, label: int, by: int) -> None:
+    """Count an example in or out along the path to its leaf."""
+    node = leaf
+    while node >= 0:
+        tree.counts[node, label] += by
+        node = tree.nodes[node].parent
+
+
+@kernel
+def walk(
+    tree: Any,
+    members: Any,
+    y: Any,
+    steps: Any,
+    leaf_of: Any,
+    begin: int,
+    stop: int,
+    categorical: Any,
+    X: Any,
+    indptr: Any,
+    indices: Any,
+    rules: Any,
+    scheduled: bool,
+    watched: bool,
+) -> tuple[int, int]:
+    """Take steps from ``begin`` to before ``stop``, or through the first after which a node must be rebuilt.
+
+    That is an inner node that must be a leaf or, if ``scheduled``, one that took more than epsilon * s updates.
+    ``leaf_of`` takes the leaf of each step. Without ``watched`` (a warm-up) nothing is predicted or tested.
+
+    Returns
+    -------
+    step, node : int
+        The step after the last that was taken; the root-most such node, -1 if there is none.
+    """
+    for i in range(begin, stop):
+        kind, slot = steps[i].kind, steps[i].slot
+        if kind == REMOVE:
+            leaf = np.int64(members[slot].leaf)
+        else:
+            leaf = route(tree, categorical, X, indptr, indices, steps[i].row)
+            if watched or kind == LOOK:
+                steps[i].prediction = majority(tree.counts, leaf)
+            if kind == ADD:
+                members[slot].leaf = leaf
+        leaf_of[i] = leaf
+        if kind == LOOK:
+            continue
+        by = 1 if kind == ADD else -1
+        _count(tree, leaf, y[slot], by)
+        broken = -1
+        node = leaf
+        while node >= 0:
+            tree.nodes[node].c += 1
+            if watched:
+                n1 = tree.counts[node, 1]
+                if tree.nodes[node].feature >= 0 and must_be_leaf(rules, tree.counts[node, 0] + n1, n1):
+                    broken = node
+                if scheduled and tree.nodes[node].c > tree.nodes[node].allowed:
+                    broken = node
+            node = tree.nodes[node].parent
+        if broken >= 0:
+            return i + 1, broken
+    return stop, -1
+
+
+@kernel
+def walk_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
+    """Take back the counts of the steps from ``keep`` to before ``stop``."""
+    for i in range(keep, stop):
+        kind = steps[i].kind
+        if kind == LOOK:
+            continue
+        _count(tree, leaf_of[i], y[steps[i].slot], 1 if kind == REMOVE else -1)
+        node = leaf_of[i]
+        while node >= 0:
+            tree.nodes[node].c -= 1
+            node = tree.nodes[node].parent
+
+
+@kernel
+def list_steps(tree: Any, members: Any, steps: Any, leaf_of: Any, begin: int, stop: int) -> None:
+    """Put the examples of steps that are final into the lists of their leaves, or take them out; note their depth."""
+    for i in range(begin, stop):
+        kind, slot = steps[i].kind, steps[i].slot
+        if kind == LOOK:
+            continue
+        if kind == ADD:
+            link(tree, members, leaf_of[i], slot)
+        else:
+            unlink(tree, members, slot)
+        steps[i].row = tree.nodes[leaf_of[i]].depth
+
+
+@kernel
+def target_of(tree: Any, node: int) -> int:
+    """Lines 7-9 of UPDATE: the root-most ancestor not larger, when built, than the next power of two of ``node``."""
+    s = tree.nodes[node].s
+    bound = 0
+    if s > 0:
+        bound = 1
+        while bound < s:
+            bound *= 2
+    target = node
+    node = tree.nodes[node].parent
+    while node >= 0:
+        if tree.nodes[node].s <= bound:
+            target = node
+        node = tree.nodes[node].parent
+    return target
