@@ -15,6 +15,7 @@ import numpy.typing as npt
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.memory import grown
+from raydt.ragged import RaggedRows
 from raydt.sparse import SparseRows, SparseStore, concatenated, merged
 
 Slots = npt.NDArray[np.int32]
@@ -145,6 +146,11 @@ class HeldRows:
             if self._features.sparse and not len(self._groups):
                 more = np.arange(have, len(self.X), dtype=np.int32)
                 self._sparse.put(more, SparseRows.empty(self._features.sparse, len(more)))
+
+    @property
+    def ones(self) -> RaggedRows:
+        """The arrays of sparse features by slot, for kernels; valid until the next :meth:`put`."""
+        return self._sparse.rows
 
     def sparse(self, slots: npt.NDArray[np.int32]) -> SparseRows:
         """Sparse features of some rows; without any where there are none."""

@@ -93,8 +93,7 @@ class FuDyADTOptions(LearnerOptions):
     def watch_rules(self) -> WatchRules:
         """The options as the kernels of the sparse tree take them."""
         depth = self.max_depth if self.max_depth is not None else 2**31 - 1
-        rest = self.beta, 1 + self.finder_alpha, self.alpha, self.min_samples_split, depth
-        return WatchRules(self.finder == "updent", *rest)
+        return WatchRules(self.finder == "updent", self.beta, self.alpha, self.min_samples_split, depth)
 
     def rules(self) -> Rules:
         """The options as the kernels take them."""

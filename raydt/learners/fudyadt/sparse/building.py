@@ -29,7 +29,6 @@ from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.opening import best_candidates
 from raydt.learners.fudyadt.sparse.rules import keep_leaves
 from raydt.memory import empty, grown
-from raydt.sparse import SparseRows
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 Slots = npt.NDArray[np.int32]
@@ -51,11 +50,9 @@ class Builder:
     """
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int) -> None:
-        self.features, self.shards = features, shards
+        self.shards = shards
         self.rules, self._watch_rules = options.rules(), options.watch_rules()
         self.categorical = features.kinds.astype(np.bool_)
-        self._groups = features.assign(shards)
-        self._columns = [features.columns_of(groups) for groups in self._groups]
         self.store = ExampleStore(0)
         self.members = np.empty(0, dtype=MEMBER)
         self.tree = new_tree(64, 2)
@@ -67,14 +64,6 @@ class Builder:
         self.store.reserve(int(((batch.op == INSERT) | (batch.op == UPDATE)).sum()))
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
-
-    def parts_of(self, X: npt.NDArray[np.float64], sparse: SparseRows) -> list[dict[str, Any]]:
-        """What each shard owns of some rows."""
-        parts = []
-        for groups, columns in zip(self._groups, self._columns, strict=True):
-            own = sparse.of_groups(groups, self.features.groups)
-            parts.append({"X": X[:, columns], "indptr": own.indptr, "indices": own.indices})
-        return parts
 
     def kept(self) -> int:
         """Steps of the last window to keep, said once."""

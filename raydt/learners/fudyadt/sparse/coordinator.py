@@ -20,11 +20,12 @@ from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.engine import logged, new_log
 from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, list_rows
-from raydt.learners.fudyadt.model import Arrays, preorder, shares_of
+from raydt.learners.fudyadt.model import Arrays, preorder
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.building import Builder
 from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
 from raydt.learners.fudyadt.sparse.walk import list_steps, route, target_of, walk, walk_back
+from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
@@ -48,11 +49,11 @@ class SparseTreeCoordinator(SequentialCoordinator):
         super().__init__()
         self.features = features
         self.live = Builder(options, features, shards)
-        self._rules = options.watch_rules()
+        self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()
         # Dense features have no structure: for them a node is rebuilt by FuDyADT's schedule.
         self._scheduled = len(features.names) > 0
         self._window = _FIRST
-        self._behind: npt.NDArray[np.int32] | None = None  # ids of the nodes of a state that was restored
+        self._behind = False  # whether the shards of a restored state have yet to be told its tree
 
     @property
     def store(self) -> ExampleStore:
@@ -74,26 +75,24 @@ class SparseTreeCoordinator(SequentialCoordinator):
 
     def _catch_up(self) -> Exchange[None]:
         """After a restore: tell the shards the tree, so that they can set up their structures."""
-        if self._behind is not None:
-            nodes = self.live.tree.nodes[: len(self._behind)]
-            counts = self.live.tree.counts[: len(self._behind)]
+        if self._behind:
+            n = int(self.live.tree.reg[NODES])
+            nodes, counts = self.live.tree.nodes[:n], self.live.tree.counts[:n]
             shape = {name: nodes[name].copy() for name in ("parent", "left", "right", "depth")}
-            yield Tell("resume", {"node": self._behind, **shape, "n": counts.sum(axis=1), "c1": counts[:, 1].copy()})
-            self._behind = None
+            yield Tell("resume", {**shape, "n": counts.sum(axis=1), "c1": counts[:, 1].copy()})
+            self._behind = False
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
-        slots, rows = admitted.new[added], admitted.row[added]
-        sparse = self._sparse(batch.sparse, len(batch.X))
-        if len(slots):
-            yield Tell("rows", {"slots": slots}, self.live.parts_of(batch.X[rows], sparse[rows]))
+        rows = self._rows_of(batch.X, batch.sparse)
+        yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
         steps, position = steps_of(batch, part, admitted)
         log = new_log(len(steps))
         leaf_of = np.empty(len(steps), dtype=np.int64)
         step = 0
         while step < len(steps):
-            step = yield from self._take_window(steps, leaf_of, step, batch.X, sparse, log)
+            step = yield from self._take_window(steps, leaf_of, step, rows, log)
         looked = steps["kind"] != REMOVE
         result.predictions[position[looked]] = steps["prediction"][looked]
         for kind in (REMOVE, ADD):  # an update has one of each
@@ -101,16 +100,15 @@ class SparseTreeCoordinator(SequentialCoordinator):
             result.path[position[taken]] += steps["row"][taken] + 1
         return logged(log)
 
-    def _sparse(self, sparse: SparseRows | None, rows: int) -> SparseRows:
-        return SparseRows.empty(self.features.sparse, rows) if sparse is None else sparse
+    def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
+        return Rows.of(X, sparse or SparseRows.empty(self.features.sparse, len(X)))
 
     def _take_window(
         self,
         steps: npt.NDArray[np.void],
         leaf_of: npt.NDArray[np.int64],
         begin: int,
-        X: npt.NDArray[np.float64],
-        sparse: SparseRows,
+        rows: Rows,
         log: npt.NDArray[np.void],
     ) -> Exchange[int]:
         """Take some steps from ``begin`` on, and rebuild what has to be after the last of them; the next step."""
@@ -118,8 +116,8 @@ class SparseTreeCoordinator(SequentialCoordinator):
         warmup = int(live.tree.reg[WARMUP_LEFT])
         limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._window)
         where = live.tree, live.members, y, steps, leaf_of
-        rows = live.categorical, X, sparse.indptr, sparse.indices
-        stop, broken = walk(*where, begin, limit, *rows, self._rules, self._scheduled, warmup == 0)
+        rules = self._rules, self._scheduled, warmup == 0
+        stop, broken = walk(*where, begin, limit, live.categorical, *rows, *rules)
         done, beaten = stop, -1
         if not warmup:
             done, beaten = yield from self._watch(steps, leaf_of, begin, stop)
@@ -183,14 +181,12 @@ class SparseTreeCoordinator(SequentialCoordinator):
         self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
-        live, ones = self.live, self._sparse(sparse, len(X))
-        leaf = route(live.tree, live.categorical, X, ones.indptr, ones.indices, row)
+        live, rows = self.live, self._rows_of(X, sparse)
+        leaf = route(live.tree, live.categorical, *rows, row)
         slots = np.empty(int(live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(live.tree, live.members, leaf, slots)
         slots = slots[self.store.y[slots] == y]
-        at = np.array([row])
-        replies = yield Ask("equal", {"slots": slots}, live.parts_of(X[at], ones[at]))
-        equal = slots[np.logical_and.reduce(replies)]
+        equal = slots[(yield from self._rows.equal(slots, rows.take(np.array([row]))))]
         oldest_first: Slots = equal[np.argsort(self.store.born[equal])]
         return oldest_first
 
@@ -206,11 +202,8 @@ class SparseTreeCoordinator(SequentialCoordinator):
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """Shares of the classes in each row's leaf, shape (n, n_classes). O(depth) a row."""
-        live, ones = self.live, self._sparse(sparse, len(X))
-        rows = np.ascontiguousarray(X, dtype=np.float64)
-        leaves = [route(live.tree, live.categorical, rows, ones.indptr, ones.indices, i) for i in range(len(X))]
-        return shares_of(live.tree.counts[leaves], n_classes)
+        """Shares of the classes in each row's leaf, shape (n, n_classes). O(nodes + rows x depth)."""
+        return SparseTreePredictor(self.features, self.model()).predict_proba(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes of the live tree."""
@@ -246,13 +239,11 @@ class SparseTreeCoordinator(SequentialCoordinator):
         return self.live.canonical()[0]
 
     def state(self, slots: Slots) -> Arrays:
-        """Canonical arrays of the tree, its node ids, the leaf of each example, and the totals."""
+        """Canonical arrays of the tree, the leaf of each example, and the totals."""
         arrays, place = self.live.canonical()
         reg = self.live.tree.reg
-        ids = self._behind if self._behind is not None else preorder(self.live.tree)[0]
         return {
             **arrays,
-            "node": ids,
             "leaf": place[self.live.members["leaf"][slots]],
             "seq": np.array([self._seq], dtype=np.int64),
             "warmup_left": reg[[WARMUP_LEFT]],
@@ -266,4 +257,4 @@ class SparseTreeCoordinator(SequentialCoordinator):
         for register, name in ((WARMUP_LEFT, "warmup_left"), (REBUILDS, "rebuilds"), (REBUILT_ROWS, "rebuilt_rows")):
             self.live.tree.reg[register] = state[name][0]
         self._seq = int(state["seq"][0])
-        self._window, self._behind = _FIRST, state["node"].astype(np.int32)
+        self._window, self._behind = _FIRST, True

@@ -14,11 +14,10 @@ from raydt.learners.fudyadt.sparse.opening import RIGHT, RIGHT_ONES
 
 
 class WatchRules(NamedTuple):
-    """``entropy``: the criterion; ``slack``: beta; ``factor``: 1 + finder_alpha; ``alpha``; k + 1 and h."""
+    """``entropy``: the criterion; ``slack``: beta; ``alpha``; k + 1 and h."""
 
     entropy: bool
     slack: float
-    factor: float
     alpha: float
     min_samples_split: int
     max_depth: int
@@ -33,8 +32,11 @@ def impurity(rules: Any, table: Any, n: int, c1: int) -> float:
 
 @inner_kernel
 def beaten(rules: Any, score: float, candidate: float) -> bool:
-    """Whether a split, or a leaf with its impurity for ``score``, is worse than what a finder's candidate shows."""
-    return bool(score > rules.factor * candidate + rules.slack)
+    """Whether a split, or a leaf with its impurity for ``score``, lacks more than beta to a candidate of a finder.
+
+    A candidate is at most 1 + finder_alpha times the least score, so what is not beaten is within that, plus beta.
+    """
+    return bool(score > candidate + rules.slack)
 
 
 @inner_kernel

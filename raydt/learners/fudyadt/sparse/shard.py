@@ -10,7 +10,7 @@ import numpy.typing as npt
 from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
-from raydt.finders.pool import LIVE, NOTES, Pool, find_or_add, new_pool, with_entries, with_units
+from raydt.finders.pool import LIVE, NOTES, USED, Pool, find_or_add, new_pool, with_entries, with_units
 from raydt.finders.scores import xlogx_table
 from raydt.finders.structure import attach
 from raydt.kernel import kernel
@@ -24,9 +24,9 @@ from raydt.learners.fudyadt.sparse.opening import (
     open_nodes,
     release_nodes,
 )
-from raydt.learners.fudyadt.sparse.watching import Nodes, take_back, watch
+from raydt.learners.fudyadt.sparse.watching import Nodes, places, take_back, watch
+from raydt.learners.rows import HeldRows
 from raydt.memory import empty, grown
-from raydt.sparse import SparseRows, SparseStore, merged
 
 #: Entries made room for at once.
 _ROOM = 1 << 14
@@ -47,16 +47,15 @@ class SparseTreeShard:
 
     def __init__(self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self.groups, self._features = groups, features
-        self.columns = features.columns_of(groups)
         self._kinds = features.kinds
         self._rules = options.watch_rules()
         assert options.finder != "exact"
         self._buckets = buckets_of(options.finder, options.finder_alpha)
         self._clear()
+        self.columns = self._held.columns
 
     def _clear(self) -> None:
-        self._X = np.empty((0, len(self.columns)))
-        self._store = SparseStore(self._features.sparse)
+        self._held = HeldRows(self._features, self.groups)
         self._pool: Pool = new_pool(len(self._buckets.s))
         link, count = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
         self._nodes = Nodes(link, link, link, link, count, count)
@@ -83,66 +82,60 @@ class SparseTreeShard:
 
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
-        need = int(slots.max()) + 1
-        if need > len(self._X):
-            self._X = grown(self._X, max(need, len(self._X) * 3 // 2, 64))
-        self._X[slots] = X
-        self._store.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
+        self._held.put(slots, X, indptr, indices)
 
     def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal a row in every feature of this shard."""
-        equal: npt.NDArray[np.bool_] = (self._X[slots] == X).all(axis=1)
-        for i in np.flatnonzero(equal):
-            equal[i] = np.array_equal(self._store.take(np.array(slots[i : i + 1])).indices, indices)
-        return equal
+        return self._held.equal(slots, X, indptr, indices)
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Of some rows, by group, columns ``X`` and sparse features."""
-        sparse, X = self._store.take(slots), self._X[slots]
-        rows: dict[int, dict[str, Any]] = {}
-        for g in self.groups.tolist():
-            own = np.searchsorted(self.columns, self._features.group_columns(g))
-            rows[g] = {"X": X[:, own]} | sparse.of_groups(np.array([g]), self._features.groups).arrays()
-        return rows
+        return self._held.by_group(slots)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Of each group ``node``, ``feature``, ``n1``, ``c11``, ``bucket`` of all features seen at all nodes."""
+        """Of each group ``node``, ``feature``, ``n1``, ``c11``, ``bucket`` of all features seen at all nodes.
+
+        Nodes by their place in preorder; ascending by node, then feature.
+        """
         if self._saved:  # restored, and no batch since
             return {g: {name: self._saved[g][name] for name in STATE} for g in self.groups.tolist()}
         p, per = self._pool, max(1, len(self.groups))
-        used = np.flatnonzero((p.unit[: p.reg[0]] >= 0) & (p.bucket[: p.reg[0]] >= 0))
+        used = np.flatnonzero((p.unit[: p.reg[USED]] >= 0) & (p.bucket[: p.reg[USED]] >= 0))
         node, group = np.divmod(p.unit[used], np.int32(per))
+        place = np.full(len(self._nodes.n), -1, dtype=np.int32)
+        places(self._nodes.left, self._nodes.right, self._nodes.parent, place)
+        node = place[node]
         order = np.lexsort((p.feature[used], node, group))
         bounds = np.searchsorted(group[order], np.arange(len(self.groups) + 1))
         state: dict[int, dict[str, Any]] = {}
         for i, g in enumerate(self.groups.tolist()):
             mine = order[bounds[i] : bounds[i + 1]]
-            own = {name: getattr(p, name)[used[mine]] for name in STATE[1:]}
-            state[g] = {"node": node[mine].astype(np.int32), **own}
+            state[g] = {"node": node[mine], **{name: getattr(p, name)[used[mine]] for name in STATE[1:]}}
         return state
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows take slots 0, 1, ... as at the coordinator; the structures wait for the tree (``resume``)."""
         self._clear()
-        parts = [state[g] for g in self.groups.tolist()]
-        if parts:
-            self._X = np.concatenate([part["X"] for part in parts], axis=1)
-            rows = merged([SparseRows.of_arrays(part, self._features.sparse) for part in parts])
-            self._store.put(np.arange(len(rows), dtype=np.int32), rows)
+        self._held.restore(state)
         self._saved = state
 
-    def _on_resume(self, node: Any, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any) -> None:
-        """Take the tree that was restored; ``node`` are the ids under which its structures were saved."""
-        self._room_for(len(node))
-        for name, array in (("parent", parent), ("left", left), ("right", right), ("depth", depth)):
-            getattr(self._nodes, name)[: len(node)] = array
-        self._nodes.n[: len(node)], self._nodes.c1[: len(node)] = n, c1
+    def _on_resume(self, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any) -> None:
+        """Take the tree that was restored: its nodes in preorder."""
+        self._room_for(len(n))
+        t = self._nodes
+        for mine, array in (
+            (t.parent, parent),
+            (t.left, left),
+            (t.right, right),
+            (t.depth, depth),
+            (t.n, n),
+            (t.c1, c1),
+        ):
+            mine[: len(n)] = array
         self._table = xlogx_table(int(n[0]), self._table)
-        place_of = np.full(int(np.max(node, initial=0)) + 1, -1, dtype=np.int64)
-        place_of[node] = np.arange(len(node))
         for i, g in enumerate(self.groups.tolist()):
             part = self._saved[g]
-            units = place_of[part["node"]] * len(self.groups) + i
+            units = part["node"].astype(np.int64) * len(self.groups) + i
             self._pool = with_entries(self._pool, len(units))
             arrays = (np.array(part[name]) for name in STATE[1:])
             _fill(self._pool, self._buckets, self._table, units, *arrays)
@@ -156,6 +149,8 @@ class SparseTreeShard:
         Of the window before, only the first ``keep`` steps were taken by all shards; the rest is taken back first.
         """
         self._back(keep)
+        if not len(self.groups):
+            return np.array([len(sign), -1], dtype=np.int64)
         steps = np.array(sign), np.array(label), np.array(slot), np.array(leaf)
         marks = np.empty(len(sign), dtype=np.int64)
         self._window = *steps, marks
@@ -164,12 +159,11 @@ class SparseTreeShard:
         self._table = xlogx_table(int(self._nodes.n[0]) + len(sign), self._table)
         step, node = 0, -1
         while step < len(sign) and node < 0:
-            first = int(slot[step])
-            ones = int(self._store.rows.end[first] - self._store.rows.begin[first])
-            room = max(_ROOM, (int(self._nodes.depth[leaf[step]]) + 1) * ones)
+            first, rows = int(slot[step]), self._held.ones
+            room = max(_ROOM, (int(self._nodes.depth[leaf[step]]) + 1) * int(rows.end[first] - rows.begin[first]))
             self._pool = with_entries(self._pool, room)
             most = 0 if alone else self._room_for_notes(room)
-            where = self._pool, self._buckets, self._table, self._nodes, *self._where, self._store.rows
+            where = self._pool, self._buckets, self._table, self._nodes, *self._where, rows
             step, node = watch(*where, *steps, step, self._rules, marks, room, most)
         self._done = step
         return np.array([step, node], dtype=np.int64)
@@ -228,6 +222,9 @@ class SparseTreeShard:
         """
         self._back(keep)
         per, gone, nodes, slots, labels = len(self.groups), *(np.array(a) for a in (gone, nodes, slots, labels))
+        found, right = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
+        if not per:
+            return {"found": found, "sides": np.packbits(right)}
         release_nodes(self._pool, per, gone)
         self._room_for(int(max(nodes.max(initial=-1), splits[:, 1:].max(initial=-1))) + 1)
         t = self._nodes
@@ -235,9 +232,7 @@ class SparseTreeShard:
         t.parent[splits[:, 1]] = t.parent[splits[:, 2]] = splits[:, 0]
         t.left[nodes] = t.right[nodes] = -1
         t.depth[nodes] = depth
-        found = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64)
-        right = np.zeros(len(slots), dtype=np.bool_)
-        rows = self._store.rows
+        rows = self._held.ones
         self._table = xlogx_table(len(slots), self._table)
         self._pool = with_entries(self._pool, int((rows.end[slots] - rows.begin[slots]).sum()))
         where = self._pool, self._buckets, self._table, t, *self._where, rows
@@ -257,7 +252,7 @@ class SparseTreeShard:
         changed = False
         for g, number in enumerate(self.groups.tolist()):
             columns = self._features.group_columns(number)
-            X = self._X[np.ix_(rows, np.searchsorted(self.columns, columns))]
+            X = self._held.X[np.ix_(rows, np.searchsorted(self.columns, columns))]
             column, *counts, threshold = best_cut(entropy, self._table, X, self._kinds[columns], ones)
             if column < 0:
                 continue
@@ -268,7 +263,7 @@ class SparseTreeShard:
         best_candidates(entropy, self._table, totals, found[None], winner)
         feature = int(found[winner[0], FEATURE])
         if changed and 0 <= feature < len(self._features.names):
-            column = self._X[rows, np.searchsorted(self.columns, feature)]
+            column = self._held.X[rows, np.searchsorted(self.columns, feature)]
             threshold = found[winner[0], THRESHOLD:].view(np.float64)[0]
             right[:] = column != threshold if self._kinds[feature] else column > threshold
 

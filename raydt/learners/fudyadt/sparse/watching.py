@@ -124,3 +124,20 @@ def take_back(
             nodes.n[node] -= sign[i]
             nodes.c1[node] -= sign[i] * label[i]
             node = nodes.parent[node]
+
+
+@kernel
+def places(left: Any, right: Any, parent: Any, place: Any) -> None:
+    """The place in preorder of every node of the tree."""
+    node, count = 0, 0
+    while True:
+        place[node] = count
+        count += 1
+        if right[node] >= 0:
+            node = np.int64(left[node])
+            continue
+        while node != 0 and right[parent[node]] == node:
+            node = np.int64(parent[node])
+        if node == 0:
+            return
+        node = np.int64(right[parent[node]])
