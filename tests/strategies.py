@@ -111,7 +111,7 @@ def streams(draw: st.DrawFn, *, max_events: int = 120, refusals: bool = False, w
     )
     lead = draw(st.integers(1, max(1, min(20, len(events) - 1)))) if warmup and draw(st.booleans()) else 0
     scale, offset = draw(st.sampled_from(((1, 0), (-1, -1), (2**40, -(2**61)))))
-    stream = _script(events, categorical, lead, refusals)
+    stream = script(events, categorical, lead, refusals)
     return replace(
         stream, id=tuple(i * scale + offset for i in stream.id), classes_known=draw(st.booleans()), warmup=lead
     )
@@ -137,10 +137,10 @@ def long_streams(draw: st.DrawFn, *, events: int = 400) -> Stream:
         label = side if rng.random() < 0.9 else int(rng.integers(n_classes))
         op = int(rng.choice(mix, p=early if i < events // 2 else late))
         script.append((op, int(rng.integers(256)), tuple(x.tolist()), label))
-    return replace(_script(script, categorical, lead, refusals=False), warmup=lead)
+    return replace(script(script, categorical, lead, refusals=False), warmup=lead)
 
 
-def _script(
+def script(
     events: Sequence[tuple[int, int, tuple[float, ...], int]],
     categorical: tuple[bool, ...],
     warmup: int,
@@ -229,7 +229,7 @@ def gbdt_streams(draw: st.DrawFn, *, regression: bool = False, max_events: int =
         (op, pick, x, (y if y % noise == 0 else columns[column].index(x[column])) % (early if i < lead else labels))
         for i, (op, pick, x, y) in enumerate(drawn)
     ]
-    stream = replace(_script(events, categorical, lead, refusals=False), warmup=lead, regression=regression)
+    stream = replace(script(events, categorical, lead, refusals=False), warmup=lead, regression=regression)
     if regression:
         targets = draw(st.lists(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3)), min_size=6, max_size=6))
         stream = replace(stream, y=tuple(math.nan if y < 0 else targets[int(y)] for y in stream.y))

@@ -5,8 +5,6 @@ that follows; the predictions are read off the chains. The row of a deletion is 
 it finds in the slot, so that a slot that was filled too early, or not restored, shows as well.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from raydt.digest import digest

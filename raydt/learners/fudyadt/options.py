@@ -95,7 +95,7 @@ class FuDyADTOptions(LearnerOptions):
         depth = self.max_depth if self.max_depth is not None else 2**31 - 1
         return WatchRules(self.finder == "updent", self.beta, self.alpha, self.min_samples_split, depth)
 
-    def rules(self) -> Rules:
-        """The options as the kernels take them."""
+    def rules(self, scheduled: bool = True) -> Rules:
+        """The options as the kernels take them; epsilon is that of nodes that are rebuilt by schedule."""
         depth = self.max_depth if self.max_depth is not None else 2**31 - 1
-        return Rules(self.resolved_epsilon(), self.alpha / 2, self.min_samples_split, depth)
+        return Rules(self.resolved_epsilon() if scheduled else 0.0, self.alpha / 2, self.min_samples_split, depth)

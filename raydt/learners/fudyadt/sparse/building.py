@@ -51,7 +51,7 @@ class Builder:
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int) -> None:
         self.shards = shards
-        self.rules, self._watch_rules = options.rules(), options.watch_rules()
+        self.rules, self._watch_rules = options.rules(len(features.names) > 0), options.watch_rules()
         self.categorical = features.kinds.astype(np.bool_)
         self.store = ExampleStore(0)
         self.members = np.empty(0, dtype=MEMBER)

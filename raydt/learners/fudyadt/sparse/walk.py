@@ -73,7 +73,8 @@ def walk(
     """Take steps from ``begin`` to before ``stop``, or through the first after which a node must be rebuilt.
 
     That is an inner node that must be a leaf or, if ``scheduled``, one that took more than epsilon * s updates.
-    ``leaf_of`` takes the leaf of each step. Without ``watched`` (a warm-up) nothing is predicted or tested.
+    ``leaf_of`` takes the leaf of each step. Without ``watched`` (a warm-up) nothing is predicted or tested, and c
+    stays.
 
     Returns
     -------
@@ -98,8 +99,8 @@ def walk(
         broken = -1
         node = leaf
         while node >= 0:
-            tree.nodes[node].c += 1
             if watched:
+                tree.nodes[node].c += 1
                 n1 = tree.counts[node, 1]
                 if tree.nodes[node].feature >= 0 and must_be_leaf(rules, tree.counts[node, 0] + n1, n1):
                     broken = node
