@@ -19,14 +19,13 @@ import numpy.typing as npt
 
 from raydt.audit import AuditReport, History
 from raydt.features import Features
+from raydt.learners.recount import Buckets, Floats, Ints, score_of_counts
 from raydt.sparse import SparseRows
 
 if TYPE_CHECKING:
     from raydt.learners.best_split.options import BestSplitOptions
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: The finders by their number in a state; -1 before the end of a warm-up of ``auto``.
 NAMES = ("updgini", "updent", "scan")
@@ -57,73 +56,7 @@ class _Counted(NamedTuple):
 
     def scores(self, entropy: bool) -> Floats:
         """Of every feature, the impurity of both sides by their share of the rows."""
-        n0, c01 = self.n - self.n1, self.c1 - self.c11
-        if entropy:
-            sides = [_nats(size, ones) for size, ones in ((self.n1, self.c11), (n0, c01))]
-            scores: Floats = (sides[0] + sides[1]) / self.n
-            return scores
-        halves = [
-            np.where(size > 0, (size - ones).astype(np.float64) * ones / np.maximum(size, 1), 0.0)
-            for size, ones in ((self.n1, self.c11), (n0, c01))
-        ]
-        scores = 2.0 * (halves[0] + halves[1]) / self.n
-        return scores
-
-
-def _nats(size: Ints, ones: Ints) -> Floats:
-    """Entropy of a side times its rows."""
-    most = int(size.max(initial=0))
-    table = np.array([0.0, *(k * math.log(k) for k in range(1, most + 1))])
-    nats: Floats = table[size] - table[size - ones] - table[ones]
-    return nats
-
-
-class _Buckets(NamedTuple):
-    """Limits and keys by number of the bucket; ``exact`` ones hold rho = 0, or rho = 1 if mirrored."""
-
-    entropy: bool
-    s: Floats
-    t: Floats
-    mu: Floats
-    mirrored: npt.NDArray[np.bool_]
-    exact: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, finder: str, alpha: float) -> _Buckets:
-        if finder == "updgini":
-            beta = alpha / (alpha + 2)
-            half = np.arange(math.floor(2 / beta) + 1) / 2
-            never = np.zeros(len(half), dtype=np.bool_)
-            return cls(False, (half - 0.25) * beta, (half + 0.75) * beta, (half + 0.25) * beta, never, never)
-        last = math.floor(2 * math.log(31) / math.log1p(alpha))
-        low = [2.0 ** -((1 + alpha) ** (k / 2 + 0.75)) for k in range(last + 1)]
-        high = [2.0 ** -((1 + alpha) ** (k / 2 - 0.25)) for k in range(last + 1)]
-        s, t, mu = np.array([0.0, *low]), np.array([0.0, *high]), np.array([0.0, *low])
-        mirrored, exact = np.repeat([False, True], len(s)), np.tile(np.arange(len(s)) == 0, 2)
-        return cls(True, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
-
-    def outside(self, counted: _Counted, bucket: Ints) -> npt.NDArray[np.bool_]:
-        """Whether rho of each feature is outside the limits of its bucket."""
-        own = np.where(self.mirrored[bucket], counted.n1 - counted.c11, counted.c11)
-        total = np.where(self.mirrored[bucket], counted.n - counted.c1, counted.c1)
-        s, t = self.s[bucket], self.t[bucket]
-        below = (s * counted.n1 - own < s * counted.n - total) & (s > 0)
-        above = (own - t * counted.n1 < total - t * counted.n) & (t < 1)
-        outside: npt.NDArray[np.bool_] = below | above
-        return outside
-
-    def keys(self, counted: _Counted, bucket: Ints) -> Floats:
-        """What is least of the feature that speaks for its bucket."""
-        c10, c11, mu = counted.n1 - counted.c11, counted.c11, self.mu[bucket]
-        if not self.entropy:
-            a, b = np.where(mu < 0.5, 0.0, -2.0 * mu), np.where(mu < 0.5, -2.0 * (1.0 - mu), 0.0)
-            keys: Floats = 2.0 * (c10.astype(np.float64) * c11 / counted.n1) + a * c10 + b * c11
-            return keys
-        logs = np.array([[math.log1p(-m), math.log(m)] if m else [0.0, 0.0] for m in self.mu.tolist()])[bucket]
-        mirrored = self.mirrored[bucket]
-        a, b = np.where(mirrored, logs[:, 1], logs[:, 0]), np.where(mirrored, logs[:, 0], logs[:, 1])
-        keys = _nats(counted.n1, counted.c11) + a * c10 + b * c11
-        return keys
+        return score_of_counts(entropy, self.n, self.c1, self.n1, self.c11)
 
 
 def audit(
@@ -230,7 +163,7 @@ def _counters(
     """Counters and buckets of all groups against the rows."""
     broken = []
     of_group = features.groups_of(counted.feature)
-    buckets = _Buckets.of(name, options.alpha) if name != "scan" else None
+    buckets = Buckets.of(name, options.alpha) if name != "scan" else None
     for number, group in sorted(groups.items()):
         mine = of_group == number
         part = counted._replace(feature=counted.feature[mine], n1=counted.n1[mine], c11=counted.c11[mine])
@@ -243,7 +176,11 @@ def _counters(
         if not there.all():
             broken.append(f"feature {part.feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there")
             continue
-        outside = np.zeros(len(bucket), np.bool_) if buckets is None else buckets.outside(part, bucket)
+        outside = (
+            np.zeros(len(bucket), np.bool_)
+            if buckets is None
+            else buckets.outside(part.n, part.c1, part.n1, part.c11, bucket)
+        )
         if outside.any():
             broken.append(
                 f"{int(outside.sum())} features of group {number} are outside their bucket, first "
@@ -256,12 +193,12 @@ def _said(options: BestSplitOptions, name: str, counted: _Counted, groups: Mappi
     """The feature that the buckets name: of all groups and buckets the least by score, of those with least keys."""
     if not len(counted.feature):
         return -1
-    buckets, scores = _Buckets.of(name, options.alpha), counted.scores(options.entropy)
+    buckets, scores = Buckets.of(name, options.alpha), counted.scores(options.entropy)
     candidates: list[tuple[float, int]] = []
     for group in groups.values():
         at, bucket = np.searchsorted(counted.feature, group["feature"]), group["bucket"].astype(np.int64)
         part = counted._replace(feature=counted.feature[at], n1=counted.n1[at], c11=counted.c11[at])
-        order = np.lexsort((part.feature, buckets.keys(part, bucket), bucket))
+        order = np.lexsort((part.feature, buckets.keys(part.n1, part.c11, bucket), bucket))
         first = order[np.unique(bucket[order], return_index=True)[1]]
         candidates += zip(scores[at[first]].tolist(), part.feature[first].tolist(), strict=True)
     return min(candidates)[1]

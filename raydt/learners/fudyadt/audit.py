@@ -29,6 +29,7 @@ from raydt.learners.fudyadt.recompute import (
     Recomputed,
     RecordedTree,
     Rules,
+    Truth,
     impurity_exceeds,
 )
 
@@ -82,9 +83,9 @@ def audit(
     epsilon = Fraction(options.resolved_epsilon())
     warming = bool(np.any(state["warmup_left"] > 0))
 
-    broken = _rows(state, truth, history) + _counts(state, truth)
+    broken = compare_rows(state, truth, history) + compare_counts(state, truth)
     if history.complete:
-        broken += _counters(truth, epsilon, history.warmup, warming) + _built(truth)
+        broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(truth)
     worst, infeasible = _feasibility(truth, options.beta)
 
     excuse = (
@@ -122,7 +123,7 @@ def audit(
     )
 
 
-def _found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]) -> list[str]:
+def found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]) -> list[str]:
     """One failure that counts the nodes that are ``wrong`` and describes the first of them, or none."""
     if not wrong.any():
         return []
@@ -135,7 +136,7 @@ def _found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]
     ]
 
 
-def _rows(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: History) -> list[str]:
+def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Truth, history: History) -> list[str]:
     """Live examples against the history, and each in the leaf it routes to."""
     live = np.flatnonzero(truth.alive)
     live = live[np.argsort(history.id[live], kind="stable")]
@@ -162,11 +163,11 @@ def _rows(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: His
     return failures
 
 
-def _counts(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed) -> list[str]:
+def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: Truth) -> list[str]:
     """Class counts of all nodes, from which labels follow, against the live examples."""
     recorded = np.zeros_like(truth.live_counts)
     recorded[:, : state["counts"].shape[1]] = state["counts"]
-    return _found(
+    return found(
         (recorded != truth.live_counts).any(axis=1),
         "class counts differ from the live examples",
         "{recorded} instead of {counted}",
@@ -175,14 +176,14 @@ def _counts(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed) -> list[st
     )
 
 
-def _exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
+def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
     """Whether value > rate * size, exactly."""
     p, q = rate.numerator, rate.denominator
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 
 
-def _counters(truth: Recomputed, epsilon: Fraction, warmup: int, warming: bool) -> list[str]:
-    """s, c and built of every node against the history, Lemma 3.4, and no rebuild that is due."""
+def compare_counters(truth: Truth, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:
+    """s, c and built of every node against the history; with ``epsilon`` Lemma 3.4, and that no rebuild is due."""
     tree = truth.tree
     s, c = truth.built_counts.sum(axis=1), np.zeros_like(truth.c) if warming else truth.c
     now = truth.live_counts.sum(axis=1)
@@ -190,15 +191,15 @@ def _counters(truth: Recomputed, epsilon: Fraction, warmup: int, warming: bool) 
     by_update = top & (tree.built >= 0)
     if tree.built[0] < 2 * warmup:
         by_update[0] = False  # the warm-up built the root, whichever update ended it
-    failures = _found(s != tree.s, "s differs from the examples at BUILD", "{r} instead of {s}", r=tree.s, s=s)
-    failures += _found(c != tree.c, "c differs from the updates since BUILD", "{r} instead of {c}", r=tree.c, c=c)
-    failures += _found((tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "a node is older than its parent")
-    failures += _found(by_update & ~truth.passed, "built names an update that did not pass", "{at}", at=tree.built)
-    if not warming:
-        failures += _found(
-            _exceeds(tree.c, epsilon, tree.s), "a rebuild is due: c > epsilon s", "c = {c}, s = {s}", c=tree.c, s=tree.s
+    failures = found(s != tree.s, "s differs from the examples at BUILD", "{r} instead of {s}", r=tree.s, s=s)
+    failures += found(c != tree.c, "c differs from the updates since BUILD", "{r} instead of {c}", r=tree.c, c=c)
+    failures += found((tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "a node is older than its parent")
+    failures += found(by_update & ~truth.passed, "built names an update that did not pass", "{at}", at=tree.built)
+    if not warming and epsilon is not None:
+        failures += found(
+            exceeds(tree.c, epsilon, tree.s), "a rebuild is due: c > epsilon s", "c = {c}, s = {s}", c=tree.c, s=tree.s
         )
-        failures += _found(_exceeds(np.abs(now - tree.s), epsilon, tree.s), "Lemma 3.4 does not hold")
+        failures += found(exceeds(np.abs(now - tree.s), epsilon, tree.s), "Lemma 3.4 does not hold")
     return failures
 
 
@@ -207,10 +208,10 @@ def _built(truth: Recomputed) -> list[str]:
     tree, rules = truth.tree, truth.rules
     inner = tree.feature >= 0
     must = rules.may_split(truth.built_counts, tree.depth) & impurity_exceeds(truth.built_counts, rules.alpha / 2)
-    failures = _found(inner & ~must, "a split where BUILD makes a leaf")
-    failures += _found(~inner & truth.replayed & (truth.built_score >= 0), "a leaf where BUILD makes a split")
+    failures = found(inner & ~must, "a split where BUILD makes a leaf")
+    failures += found(~inner & truth.replayed & (truth.built_score >= 0), "a leaf where BUILD makes a split")
     other = (tree.feature != truth.built_feature) | (tree.threshold != truth.built_threshold)
-    return failures + _found(
+    return failures + found(
         inner & truth.replayed & other,
         "the split was not the best one at BUILD",
         "feature {f} at {t!r} instead of feature {bf} at {bt!r}",
@@ -246,11 +247,11 @@ def _feasibility(truth: Recomputed, beta: float) -> tuple[dict[str, float], list
     splittable = rules.may_split(counts, tree.depth) & impurity_exceeds(counts, Fraction(0))
     impure_leaf = ~inner & splittable & impurity_exceeds(counts, rules.alpha, or_equals=True)
     limit = beta + ROUNDING
-    failures = _found(gap > limit, "the split lacks more than beta to the best gain", "{gap:.6g}", gap=gap)
-    failures += _found(
+    failures = found(gap > limit, "the split lacks more than beta to the best gain", "{gap:.6g}", gap=gap)
+    failures += found(
         impure_leaf & (best > limit), "g >= alpha and a split gains more than beta at a leaf", "{g:.6g}", g=best
     )
-    failures += _found(inner & ~splittable, "a split of too few or pure examples, or at the largest depth")
+    failures += found(inner & ~splittable, "a split of too few or pure examples, or at the largest depth")
     worst = {
         "gap": float(gap.max(initial=0.0)),
         "leaf_gini": float(_gini(counts[impure_leaf]).max(initial=0.0)),

@@ -18,6 +18,8 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.model import Arrays, TreePredictor, check_rows, check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.learners.fudyadt.sparse.audit import audit as audit_sparse_tree
+from raydt.learners.fudyadt.sparse.checks import check_sparse_state, check_sparse_tree
 from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
 from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
 from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
@@ -59,6 +61,11 @@ class FuDyADT:
         groups: Mapping[int, Arrays] | None,
     ) -> None:
         """Require of saved arrays what the kernels rely on."""
+        if options.finder != "exact":
+            check_sparse_tree(options, features, model)
+            if groups is not None:
+                check_sparse_state(options, features, model, groups)
+            return
         check_tree(model, len(features), classes)
         if groups is not None:
             check_rows(model, groups, features)
@@ -82,6 +89,8 @@ class FuDyADT:
         groups: Mapping[int, Arrays] | None = None,
     ) -> AuditReport:
         """Prove or refute what the method promises of a state."""
+        if options.finder != "exact":
+            return audit_sparse_tree(options, features, state, history, groups or {})
         return audit(options, features, state, history)
 
     def estimator(self, options: FuDyADTOptions) -> type[Any]:

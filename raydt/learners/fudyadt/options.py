@@ -78,7 +78,13 @@ class FuDyADTOptions(LearnerOptions):
         return self.epsilon
 
     def promise(self) -> Promise:
-        """Whether the theorem holds for these options."""
+        """Whether the guarantee holds for these options."""
+        if self.finder != "exact":
+            return Promise(
+                True,
+                f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above what the finder, within "
+                f"{1 + self.finder_alpha:g} times the least of all sparse features, has at hand",
+            )
         epsilon, rest = self.resolved_epsilon(), (self.alpha, self.beta, self.min_samples_split)
         excuse = not_promised(epsilon, *rest)
         if excuse:

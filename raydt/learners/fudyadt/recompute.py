@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -187,6 +187,20 @@ class Rules:
     def may_split(self, counts: Ints, depth: Ints) -> Bools:
         """Whether neither size nor depth makes a leaf of each node."""
         return np.asarray((counts.sum(axis=1) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
+
+
+class Truth(Protocol):
+    """What is compared with a state, of any tree: attributes of :class:`Recomputed`."""
+
+    tree: RecordedTree
+    complete: bool
+    alive: Bools
+    y: Ints
+    leaf: Ints
+    live_counts: Ints
+    built_counts: Ints
+    c: Ints
+    passed: Bools
 
 
 class Recomputed:

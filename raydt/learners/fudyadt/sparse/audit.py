@@ -1,0 +1,203 @@
+"""The two verdicts on a sparse fully dynamic tree, from a state and the raw examples.
+
+*Conformance*: every live example lies in the leaf it routes to, all counts and counters equal their recomputation,
+every node is what BUILD makes of the examples it was built from, and the structures hold the features of each node,
+each within the limits of its bucket. *Feasibility*: the promise of ``docs/guarantees.md`` at every node, by brute
+force.
+
+Nothing of the fast path is imported (``recompute``). Not here: that a rebuild happened no earlier, and no higher up,
+than it had to; that is compared with a slow twin in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.features import Features
+from raydt.learners.fudyadt.audit import compare_counters, compare_counts, compare_rows, found
+from raydt.learners.fudyadt.guarantee import not_promised
+from raydt.learners.fudyadt.recompute import FOREVER, Bools, MalformedTreeError, RecordedTree
+from raydt.learners.fudyadt.sparse.recompute import Counted, Recounted, Sets
+from raydt.learners.recount import Buckets
+
+if TYPE_CHECKING:
+    from raydt.learners.fudyadt.options import FuDyADTOptions
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+#: Scores and keys come from exact integers with errors far below this.
+ROUNDING = 1e-9
+
+
+def audit(
+    options: FuDyADTOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
+) -> AuditReport:
+    """Prove or refute what the sparse tree promises of a state.
+
+    Parameters
+    ----------
+    options : FuDyADTOptions
+    features : Features
+    state : mapping of str to ndarray
+        As the coordinator exports it.
+    history : History
+        The raw examples, read from their source. If it is not complete, what needs the past (counters, build-time
+        splits) is not checked, and ``checked["counters"]`` is 0.
+    groups : mapping of int to mapping
+        Structures of every feature group.
+
+    Returns
+    -------
+    AuditReport
+        ``checked``: examples of the history, live ones, nodes, counters recomputed, splits, those compared with BUILD,
+        and ``entries``, features at nodes. ``worst``: ``gap``, the most that the score of a node lacks to (1 +
+        finder_alpha) times the least of the sparse features; ``lack``, to the least itself; ``dense_gap``, to the best
+        dense split; ``depth``, that of the tree.
+
+    Notes
+    -----
+    O(depth * (ones + rows * dense features) * log) time.
+    """
+    try:
+        tree = RecordedTree.read(state, len(features))
+    except MalformedTreeError as error:
+        return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
+    if history.y.max(initial=0) > 1 or state["counts"].shape[1] != 2:
+        return AuditReport(
+            "violated", "violated", "there are more than two classes", failures=["more than two classes"]
+        )
+    truth = Recounted(tree, features, options.finder == "updent", history)
+    warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0
+    epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
+    broken = compare_rows(state, truth, history) + compare_counts(state, truth)
+    if history.complete:
+        broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(options, truth, warming)
+    broken += _structures(options, features, truth, groups, warming)
+    worst, infeasible = _feasibility(options, truth)
+
+    excuse = "the warm-up has not built a tree yet" if warming else ""
+    if not excuse and epsilon is not None:
+        excuse = not_promised(float(epsilon), options.alpha, options.beta, options.min_samples_split)
+        excuse = excuse and f"of the dense features {excuse}"
+    feasibility: Literal["proven", "violated", "not_promised"]
+    if infeasible and not warming and (not excuse or worst["gap"] > options.beta + ROUNDING):
+        feasibility, reason = "violated", infeasible[0]
+    elif excuse:
+        feasibility, infeasible = "not_promised", []
+        reason = f"{excuse}; measured: the score of a node lacks up to {worst['lack']:.4g} to the least"
+    else:
+        feasibility = "proven"
+        reason = (
+            f"no score of the {len(tree)} nodes is above (1 + {options.finder_alpha:g}) times the least of the sparse "
+            f"features by more than beta ({worst['gap']:.4g} at most)"
+        )
+    if not history.complete:
+        reason += "; counters and build-time splits were not checked, as only the live examples are known"
+    inner = int((tree.feature >= 0).sum())
+    return AuditReport(
+        conformance="violated" if broken else "holds",
+        feasibility=feasibility,
+        reason=reason,
+        checked={
+            "examples": len(history.y),
+            "live": int(truth.alive.sum()),
+            "nodes": len(tree),
+            "counters": len(tree) if history.complete else 0,
+            "splits": inner,
+            "splits_replayed": inner if history.complete else 0,
+            "entries": sum(len(part.node) for part in truth.features),
+        },
+        worst=worst,
+        failures=broken + infeasible,
+    )
+
+
+def _may_split(options: FuDyADTOptions, truth: Recounted, sets: Sets) -> Bools:
+    """Whether neither size, nor depth, nor purity makes a leaf of each node."""
+    n, depth = sets.counts.sum(axis=1), FOREVER if options.max_depth is None else options.max_depth
+    impure = (sets.counts > 0).all(axis=1)
+    return np.asarray((n >= options.min_samples_split) & (truth.tree.depth < depth) & impure, np.bool_)
+
+
+def _built(options: FuDyADTOptions, truth: Recounted, warming: bool) -> list[str]:
+    """Every node against BUILD of its S0: leaf or split, and that the split is the best."""
+    inner, sets = truth.tree.feature >= 0, truth.then
+    least = np.minimum(sets.least, sets.dense)
+    may = _may_split(options, truth, sets)
+    half = options.alpha / 2
+    failures = found(inner & ~(may & (sets.impurity > half - ROUNDING)), "a split where BUILD makes a leaf")
+    failures += found(
+        inner & (sets.score > least + ROUNDING),
+        "the split was not the best one at BUILD",
+        "score {score:.9g}, and there is {least:.9g}",
+        score=sets.score,
+        least=least,
+    )
+    if warming:
+        return failures
+    must = may & (sets.impurity > half + ROUNDING) & (least < sets.impurity - ROUNDING)
+    return failures + found(~inner & must, "a leaf where BUILD makes a split")
+
+
+def _structures(
+    options: FuDyADTOptions, features: Features, truth: Recounted, groups: Mapping[int, Arrays], warming: bool
+) -> list[str]:
+    """The features and buckets of every group at every node against the live examples."""
+    names = ("node", "feature", "n1", "c11")
+    parts = [] if warming else truth.features
+    all_of = [np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)]) for name in names]
+    order = np.lexsort((all_of[1], all_of[0]))
+    counted = Counted(*(column[order] for column in all_of))
+    kept = truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)
+    group_of = features.groups_of(counted.feature)
+    buckets = Buckets.of(options.finder, options.finder_alpha)
+    broken = []
+    for number, group in sorted(groups.items()):
+        mine = kept & (group_of == number)
+        part = Counted(*(getattr(counted, name)[mine] for name in names))
+        if not all(np.array_equal(group[name], getattr(part, name)) for name in names):
+            broken.append(f"the structures of feature group {number} do not count the examples of the nodes")
+            continue
+        bucket = group["bucket"].astype(np.int64)
+        there = (bucket >= 0) & (bucket < len(buckets.s))
+        if not there.all():
+            broken.append(f"feature {part.feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there")
+            continue
+        c1 = truth.now.counts[part.node, 1]
+        outside = buckets.outside(truth.now.counts[part.node].sum(axis=1), c1, part.n1, part.c11, bucket)
+        if outside.any():
+            broken.append(
+                f"{int(outside.sum())} features of group {number} are outside their bucket, first "
+                f"{part.feature[outside][0]} at node {part.node[outside][0]} in bucket {bucket[outside][0]}"
+            )
+    return broken
+
+
+def _feasibility(options: FuDyADTOptions, truth: Recounted) -> tuple[dict[str, float], list[str]]:
+    """Worst gaps over all nodes, and where the promise does not hold."""
+    sets, inner = truth.now, truth.tree.feature >= 0
+    may = _may_split(options, truth, sets)
+    asked = inner | (may & (sets.impurity >= options.alpha + ROUNDING))
+    empty = sets.counts.sum(axis=1) == 0
+    lack = np.where(asked & ~empty, sets.score - sets.least, 0.0)
+    gap = np.where(asked & ~empty, sets.score - (1 + options.finder_alpha) * sets.least, 0.0)
+    dense = np.where(asked & ~empty, sets.score - sets.dense, 0.0)
+    limit = options.beta + ROUNDING
+    failures = found(
+        gap > limit, "a score lacks more than beta to (1 + finder_alpha) times the least", "{gap:.6g}", gap=gap
+    )
+    failures += found(dense > limit, "a score lacks more than beta to the best dense split", "{gap:.6g}", gap=dense)
+    failures += found(inner & ~may, "a split of too few or pure examples, or at the largest depth")
+    worst = {
+        "gap": float(gap.max(initial=0.0)),
+        "lack": float(lack.max(initial=0.0)),
+        "dense_gap": float(dense.max(initial=0.0)),
+        "depth": float(truth.tree.depth.max()),
+    }
+    return worst, failures

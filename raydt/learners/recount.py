@@ -1,0 +1,86 @@
+"""Counters and limits that audits of finders compute again from their definitions (``docs/guarantees.md``).
+
+Nothing of the fast path is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def nats(size: Ints, ones: Ints) -> Floats:
+    """Entropy of a side times its rows."""
+    most = int(size.max(initial=0))
+    table = np.array([0.0, *(k * math.log(k) for k in range(1, most + 1))])
+    nats: Floats = table[size] - table[size - ones] - table[ones]
+    return nats
+
+
+def score_of_counts(entropy: bool, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints) -> Floats:
+    """Impurity of both sides of splits by their share of the rows; n1 is 0 for the impurity of the rows themselves."""
+    sides = [(n1, c11), (n - n1, c1 - c11)]
+    if entropy:
+        of_sides = [nats(size, ones) for size, ones in sides]
+        scores: Floats = (of_sides[0] + of_sides[1]) / np.maximum(n, 1)
+        return scores
+    halves = [
+        np.where(size > 0, (size - ones).astype(np.float64) * ones / np.maximum(size, 1), 0.0) for size, ones in sides
+    ]
+    scores = 2.0 * (halves[0] + halves[1]) / np.maximum(n, 1)
+    return scores
+
+
+class Buckets(NamedTuple):
+    """Limits and keys by number of the bucket; ``exact`` ones hold rho = 0, or rho = 1 if mirrored."""
+
+    entropy: bool
+    s: Floats
+    t: Floats
+    mu: Floats
+    mirrored: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, finder: str, alpha: float) -> Buckets:
+        """The buckets of ``updgini`` or ``updent``."""
+        if finder == "updgini":
+            beta = alpha / (alpha + 2)
+            half = np.arange(math.floor(2 / beta) + 1) / 2
+            never = np.zeros(len(half), dtype=np.bool_)
+            return cls(False, (half - 0.25) * beta, (half + 0.75) * beta, (half + 0.25) * beta, never, never)
+        last = math.floor(2 * math.log(31) / math.log1p(alpha))
+        low = [2.0 ** -((1 + alpha) ** (k / 2 + 0.75)) for k in range(last + 1)]
+        high = [2.0 ** -((1 + alpha) ** (k / 2 - 0.25)) for k in range(last + 1)]
+        s, t, mu = np.array([0.0, *low]), np.array([0.0, *high]), np.array([0.0, *low])
+        mirrored, exact = np.repeat([False, True], len(s)), np.tile(np.arange(len(s)) == 0, 2)
+        return cls(True, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
+
+    def outside(self, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, bucket: Ints) -> npt.NDArray[np.bool_]:
+        """Whether rho of each feature is outside the limits of its bucket."""
+        own = np.where(self.mirrored[bucket], n1 - c11, c11)
+        total = np.where(self.mirrored[bucket], n - c1, c1)
+        s, t = self.s[bucket], self.t[bucket]
+        below = (s * n1 - own < s * n - total) & (s > 0)
+        above = (own - t * n1 < total - t * n) & (t < 1)
+        outside: npt.NDArray[np.bool_] = below | above
+        return outside
+
+    def keys(self, n1: Ints, c11: Ints, bucket: Ints) -> Floats:
+        """What is least of the feature that speaks for its bucket."""
+        c10, mu = n1 - c11, self.mu[bucket]
+        if not self.entropy:
+            a, b = np.where(mu < 0.5, 0.0, -2.0 * mu), np.where(mu < 0.5, -2.0 * (1.0 - mu), 0.0)
+            keys: Floats = 2.0 * (c10.astype(np.float64) * c11 / n1) + a * c10 + b * c11
+            return keys
+        logs = np.array([[math.log1p(-m), math.log(m)] if m else [0.0, 0.0] for m in self.mu.tolist()])[bucket]
+        mirrored = self.mirrored[bucket]
+        a, b = np.where(mirrored, logs[:, 1], logs[:, 0]), np.where(mirrored, logs[:, 0], logs[:, 1])
+        keys = nats(n1, c11) + a * c10 + b * c11
+        return keys
