@@ -1,4 +1,4 @@
-"""Every hypothesis strategy of the tests.
+"""Every hypothesis strategy of the tests, but for the streams of best splits (``sparse_streams.py``).
 
 Streams are built to hurt: few distinct values and rows, so that ties, duplicates and empty sides abound; values at
 the ends of float64; ids that come back after their deletion; operations that have to be refused.

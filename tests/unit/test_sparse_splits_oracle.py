@@ -1,0 +1,240 @@
+"""The slow twins of approximate best splits by themselves: figures by hand, widths of buckets, guarantee, mutants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.oracles.sparse_battery import MUTANTS, Finder, Tally, apply, differences, mutants, tallies
+from tests.oracles.sparse_printed import PrintedUPDENT, PrintedUPDGINI
+from tests.oracles.sparse_splits import (
+    CRITERION,
+    FINDERS,
+    LEAST_RHO,
+    RIM,
+    Best,
+    BruteForce,
+    BucketTwin,
+    Counts,
+    EntropyBuckets,
+    GiniBuckets,
+    entropy,
+    gini,
+)
+from tests.sparse_streams import ALWAYS, Event, sparse_stream, sparse_streams
+
+ALPHAS = (0.05, 0.1, 0.5, 2.0)
+STREAMS = 48
+#: So many answers the streams have to make suboptimal, by alpha. A small alpha leaves entropy hardly any.
+SUBOPTIMAL = {"updgini": (10, 30, 300, 600), "updent": (0, 0, 100, 1000)}
+PRINTED: dict[str, Callable[[float], Finder]] = {"updgini": PrintedUPDGINI, "updent": PrintedUPDENT}
+
+some_counts = st.builds(Counts, *(st.integers(0, 50) for _ in range(4))).filter(lambda c: c.n1 > 0)
+
+
+def makes(finder: str, alpha: float) -> dict[str, Callable[[], Finder]]:
+    return {"twin": lambda: BucketTwin(finder, alpha), "printed": lambda: PRINTED[finder](alpha)}
+
+
+def test_scores_by_hand() -> None:
+    node = BruteForce("gini")
+    assert node.best() == Best(-1, 0.0)
+    for row, y in (((1, 2), 1), ((1,), 1), ((3,), 0), ((), 0), ((), 1)):
+        node.add(row, y)
+    # Feature 1: two rows of class 1; without it one of three is.
+    assert node.scores() == {1: 2 * (0 + 2 * 1 / 3) / 5, 2: 2 * (0 + 2 * 2 / 4) / 5, 3: 2 * (0 + 1 * 3 / 4) / 5}
+    assert node.best() == Best(1, 2 * (2 / 3) / 5)
+    node.remove((1,), 1)
+    node.remove((1, 2), 1)
+    assert node.scores() == {3: 2 * (1 / 2) / 3}
+    node.remove((3,), 0)
+    assert node.best() == Best(-1, 0.5)  # no feature: the impurity of one row of each class
+    assert BruteForce("entropy").best() == Best(-1, 0.0)
+    assert entropy(Counts(1, 1, 1, 1)) == pytest.approx(math.log(2))
+
+
+@given(some_counts)
+def test_scores_are_conditional_impurities(c: Counts) -> None:
+    n = c.n0 + c.n1
+    sides = [(size, Fraction(ones, size)) for size, ones in ((c.n0, c.c01), (c.n1, c.c11)) if size]
+    assert gini(c) == pytest.approx(float(sum(Fraction(size, n) * 2 * p * (1 - p) for size, p in sides)))
+    parts = [(size, float(q)) for size, p in sides for q in (p, 1 - p) if q]
+    assert entropy(c) == pytest.approx(-sum(size / n * q * math.log(q) for size, q in parts), abs=1e-12)
+    pure = not (c.c00 * c.c01 or c.c10 * c.c11)
+    assert (gini(c) == 0.0) is pure
+    assert (entropy(c) == 0.0) is pure
+
+
+# ---------------------------------------------------------------------- buckets
+
+
+@pytest.mark.parametrize("alpha", [0.01, *ALPHAS, 10.0])
+def test_updgini_buckets_are_as_narrow_as_proposition_5_2_needs(alpha: float) -> None:
+    rule = GiniBuckets(alpha)
+    beta = alpha / (alpha + 2)
+    assert rule.buckets[-1].s < 1 <= rule.buckets[-1].t
+    for k, bucket in enumerate(rule.buckets):
+        mu = (bucket.s + bucket.t) / 2
+        assert mu == pytest.approx((k / 2 + 1 / 4) * beta)
+        wide = bucket.t / bucket.s if mu >= 0.5 else (1 - bucket.s) / (1 - bucket.t)
+        assert wide <= (1 + alpha) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.01, *ALPHAS, 10.0])
+def test_updent_buckets_are_as_narrow_as_proposition_4_2_needs(alpha: float) -> None:
+    rule = EntropyBuckets(alpha)
+    assert len(rule.buckets) == 2 * rule.K + 4
+    for k in range(rule.K + 1):
+        lower, upper = rule.buckets[1 + k], rule.buckets[rule.K + 3 + k]
+        mu = math.exp(lower.B)
+        assert mu < lower.s < lower.t < mu ** (1 / (1 + alpha))
+        assert lower.s / mu == pytest.approx(1 + RIM, abs=RIM / 10)
+        assert pytest.approx(math.log(1 - mu), rel=1e-6) == lower.A
+        assert (upper.s, upper.t, upper.A, upper.B) == (lower.s, lower.t, lower.B, lower.A)
+        assert (lower.mirrored, upper.mirrored) == (False, True)
+    assert rule.level(LEAST_RHO) == rule.K
+    assert rule.level(0.5) == 0
+
+
+@pytest.mark.parametrize(("finder", "alpha"), [*product(FINDERS, [0.01, *ALPHAS, 10.0])])
+def test_a_feature_is_put_well_inside_its_bucket(finder: str, alpha: float) -> None:
+    twin = BucketTwin(finder, alpha)
+    for n0 in (*range(1, 40), 997, 65_536, 2**30):
+        some = {*range(20), *range(n0 // 2 - 2, n0 // 2 + 3), n0 - 2, n0 - 1, n0}
+        for c01 in (c01 for c01 in some if 0 <= c01 <= n0):
+            twin.n, twin.c1, twin.ones = n0 + 5, c01 + 2, {7: (5, 2)}
+            twin.bucket = {7: twin.rule.place(twin.counts(7))}
+            assert not twin.too_low(7)
+            assert not twin.too_high(7)
+            bucket, rho = twin.rule.buckets[twin.bucket[7]], c01 / n0
+            rho = 1 - rho if bucket.mirrored else rho
+            room = min(rho - bucket.s, bucket.t - rho)
+            assert room > 0 or bucket.s == bucket.t == rho
+    c = Counts(0, 0, 3, 4)
+    assert twin.rule.place(c) == 0  # in every row: as rho = 0
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(ALPHAS), some_counts)
+def test_centroids_of_updent_overestimate_by_at_most_alpha(alpha: float, c: Counts) -> None:
+    """Proposition 4.2, for every bucket that may hold the feature."""
+    rule, n = EntropyBuckets(alpha), c.n0 + c.n1
+    c0, c1 = c.c00 + c.c10, c.c01 + c.c11
+    for k, bucket in enumerate(rule.buckets):
+        rho = (c.c00 if bucket.mirrored else c.c01) / c.n0 if c.n0 else 0.0
+        if not bucket.s <= rho <= bucket.t:
+            continue
+        estimate = (rule.base(c) + bucket.A * c.c10 + bucket.B * c.c11 - c0 * bucket.A - c1 * bucket.B) / n
+        assert entropy(c) - 1e-12 <= estimate <= (1 + alpha) * entropy(c) + 1e-12, k
+
+
+# ---------------------------------------------------------------------- the guarantee
+
+
+@pytest.fixture(scope="module")
+def streams() -> list[list[Event]]:
+    return [sparse_stream(seed) for seed in range(STREAMS)]
+
+
+def test_streams_make_sense(streams: list[list[Event]]) -> None:
+    assert sparse_stream(3) == streams[3] != sparse_stream(6)
+    deletions = shares = always = 0
+    for stream in streams:
+        live: dict[int, Event] = {}
+        for event in stream:
+            if event.insert:
+                assert event.id not in live
+                assert list(event.row) == sorted(set(event.row))
+                live[event.id] = event
+            else:
+                assert live.pop(event.id)[1:] == event[1:]
+        inserts = [event for event in stream if event.insert]
+        deletions += len(stream) - len(inserts)
+        shares += 0.05 < sum(event.y for event in inserts) / len(inserts) < 0.95
+        always += all(ALWAYS in event.row for event in inserts)
+    assert deletions > 2_000
+    assert shares > 0.6 * STREAMS
+    assert 0.2 * STREAMS < always < 0.8 * STREAMS
+
+
+@pytest.mark.parametrize(("finder", "alpha"), [*product(FINDERS, ALPHAS)])
+def test_answers_are_within_alpha_and_the_streams_could_tell(
+    finder: str, alpha: float, streams: list[list[Event]]
+) -> None:
+    found = tallies(finder, alpha, makes(finder, alpha), streams)
+    for tally in found.values():
+        assert (tally.violations, tally.misreported) == (0, 0)
+        assert tally.states > 15_000
+        assert tally.nonzero > tally.states / 2
+        assert tally.suboptimal >= SUBOPTIMAL[finder][ALPHAS.index(alpha)]
+        assert 1 <= tally.worst <= 1 + alpha
+
+
+@pytest.mark.parametrize(("finder", "alpha"), [*product(FINDERS, (0.05, 0.1, 0.5))])
+def test_mutants_break_the_guarantee(finder: str, alpha: float, streams: list[list[Event]]) -> None:
+    alive = set(mutants(finder))
+    for stream in streams:
+        found = tallies(finder, alpha, {m: lambda m=m: MUTANTS[m](finder, alpha) for m in alive}, [stream])  # type: ignore[misc]
+        alive -= {name for name, tally in found.items() if tally.violations}
+        if not alive:
+            break
+    assert not alive
+
+
+@pytest.mark.parametrize(("finder", "alpha"), [*product(FINDERS, (0.1, 2.0))])
+def test_the_best_of_the_groups_is_within_alpha(finder: str, alpha: float, streams: list[list[Event]]) -> None:
+    groups, tally = 3, Tally()
+    for stream in streams[:12]:
+        exact = BruteForce(CRITERION[finder])
+        parts = [BucketTwin(finder, alpha) for _ in range(groups)]
+        for event in stream:
+            apply(exact, event)
+            for g, part in enumerate(parts):
+                apply(part, event._replace(row=tuple(j for j in event.row if j % groups == g)))
+            seen = [part.best() for part in parts if part.ones] or [parts[0].best()]
+            tally.take(alpha, min(seen, key=lambda best: (best.score, best.feature)), exact.scores(), seen[0].score)
+    assert (tally.violations, tally.misreported) == (0, 0)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(FINDERS), st.sampled_from(ALPHAS), sparse_streams())
+def test_short_streams_keep_guarantee_and_invariants(finder: str, alpha: float, stream: list[Event]) -> None:
+    for tally in tallies(finder, alpha, makes(finder, alpha), [stream]).values():
+        assert (tally.violations, tally.misreported) == (0, 0)
+    twin, printed = BucketTwin(finder, alpha), PrintedUPDENT(alpha)
+    for event in stream:
+        apply(twin, event)
+        apply(printed, event)
+        assert twin.bucket.keys() == twin.ones.keys() == printed.held.keys()
+        for j in twin.ones:
+            assert not twin.too_low(j)
+            assert not twin.too_high(j)
+            c, a, b = printed.counts(j), printed.a[j], printed.b[j]
+            if math.isinf(a) or math.isinf(b):
+                assert a == b
+                assert (c.c01 if a < 0 else c.c00) == 0
+            else:
+                assert printed.s(a) * (1 - RIM) <= printed.rho(c) <= printed.t(b) * (1 + RIM) or not c.n0
+                assert [i for i in range(int(a), int(b) + 1) if i]
+    for event in stream:
+        if event.insert and event.id not in {gone.id for gone in stream if not gone.insert}:
+            for finder_ in (twin, printed):
+                finder_.remove(event.row, event.y)
+    assert not twin.bucket
+    assert not printed.trees
+    assert twin.n == twin.c1 == 0
+
+
+@pytest.mark.parametrize("finder", FINDERS)
+def test_a_finder_that_differs_from_the_twin_is_found_out(finder: str, streams: list[list[Event]]) -> None:
+    some = streams[:6]
+    assert not differences(finder, 0.1, lambda: BucketTwin(finder, 0.1), some)
+    assert differences(finder, 0.1, lambda: MUTANTS["stale key"](finder, 0.1), some)
+    assert differences(finder, 0.1, lambda: MUTANTS["no L checks"](finder, 0.1), some)
+    assert differences(finder, 0.1, lambda: BruteForce("gini" if finder == "updent" else "entropy"), some)
