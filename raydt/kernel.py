@@ -95,6 +95,14 @@ def inner_kernel(function: F) -> F:
     return cast(F, njit(**_RULES, **_NOT_FROM_PYTHON)(function))
 
 
+def inlined_kernel(function: F) -> F:
+    """An inner kernel whose code is put wherever it is called.
+
+    For functions of many arrays that are called often: a named tuple is passed array by array, seven words each.
+    """
+    return cast(F, njit(forceinline=True, **_RULES, **_NOT_FROM_PYTHON)(function))
+
+
 def kernel(function: F) -> F:
     """Compile a function that Python calls, by the rules above, at its first call."""
     return cast(F, njit(cache=True, **_RULES)(function))

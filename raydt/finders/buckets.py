@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel
+from raydt.kernel import inlined_kernel
 
 #: Rows of a node stay below two to this power.
 _LOG_ROWS = 31
@@ -85,7 +85,7 @@ def _of_entropy(alpha: float) -> Buckets:
     return Buckets(True, np.tile(s, 2), np.tile(t, 2), low, always, *swapped, mirrored, np.array(edges))
 
 
-@inner_kernel
+@inlined_kernel
 def _at_edges(edges: Any, rho: float) -> int:
     """The last edge, of falling ones, that is not below rho."""
     low, high = 0, len(edges) - 1
@@ -98,7 +98,7 @@ def _at_edges(edges: Any, rho: float) -> int:
     return low
 
 
-@inner_kernel
+@inlined_kernel
 def bucket_of(buckets: Any, n0: int, c01: int) -> int:
     """The bucket in whose middle rho = c01 / n0 lies, away from its ends; a feature that is always 1 has rho 0."""
     if not buckets.entropy:

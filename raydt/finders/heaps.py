@@ -1,8 +1,8 @@
 """Pairing heaps (Fredman, Sedgewick, Sleator, Tarjan 1986) threaded through the entries of a pool.
 
-A heap is the number of its root, -1 if it is empty. Insertion is O(1), removal of any member O(log n) amortised; no
-heap has memory of its own, so that there may be thousands of small ones. What a heap answers, its smallest (key,
-feature), depends on its members alone, never on their order of arrival.
+A heap is the number of its root, -1 if it is empty. Insertion and a smaller key are O(1), removal of any member
+O(log n) amortised; no heap has memory of its own, so that there may be thousands of small ones. What a heap answers,
+its smallest (key, feature), depends on its members alone, never on their order of arrival.
 """
 
 from __future__ import annotations
@@ -66,13 +66,8 @@ def insert(links: Any, root: int, e: int, key: float) -> int:
 
 
 @inner_kernel
-def remove(links: Any, root: int, e: int) -> int:
-    """Take entry ``e`` out of its heap; its new root, -1 if it is empty now."""
-    below = _pair(links, links[e].child)
-    if below >= 0:
-        links[below].next = links[below].prev = -1
-    if e == root:
-        return below
+def _unlink(links: Any, e: int) -> None:
+    """Take entry ``e``, which is not a root, from its siblings and its parent."""
     before, after = links[e].prev, links[e].next
     if links[before].child == e:
         links[before].child = after
@@ -80,4 +75,32 @@ def remove(links: Any, root: int, e: int) -> int:
         links[before].next = after
     if after >= 0:
         links[after].prev = before
+
+
+@inner_kernel
+def remove(links: Any, root: int, e: int) -> int:
+    """Take entry ``e`` out of its heap; its new root, -1 if it is empty now."""
+    below = _pair(links, links[e].child)
+    if below >= 0:
+        links[below].next = links[below].prev = -1
+    if e == root:
+        return below
+    _unlink(links, e)
     return root if below < 0 else _meld(links, root, below)
+
+
+@inner_kernel
+def lower(links: Any, root: int, e: int, key: float) -> int:
+    """Give entry ``e`` a smaller key; the new root. O(1)."""
+    links[e].key = key
+    if e == root:
+        return root
+    _unlink(links, e)
+    links[e].next = links[e].prev = -1
+    return _meld(links, root, e)
+
+
+@inner_kernel
+def lift(links: Any, root: int, key: float) -> int:
+    """Give the root a larger key; the new root."""
+    return insert(links, remove(links, root, root), root, key)

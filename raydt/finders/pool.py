@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.finders.heaps import LINK
-from raydt.kernel import inner_kernel, kernel
+from raydt.kernel import inlined_kernel, kernel
 from raydt.memory import empty, grown
 
 #: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
@@ -114,14 +114,14 @@ def with_units(pool: Pool, units: int) -> Pool:
     return pool._replace(first=first, roots=roots, filled=filled)
 
 
-@inner_kernel
+@inlined_kernel
 def _home(unit: int, feature: int, mask: int) -> int:
     mixed = np.uint64(feature) * _HASH + np.uint64(unit) * _MIX
     home: int = np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
     return home
 
 
-@inner_kernel
+@inlined_kernel
 def find(pool: Any, unit: int, feature: int) -> int:
     """The entry of a feature at a unit, or -1 - (the empty place of the table where it belongs)."""
     table = pool.table
@@ -135,7 +135,7 @@ def find(pool: Any, unit: int, feature: int) -> int:
     return -1 - at
 
 
-@inner_kernel
+@inlined_kernel
 def find_or_add(pool: Any, unit: int, feature: int) -> int:
     """The entry of a feature at a unit, a new one if there is none; the caller has made room."""
     found = find(pool, unit, feature)
@@ -158,7 +158,7 @@ def find_or_add(pool: Any, unit: int, feature: int) -> int:
     return e
 
 
-@inner_kernel
+@inlined_kernel
 def _forget(pool: Any, e: int) -> None:
     """Take an entry out of the table, moving later entries of the run back so that no tombstone is needed."""
     table = pool.table
@@ -179,7 +179,7 @@ def _forget(pool: Any, e: int) -> None:
     table[hole] = -1
 
 
-@inner_kernel
+@inlined_kernel
 def release(pool: Any, unit: int) -> None:
     """Empty a unit. O(its entries + buckets)."""
     e = pool.first[unit]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.kernel import inlined_kernel, kernel
 
 
 @kernel
@@ -34,7 +34,7 @@ def xlogx_table(rows: int, table: npt.NDArray[np.float64] | None = None) -> npt.
     return longer
 
 
-@inner_kernel
+@inlined_kernel
 def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
     """Impurity of one side times its rows: half of it for Gini, nats for entropy."""
     if entropy:
@@ -44,7 +44,7 @@ def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
     return np.float64(size - ones) * np.float64(ones) / rows if rows > 0.0 else 0.0
 
 
-@inner_kernel
+@inlined_kernel
 def score_of(entropy: bool, table: Any, n: int, c1: int, n1: int, c11: int) -> float:
     """Score of a feature at a node of n > 0 rows; with n1 = 0 it is the impurity of the node itself."""
     total = of_side(entropy, table, n1, c11) + of_side(entropy, table, n - n1, c1 - c11)

@@ -5,6 +5,10 @@ key, L and U by how near it is to the ends of the bucket's interval (Proposition
 every row, but the order within L and U does not). After every change of a node, ``change`` for each one of the row and
 ``settle`` for each unit restore: rho of every feature lies in the interval of its bucket.
 
+A key that is kept in a heap may be smaller than what it would be now, never larger: a key that falls is lowered at
+once, one that rises waits until the entry is at the root and its key is asked for. Most keys rise and fall in turns far
+from the root, so that a row seldom costs more than O(1) for each of its ones.
+
 Deletions, which the paper leaves out: the tests of L and U depend on the counters only and run after every change; a
 feature may come back to rho = 0 or 1; one whose last one is deleted leaves its bucket.
 """
@@ -19,7 +23,7 @@ from raydt.finders import heaps
 from raydt.finders.buckets import bucket_of
 from raydt.finders.pool import MOVES, NOTES, L, T, U, find_or_add
 from raydt.finders.scores import of_side, score_of
-from raydt.kernel import inner_kernel
+from raydt.kernel import inlined_kernel
 
 #: A de Bruijn sequence: multiplied by 2**b, its six highest bits are different for every b.
 _DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
@@ -28,32 +32,71 @@ for _b in range(64):
     _NUMBER_OF[((0x03F79D71B4CB0A89 << _b) & (2**64 - 1)) >> 58] = _b
 
 
-@inner_kernel
+@inlined_kernel
+def _key(pool: Any, buckets: Any, table: Any, e: int, k: int) -> float:
+    """What features of bucket ``k`` are compared by."""
+    n1, c11 = pool.n1[e], pool.c11[e]
+    of_ones = of_side(buckets.entropy, table, n1, c11)
+    own = of_ones if buckets.entropy else 2.0 * of_ones
+    key: float = own + buckets.a[k] * (n1 - c11) + buckets.b[k] * c11
+    return key
+
+
+@inlined_kernel
+def _above_low(pool: Any, buckets: Any, e: int, k: int) -> float:
+    """What must not be below ``s n - c1`` (Proposition 4.3), or rho is below s."""
+    own = pool.n1[e] - pool.c11[e] if buckets.mirrored[k] else pool.c11[e]
+    key: float = buckets.s[k] * pool.n1[e] - own
+    return key
+
+
+@inlined_kernel
+def _below_high(pool: Any, buckets: Any, e: int, k: int) -> float:
+    """What must not be below ``c1 - t n``, or rho is above t."""
+    own = pool.n1[e] - pool.c11[e] if buckets.mirrored[k] else pool.c11[e]
+    key: float = own - buckets.t[k] * pool.n1[e]
+    return key
+
+
+@inlined_kernel
 def attach(pool: Any, buckets: Any, table: Any, e: int, k: int) -> None:
     """Put an entry, whose counters are set, into bucket ``k`` of its unit."""
-    n1, c11, roots = pool.n1[e], pool.c11[e], pool.roots[pool.unit[e], k]
-    c10 = n1 - c11
-    of_ones = of_side(buckets.entropy, table, n1, c11)
-    key = (of_ones if buckets.entropy else 2.0 * of_ones) + buckets.a[k] * c10 + buckets.b[k] * c11
+    roots = pool.roots[pool.unit[e], k]
     for h in range(3):
         pool.links[h, e].feature = pool.feature[e]
-    roots[T] = heaps.insert(pool.links[T], roots[T], e, key)
-    own = c10 if buckets.mirrored[k] else c11
+    roots[T] = heaps.insert(pool.links[T], roots[T], e, _key(pool, buckets, table, e, k))
     if buckets.low[k]:
-        roots[L] = heaps.insert(pool.links[L], roots[L], e, buckets.s[k] * n1 - own)
+        roots[L] = heaps.insert(pool.links[L], roots[L], e, _above_low(pool, buckets, e, k))
     if buckets.high[k]:
-        roots[U] = heaps.insert(pool.links[U], roots[U], e, own - buckets.t[k] * n1)
+        roots[U] = heaps.insert(pool.links[U], roots[U], e, _below_high(pool, buckets, e, k))
     pool.bucket[e] = k
     pool.filled[pool.unit[e], k >> 6] |= _bit(k)
 
 
-@inner_kernel
+@inlined_kernel
+def _stay(pool: Any, buckets: Any, table: Any, e: int, k: int) -> None:
+    """Bring the keys of an entry, whose counters have changed, down to what they are; larger ones wait."""
+    roots = pool.roots[pool.unit[e], k]
+    key = _key(pool, buckets, table, e, k)
+    if key < pool.links[T, e].key:
+        roots[T] = heaps.lower(pool.links[T], roots[T], e, key)
+    if buckets.low[k]:
+        key = _above_low(pool, buckets, e, k)
+        if key < pool.links[L, e].key:
+            roots[L] = heaps.lower(pool.links[L], roots[L], e, key)
+    if buckets.high[k]:
+        key = _below_high(pool, buckets, e, k)
+        if key < pool.links[U, e].key:
+            roots[U] = heaps.lower(pool.links[U], roots[U], e, key)
+
+
+@inlined_kernel
 def _bit(k: int) -> Any:
     """Bucket ``k`` in its word of ``filled``."""
     return np.uint64(1) << np.uint64(k & 63)
 
 
-@inner_kernel
+@inlined_kernel
 def detach(pool: Any, buckets: Any, e: int) -> None:
     """Take an entry out of its bucket, if it is in one."""
     k = pool.bucket[e]
@@ -70,7 +113,7 @@ def detach(pool: Any, buckets: Any, e: int) -> None:
         pool.filled[pool.unit[e], k >> 6] &= ~_bit(k)
 
 
-@inner_kernel
+@inlined_kernel
 def note(pool: Any, e: int) -> None:
     """Write into the journal, if one is kept, what an entry is before it is changed."""
     at = pool.reg[NOTES]
@@ -80,7 +123,7 @@ def note(pool: Any, e: int) -> None:
         pool.reg[NOTES] = at + 1
 
 
-@inner_kernel
+@inlined_kernel
 def rewind(pool: Any, buckets: Any, table: Any, notes: int) -> None:
     """Take back what was changed since the journal had so many notes."""
     for at in range(pool.reg[NOTES] - 1, notes - 1, -1):
@@ -92,7 +135,7 @@ def rewind(pool: Any, buckets: Any, table: Any, notes: int) -> None:
     pool.reg[NOTES] = notes
 
 
-@inner_kernel
+@inlined_kernel
 def place(pool: Any, buckets: Any, table: Any, e: int, n: int, c1: int) -> None:
     """Put an entry into the bucket in whose middle it lies; without ones, into none."""
     n1 = pool.n1[e]
@@ -101,18 +144,22 @@ def place(pool: Any, buckets: Any, table: Any, e: int, n: int, c1: int) -> None:
         attach(pool, buckets, table, e, bucket_of(buckets, n - n1, c1 - pool.c11[e]))
 
 
-@inner_kernel
+@inlined_kernel
 def change(pool: Any, buckets: Any, table: Any, unit: int, feature: int, sign: int, label: int, n: int, c1: int) -> int:
     """A row in which a feature is 1 came (``sign`` 1) or went (-1); ``n`` and ``c1`` are those after it. The entry."""
     e = find_or_add(pool, unit, feature)
     note(pool, e)
     pool.n1[e] += sign
     pool.c11[e] += sign * label
-    place(pool, buckets, table, e, n, c1)
+    k, n1 = pool.bucket[e], pool.n1[e]
+    if k >= 0 and n1 > 0 and k == bucket_of(buckets, n - n1, c1 - pool.c11[e]):
+        _stay(pool, buckets, table, e, k)
+    else:
+        place(pool, buckets, table, e, n, c1)
     return e
 
 
-@inner_kernel
+@inlined_kernel
 def settle(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> None:
     """Move every feature of a unit whose rho left the interval of its bucket (lines 6 to 17 of Algorithm 1)."""
     for word in range(pool.filled.shape[1]):
@@ -129,7 +176,7 @@ def settle(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> N
                 pool.reg[MOVES] += 1
 
 
-@inner_kernel
+@inlined_kernel
 def _lowest(word: Any) -> int:
     """Number of the lowest bit that is set."""
     alone = word & (~word + np.uint64(1))
@@ -137,20 +184,29 @@ def _lowest(word: Any) -> int:
     return lowest
 
 
-@inner_kernel
+@inlined_kernel
 def _violator(pool: Any, buckets: Any, unit: int, k: int, n: int, c1: int) -> int:
     """A member of a bucket whose rho is outside the bucket's interval, -1 if there is none."""
     total = n - c1 if buckets.mirrored[k] else c1
-    e: int = pool.roots[unit, k, L]
-    if e >= 0 and pool.links[L, e].key < buckets.s[k] * n - total:
-        return e
-    e = pool.roots[unit, k, U]
-    if e >= 0 and pool.links[U, e].key < total - buckets.t[k] * n:
-        return e
+    roots = pool.roots[unit, k]
+    limit = buckets.s[k] * n - total
+    while roots[L] >= 0 and pool.links[L, roots[L]].key < limit:
+        e: int = roots[L]
+        key = _above_low(pool, buckets, e, k)
+        if key < limit:
+            return e
+        roots[L] = heaps.lift(pool.links[L], e, key)
+    limit = total - buckets.t[k] * n
+    while roots[U] >= 0 and pool.links[U, roots[U]].key < limit:
+        e = roots[U]
+        key = _below_high(pool, buckets, e, k)
+        if key < limit:
+            return e
+        roots[U] = heaps.lift(pool.links[U], e, key)
     return -1
 
 
-@inner_kernel
+@inlined_kernel
 def best(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> tuple[int, float]:
     """The entry with the smallest (score, feature) among the smallest keys of a unit's buckets; -1 if it has none."""
     found, least = -1, np.inf
@@ -159,8 +215,20 @@ def best(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> tup
         while left != 0:
             k = (word << 6) + _lowest(left)
             left &= left - np.uint64(1)
-            e = pool.roots[unit, k, T]
+            e = _least(pool, buckets, table, unit, k)
             score = score_of(buckets.entropy, table, n, c1, pool.n1[e], pool.c11[e])
             if score < least or (score == least and pool.feature[e] < pool.feature[found]):
                 found, least = e, score
     return found, least
+
+
+@inlined_kernel
+def _least(pool: Any, buckets: Any, table: Any, unit: int, k: int) -> int:
+    """The member of a bucket with the smallest (key, feature)."""
+    roots = pool.roots[unit, k]
+    while True:
+        e: int = roots[T]
+        key = _key(pool, buckets, table, e, k)
+        if key <= pool.links[T, e].key:
+            return e
+        roots[T] = heaps.lift(pool.links[T], e, key)
