@@ -1,4 +1,4 @@
-"""Shared by the benchmark scripts: the machine's line, data, and the median of CPU times."""
+"""Shared by the benchmark scripts: the machine's line, data, memory, and the median of CPU times."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import gc
 import importlib.metadata
 import os
 import platform
+import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,40 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 5) -> float:
         run()
         times.append(time.process_time() - began)
     return statistics.median(times)
+
+
+def stored_bytes(*roots: Any) -> int:
+    """Bytes of all NumPy arrays that can be reached from ``roots``; memory that arrays share is counted once."""
+    seen: set[int] = set()
+    total, waiting = 0, list(roots)
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type | str | bytes | int | float | None):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            owner = thing
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            if owner is thing or id(owner) not in seen:
+                seen.add(id(owner))
+                total += owner.nbytes
+            if thing.dtype == object:
+                waiting += thing.ravel().tolist()
+        elif isinstance(thing, Mapping):
+            waiting += thing.values()
+        elif isinstance(thing, list | tuple | set | frozenset):
+            waiting += thing
+        else:
+            waiting += getattr(thing, "__dict__", {}).values()
+            slots = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())}
+            waiting += [getattr(thing, name) for name in slots if hasattr(thing, name)]
+    return total
+
+
+def peak_mb() -> float:
+    """Largest resident size of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def electricity(folder: Path = DATA) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:

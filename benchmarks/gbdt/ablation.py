@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, draw, progress, show
+from gbdt.command import Request, draw
 from gbdt.contestants import (
     ITERATIONS,
     SIZES,
@@ -21,6 +21,7 @@ from gbdt.contestants import (
     timed,
 )
 from gbdt.data import Split, load
+from kit import progress, show
 from paper.chart import Panel, Style
 
 #: Values of each option, and the paper's figure.

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import add, delete, fitted, mean_and_error, predicted, quality
 from gbdt.data import Split, load
+from kit import progress, show
 
 SHARE, TRIGGER_FEATURES, TARGET = 0.01, 3, 0
 #: Attack success and accuracy of the paper, per cent: clean, trained in, added, removed.

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import os
-import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from gbdt.data import SETS
-from measure import machine
-from paper.chart import Panel, Style, svg
-from paper.markdown import table
+from kit import Kit
+from paper.chart import Panel, Style
 
-#: Pictures, if they are asked for.
-PICTURES = Path(__file__).parents[2] / "docs" / "results" / "gbdt"
 PEERS = ("lightgbm", "xgboost", "xgboost-cpu", "scikit-learn", "scipy", "ray")
 
 #: Name, module of this folder, and what it shows.
@@ -36,6 +27,7 @@ COMMANDS = {
     "tenths": ("cumulative", "chronological tenths added, then removed in reverse (Table 7)"),
     "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
 }
+KIT = Kit("gbdt", "Verification kit and speed of the in-place online GBDT.", COMMANDS, PEERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,47 +49,15 @@ class Request:
         return self.derivatives or default
 
 
-def show(title: str, header: list[str], rows: list[list[str]], note: str = "") -> None:
-    """Print one table."""
-    print(f"\n### {title}\n", *([note, ""] if note else []), *table(header, rows), sep="\n", flush=True)
-
-
-def progress(*words: object) -> None:
-    """A line on stderr."""
-    print(*words, file=sys.stderr, flush=True)
-
-
 def draw(request: Request, name: str, grid: list[list[Panel]], styles: dict[str, Style]) -> None:
     """Write a picture, if one is wanted."""
-    if request.plot:
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        path = PICTURES / f"{name}.svg"
-        path.write_text(svg(grid, styles))
-        progress("wrote", path)
-
-
-def _installed(package: str) -> bool:
-    try:
-        return bool(version(package))
-    except PackageNotFoundError:
-        return False
+    KIT.draw(request.plot, name, grid, styles)
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(
-        prog="python benchmarks/gbdt/run.py",
-        description="Verification kit and speed of the in-place online GBDT.",
-        epilog="; ".join(f"{name}: {what}" for name, (_, what) in COMMANDS.items()),
-    )
-    parser.add_argument("name", choices=COMMANDS)
+    parser = KIT.parser()
     parser.add_argument("--data", nargs="+", default=(), choices=[*SETS], help="data sets, instead of the usual ones")
     parser.add_argument("--derivatives", nargs="+", default=(), choices=["never", "retrained", "changed_leaves"])
-    parser.add_argument("--seeds", type=int, default=5, help="trials, or rounds of a timing")
-    parser.add_argument("--plot", action="store_true", help=f"write the figure into {PICTURES.name}/")
     given = parser.parse_args()
-    request = Request(given.name, tuple(given.data), tuple(given.derivatives), given.seeds, given.plot)
-    print(f"`python benchmarks/gbdt/run.py {' '.join(sys.argv[1:])}`\n")
-    print(machine(*filter(_installed, PEERS)), flush=True)
-    importlib.import_module(f"gbdt.{COMMANDS[given.name][0]}").run(request)
-    print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
+    KIT.run(given.name, Request(given.name, tuple(given.data), tuple(given.derivatives), given.seeds, given.plot))

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, draw, progress, show
+from gbdt.command import Request, draw
 from gbdt.contestants import add, delete, fitted, lightgbm, mean_and_error, quality
 from gbdt.data import Split, load
+from kit import progress, show
 from paper.chart import Panel, Style
 
 MODELS = ("updated", "retrained", "LightGBM", "first model")

@@ -8,10 +8,11 @@ before the update: its scores against fresh ones for its structure and the chang
 from __future__ import annotations
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import add, delete, fitted, mean_and_error, size_of
 from gbdt.data import Split, load
 from gbdt.forest import Forest, Ints
+from kit import progress, show
 
 SHARES = {"1 row": 0.0, "0.1 %": 0.001, "0.5 %": 0.005, "1 %": 0.01, "10 %": 0.1, "50 %": 0.5}
 #: Table 13, per cent, in the order of SHARES.

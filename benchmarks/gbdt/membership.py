@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import add, delete, fitted, mean_and_error
 from gbdt.data import Split, load
+from kit import progress, show
 
 #: Shares of base data and D'; the paper's D' of 0.1 % is six rows of Optdigits.
 BASE, ONLINE = 0.49, 0.01

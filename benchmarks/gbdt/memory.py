@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import SIZES, add, delete, fitted, lightgbm, ours, quality, size_of, timed, trivial
 from gbdt.data import Split, load, read
+from kit import progress, show
+from measure import peak_mb, stored_bytes
 
 #: Table 2 of the paper: "total allocated" MB of its framework, B = 1024 as our default.
 PAPER = {
@@ -27,40 +27,6 @@ PAPER = {
 #: Share of the sparse documents, in time order, that is trained on.
 TRAINED = 0.8
 LIMIT_MB = 4096
-
-
-def stored_bytes(*roots: Any) -> int:
-    """Bytes of all NumPy arrays that can be reached from ``roots``; memory that arrays share is counted once."""
-    seen: set[int] = set()
-    total, waiting = 0, list(roots)
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen or isinstance(thing, type | str | bytes | int | float | None):
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, np.ndarray):
-            owner = thing
-            while isinstance(owner.base, np.ndarray):
-                owner = owner.base
-            if owner is thing or id(owner) not in seen:
-                seen.add(id(owner))
-                total += owner.nbytes
-            if thing.dtype == object:
-                waiting += thing.ravel().tolist()
-        elif isinstance(thing, Mapping):
-            waiting += thing.values()
-        elif isinstance(thing, list | tuple | set | frozenset):
-            waiting += thing
-        else:
-            waiting += getattr(thing, "__dict__", {}).values()
-            slots = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())}
-            waiting += [getattr(thing, name) for name in slots if hasattr(thing, name)]
-    return total
-
-
-def peak_mb() -> float:
-    """Largest resident size of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def dense(name: str, **options: Any) -> dict[str, float]:

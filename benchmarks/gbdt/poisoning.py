@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import add, agreement, delete, fitted, lightgbm, mean_and_error, predicted, trivial
 from gbdt.data import Split, load
+from kit import progress, show
 
 FLIPPED = 6000
 MODELS = ("clean", "poison inserted", "deleted again", "poison trained in", "then deleted", "clean, other seed")

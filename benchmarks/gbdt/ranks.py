@@ -13,10 +13,11 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, draw, progress, show
+from gbdt.command import Request, draw
 from gbdt.contestants import fitted, size_of
 from gbdt.data import Split, load
 from gbdt.forest import Forest, Ints, Sums
+from kit import progress, show
 from paper.chart import Panel, Style
 
 SHARES = {"1 row": 0.0, "0.1 %": 0.001, "0.5 %": 0.005, "1 %": 0.01}

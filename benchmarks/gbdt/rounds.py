@@ -10,9 +10,10 @@ import time
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import BINS, ITERATIONS, SIZES, size_of
 from gbdt.data import Split, load
+from kit import progress, show
 
 from raydt.features import Features
 from raydt.learners import learners

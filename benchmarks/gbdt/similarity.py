@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import SIZES, add, delete, fitted, mean_and_error, predicted, size_of
 from gbdt.data import Split, load
+from kit import progress, show
 
 METRICS = ("C2W", "W2C", "W2W", "phi")
 MODELS = ("updated", "not updated", "other seed")

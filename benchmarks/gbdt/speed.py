@@ -7,9 +7,10 @@ followed by the insertion of the same rows, so that the model always has its siz
 from __future__ import annotations
 
 import numpy as np
-from gbdt.command import Request, progress, show
+from gbdt.command import Request
 from gbdt.contestants import SIZES, add, delete, fitted, lightgbm, median, quality, size_of, timed, trivial, xgboost
 from gbdt.data import Split, load
+from kit import progress, show
 
 CONTESTANTS = {"LightGBM": lightgbm, "XGBoost": xgboost, "ours": fitted}
 #: Pairs of deletion and insertion of one row in a turn, since one takes a millisecond.

@@ -29,6 +29,8 @@ class Panel:
         Logarithmic y-axis.
     x : str
         What the x-axis shows.
+    log_x : bool
+        Logarithmic x-axis.
     """
 
     title: str
@@ -36,6 +38,7 @@ class Panel:
     levels: dict[str, float] = field(default_factory=dict)
     log: bool = False
     x: str = "epsilon"
+    log_x: bool = False
 
     def near(self) -> dict[str, float]:
         """Levels near enough to the lines to leave these readable."""
@@ -61,12 +64,14 @@ def svg(grid: Sequence[Sequence[Panel]], styles: dict[str, Style]) -> str:
                 handles[name] = axis.axhline(level, color=styles[name].colour, linestyle=styles[name].dash, lw=1)
             axis.set_title(panel.title, fontsize=9, loc="left")
             axis.set_xlabel(panel.x, fontsize=8)
+            axis.set_xscale("log" if panel.log_x else "linear")
             axis.set_yscale("log" if panel.log else "linear")
             axis.grid(color="#ddd", lw=0.6)
             axis.minorticks_off()  # a third of the file
             if not panel.log:
                 axis.locator_params(axis="y", nbins=5)
-            axis.locator_params(axis="x", nbins=5)
+            if not panel.log_x:
+                axis.locator_params(axis="x", nbins=5)
             axis.tick_params(labelsize=7)
     used = [name for name in styles if name in handles]
     figure.legend(

@@ -137,7 +137,7 @@ def test_peers_answer_in_our_terms(peer, classes):
 
 
 def test_arrays_are_counted_once():
-    from gbdt.memory import stored_bytes
+    from measure import stored_bytes
 
     class Slotted:
         __slots__ = ("array", "unset")
@@ -252,12 +252,13 @@ def test_rounds_are_counted_per_update(classes):
 
 def test_a_picture_names_its_axis(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib", reason="the benchmarks' own dependency: pip install -e '.[bench]'")
+    import kit
     from gbdt import command
     from paper.chart import Panel, Style
 
-    monkeypatch.setattr(command, "PICTURES", tmp_path)
+    monkeypatch.setattr(kit, "PICTURES", tmp_path)
     panel = Panel("rank", {"1 row": [(0.0, 1.0), (1.0, 2.0)]}, x="iteration")
     command.draw(command.Request("ranks"), "no", [[panel]], {"1 row": Style("#123456")})
     command.draw(command.Request("ranks", plot=True), "yes", [[panel]], {"1 row": Style("#123456")})
-    assert [path.name for path in tmp_path.iterdir()] == ["yes.svg"]
-    assert ">iteration<" in (tmp_path / "yes.svg").read_text()
+    assert [path.name for path in (tmp_path / "gbdt").iterdir()] == ["yes.svg"]
+    assert ">iteration<" in (tmp_path / "gbdt" / "yes.svg").read_text()

@@ -1,0 +1,66 @@
+"""Time per update against the number of features, the ones of a row being the same number: 10 that matter may be there,
+and 10 on average of the others.
+
+Rows come first, without queries, until most features were seen, since neither contestant touches what was not; the same
+number for every dimension. Then every contestant takes the same further rows with a query after each.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from kit import progress, show
+from paper.chart import Panel
+from sparse.command import Request, draw
+from sparse.contestants import ALPHA, CONTESTANTS, OPPONENT, new, take
+from sparse.data import sparse
+
+DIMENSIONS = (1_000, 10_000, 100_000, 1_000_000)
+#: Ones that each of a million features has had on average before the measurement.
+BEFORE = 3
+#: Rows of a turn, of a structure and of a scan.
+ROWS = {"structure": 2_000, "scan": 50}
+
+
+def before() -> int:
+    """Rows that come first."""
+    return BEFORE * max(DIMENSIONS) // 10
+
+
+def measure(d: int, turns: int) -> tuple[int, dict[str, float]]:
+    """Features that were seen, and the CPU seconds per update of each contestant."""
+    first = before()
+    steps = sparse(first + (turns + 1) * ROWS["structure"], 10, d, 10 / d)
+    finders = {who: new(who, ALPHA) for who in CONTESTANTS}
+    for finder in finders.values():
+        take(finder, steps.part(0, first), query=False)
+    times: dict[str, list[float]] = {who: [] for who in CONTESTANTS}
+    begin = dict.fromkeys(CONTESTANTS, first)
+    for turn in range(turns + 1):
+        for who, finder in finders.items():
+            rows = ROWS["structure" if who in OPPONENT else "scan"]
+            seconds = take(finder, steps.part(begin[who], begin[who] + rows)).seconds / rows
+            begin[who] += rows
+            if turn:
+                times[who].append(seconds)
+    return finders["UPDGINI"].features, {who: statistics.median(values) for who, values in times.items()}
+
+
+def run(request: Request) -> None:
+    """Print the table, and draw it."""
+    rows, found = [], {}
+    for d in DIMENSIONS:
+        seen, found[d] = measure(d, request.seeds)
+        cells = [f"{1e6 * seconds:.2f}" for seconds in found[d].values()]
+        least = found[min(DIMENSIONS)]
+        ratios = [f"{found[d][who] / least[who]:.2f}" for who in CONTESTANTS]
+        rows.append([f"{d:,}", f"{seen:,}", *cells, *ratios])
+        progress(*rows[-1])
+    header = ["d", "seen", *(f"{who} us" for who in CONTESTANTS)]
+    header += [f"{who}: of d = {min(DIMENSIONS):,}" for who in CONTESTANTS]
+    note = (
+        f"sparse(n, 10, d, 10/d), alpha {ALPHA}; CPU time per update with its query, after {before():,} rows without."
+    )
+    show("Time per update by dimension", header, rows, note)
+    lines = {who: [(float(d), 1e6 * times[who]) for d, times in found.items()] for who in CONTESTANTS}
+    draw(request, "dimension", [[Panel("microseconds per update", lines, log=True, x="features", log_x=True)]])
