@@ -151,8 +151,3 @@ def sparse_streams(draw: st.DrawFn, *, features: int = 6, max_events: int = 60) 
             live.append(Event(True, i, ones, y))
             events.append(live[-1])
     return events
-
-
-def long_sparse_streams() -> st.SearchStrategy[list[Event]]:
-    """Those of :func:`sparse_stream`: too long to be shrunk."""
-    return st.integers(0, 2**32 - 1).map(sparse_stream)

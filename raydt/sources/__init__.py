@@ -10,6 +10,7 @@ from raydt.sources.options import (
     ParquetFiles,
     Sea,
     SourceOptions,
+    SparseSynthetic,
     SyntheticOptions,
     open_source,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Sea",
     "Source",
     "SourceOptions",
+    "SparseSynthetic",
     "SyntheticOptions",
     "TimeColumn",
     "open_source",

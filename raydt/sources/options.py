@@ -21,6 +21,7 @@ from raydt.sources.libsvm import LibsvmDataFile
 from raydt.sources.operations import OpValues
 from raydt.sources.parquet import ParquetDataFile
 from raydt.sources.permuted import PermutedFiles
+from raydt.sources.sparse_synthetic import SparseSyntheticSource
 from raydt.sources.synthetic import HyperplaneSource, SeaSource
 from raydt.sparse import LARGEST_WIDTH
 
@@ -192,9 +193,44 @@ class Hyperplane(SyntheticOptions):
         return HyperplaneSource(self)
 
 
+class SparseSynthetic(SyntheticOptions):
+    """Sparse binary features, few of which have to do with the label: sparse(n, d1, d2, q) of Tatti's paper."""
+
+    generator: Literal["sparse"] = "sparse"
+    noise: float = Field(0.0, ge=0.0, le=1.0, description="probability that a label is flipped")
+    informative: int = Field(
+        10, ge=1, description="d1, features that are the label, each flipped with a probability of its own"
+    )
+    irrelevant: int = Field(10_000, ge=1, description="d2, features that are 1 at random")
+    density: float | None = Field(
+        None, ge=0.0, le=1.0, description="q, the probability that such a feature is 1; null takes ten over d2"
+    )
+    drift: int = Field(0, ge=0, description="how often the informative features are drawn anew, evenly spaced")
+
+    @model_validator(mode="after")
+    def _narrow(self) -> SparseSynthetic:
+        if self.informative + self.irrelevant > LARGEST_WIDTH:
+            raise ValueError(f"source.informative + source.irrelevant is more than {LARGEST_WIDTH} features")
+        return self
+
+    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> SparseSyntheticSource:
+        """The source."""
+        self._require_classes(reading)
+        if not reading.sparse:
+            raise ConfigError(
+                "source.generator: sparse draws indices of sparse features, which this learner does not take. "
+                "Choose another generator"
+            )
+        return SparseSyntheticSource(self)
+
+
 #: Options of any source.
 SourceOptions = Annotated[
-    ParquetFiles | ArrowFiles | CsvFiles | LibsvmFiles | Annotated[Sea | Hyperplane, Discriminator("generator")],
+    ParquetFiles
+    | ArrowFiles
+    | CsvFiles
+    | LibsvmFiles
+    | Annotated[Sea | Hyperplane | SparseSynthetic, Discriminator("generator")],
     Discriminator("kind"),
 ]
 

@@ -1,4 +1,4 @@
-"""Generated sources: SEA concepts and the rotating hyperplane.
+"""Generated sources: SEA concepts and the rotating hyperplane; sparse rows are in ``sparse_synthetic.py``.
 
 Invariant: row r is a pure function of the options and r (with ``permutation``, what comes at place r is the row drawn
 for it, which keeps its number as its id), so any start and any chunking give identical rows. Only
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raydt.sources.options import Hyperplane, Sea, SyntheticOptions
 
 #: Random numbers drawn at once; they should stay in the processor's cache.
-_CHUNK_DRAWS = 1 << 16
+CHUNK_DRAWS = 1 << 16
 
 #: Concepts of SEA: the threshold of x0 + x1.
 SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
@@ -44,8 +44,7 @@ class SyntheticSource(ABC):
     Parameters
     ----------
     options : SyntheticOptions
-    names : tuple of str
-        Feature names.
+    features : Features
     """
 
     id_kind: Literal["row", "integer", "text"] = "row"
@@ -57,11 +56,11 @@ class SyntheticSource(ABC):
     positive: ClassVar[None] = None
     purpose: ClassVar[str]
 
-    def __init__(self, options: SyntheticOptions, names: tuple[str, ...]) -> None:
+    def __init__(self, options: SyntheticOptions, features: Features) -> None:
         self._options = options
         self._noise = options.noise
         self.n_rows = options.n if options.limit is None else min(options.n, options.limit)
-        self.features = Features(names, (False,) * len(names))
+        self.features = features
         self._key = stream_key(options.seed, self.purpose)
         self._order = (
             None
@@ -91,23 +90,14 @@ class SyntheticSource(ABC):
         options = self._options.model_dump()
         return Identity(hashed(json.dumps(options, sort_keys=True)), options)
 
+    @abstractmethod
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""
-        d = len(self.features)
-        step = max(64, _CHUNK_DRAWS // (d + 1))
-        for begin in range(start, self.n_rows, step):
-            row = np.arange(begin, min(begin + step, self.n_rows), dtype=np.int64)
-            if self._order is not None:
-                row = self._order[row]
-            draws = uniform(self._key, row[:, None] * (d + 1) + np.arange(d + 1))
-            X = np.ascontiguousarray(draws[:, :d])
-            y = self._label(X, row)
-            y ^= draws[:, d] < self._noise
-            yield Rows(begin, X, y.astype(np.int32), 2, row, None, {})
 
-    @abstractmethod
-    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Labels without noise; ``X`` comes uniform in [0, 1) and may be scaled in place."""
+    def _numbers(self, begin: int, rows: int) -> npt.NDArray[np.int64]:
+        """The rows drawn for so many places from ``begin`` on, as far as there are."""
+        places = np.arange(begin, min(begin + rows, self.n_rows), dtype=np.int64)
+        return places if self._order is None else self._order[places]
 
     def where(self, row: int) -> tuple[str, int]:
         """The generator's name and the row."""
@@ -129,7 +119,30 @@ class SyntheticSource(ABC):
         """Nothing to restore."""
 
 
-class SeaSource(SyntheticSource):
+class NumericSource(SyntheticSource):
+    """Base of the generators of numeric features: a row has a uniform number for each, and one for the noise."""
+
+    def __init__(self, options: SyntheticOptions, names: tuple[str, ...]) -> None:
+        super().__init__(options, Features(names, (False,) * len(names)))
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on."""
+        d = len(self.features)
+        step = max(64, CHUNK_DRAWS // (d + 1))
+        for begin in range(start, self.n_rows, step):
+            row = self._numbers(begin, step)
+            draws = uniform(self._key, row[:, None] * (d + 1) + np.arange(d + 1))
+            X = np.ascontiguousarray(draws[:, :d])
+            y = self._label(X, row)
+            y ^= draws[:, d] < self._noise
+            yield Rows(begin, X, y.astype(np.int32), 2, row, None, {})
+
+    @abstractmethod
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Labels without noise; ``X`` comes uniform in [0, 1) and may be scaled in place."""
+
+
+class SeaSource(NumericSource):
     """Features x0, x1, x2 uniform in [0, 10); class 0 where x0 + x1 <= threshold; x2 is irrelevant.
 
     The stream is cut into ``drift`` + 1 equal parts; the thresholds 8, 9, 7, 9.5 take turns.
@@ -148,7 +161,7 @@ class SeaSource(SyntheticSource):
         return X[:, 0] + X[:, 1] > threshold
 
 
-class HyperplaneSource(SyntheticSource):
+class HyperplaneSource(NumericSource):
     """Features uniform in [0, 1); class 1 on one side of a hyperplane through the centre of the cube.
 
     The weights start at a random point of [-1, 1)^d and move on straight lines, at even speed over the stream, through
