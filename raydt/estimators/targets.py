@@ -59,6 +59,16 @@ class Classifier(Estimator):
 
     def _learn_targets(self, y: Any, classes: Any) -> None:
         self.classes_ = np.unique(labels_of(y) if classes is None else labels_of(classes))
+        self._require_few(len(self.classes_))
+
+    def _require_few(self, classes: int) -> None:
+        """Refuse more classes than the learner takes with its options."""
+        most = self._fitted_options.most_classes
+        if most is not None and classes > most:
+            raise InputError(
+                f"{type(self).__name__} takes {most} classes with these parameters, and y has more",
+                remedy="Make two classes of them, as y == a",
+            )
 
     def _checked(self, y: Any) -> npt.NDArray[Any]:
         return labels_of(y)
@@ -80,6 +90,7 @@ class Classifier(Estimator):
         if new:
             if self._declared:
                 raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
+            self._require_few(len(known) + len(new))
             self.classes_ = np.concatenate([self.classes_, np.array(new)])
             known = {label: code for code, label in enumerate(self._classes)}
         return np.array([known[label] for label in given.tolist()], dtype=np.int32)

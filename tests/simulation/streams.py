@@ -55,10 +55,11 @@ class Workload(NamedTuple):
         return self.options.make(self.stored or self.source.open(reading=self.reading))
 
     def fit(self, learner: LearnerOptions) -> Workload:
-        """The same examples as a learner takes them: as sparse features instead of columns, if it takes no others."""
-        if learner.takes_dense:
+        """The same examples as a learner takes them: with sparse features for all or some columns, if it needs any."""
+        if not learner.needs_sparse:
             return self
-        source = self.source.model_copy(update={"features": ["ones"]})
+        features = ["a", "d", "ones"] if learner.takes_dense else ["ones"]
+        source = self.source.model_copy(update={"features": features})
         fitted = self._replace(source=source, reading=Reading.of(learner), stored=None)
         return fitted if self.stored is None else fitted.store()
 

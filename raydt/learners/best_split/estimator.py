@@ -108,24 +108,6 @@ class SparseBestSplit(Classifier):
         encoder.takes_sparse = True
         return encoder
 
-    def _learn_targets(self, y: Any, classes: Any) -> None:
-        super()._learn_targets(y, classes)
-        self._require_two(len(self.classes_))
-
-    def _encoded(self, given: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        known = self.classes_
-        codes = super()._encoded(given)
-        if len(self.classes_) > 2:
-            self.classes_ = known
-            self._require_two(3)
-        return codes.astype(np.int32)
-
-    def _require_two(self, classes: int) -> None:
-        if classes > 2:
-            raise InputError(
-                f"{type(self).__name__} takes two classes, and y has more", remedy="Make two classes of them, as y == a"
-            )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.classifier_tags.multi_class = True, False

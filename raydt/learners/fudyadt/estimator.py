@@ -12,7 +12,10 @@ class FullyDynamicTreeClassifier(Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
     After every update each node's split is within ``beta`` of the best Gini gain, provided epsilon is below the
-    bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model.
+    bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model. With a ``finder`` rows have sparse
+    binary features (a scipy matrix of ones, or a frame with a column of lists of indices), there are two classes, and a
+    node is rebuilt as soon as its split is beaten: its score is at most 1 + ``finder_alpha`` times the least of the
+    sparse features, plus ``beta``.
 
     Parameters
     ----------
@@ -23,6 +26,11 @@ class FullyDynamicTreeClassifier(Classifier):
     max_depth : int or None
     min_samples_split : int, default 2
         A smaller node is a leaf.
+    finder : {"exact", "updgini", "updent"}
+        ``updgini`` and ``updent`` keep the best split of every node at hand, by the Gini index or the entropy;
+        numeric and categorical columns may stand beside sparse ones with ``updgini``.
+    finder_alpha : float, default 0.1
+        Not used by ``exact``.
     categorical_features : sequence of str or int, optional
         Columns of categories, split one value against the rest; text columns of frames always are.
     feature_groups : int, default 16
@@ -60,6 +68,8 @@ class FullyDynamicTreeClassifier(Classifier):
         beta: float = 0.2,
         max_depth: int | None = None,
         min_samples_split: int = 2,
+        finder: Literal["exact", "updgini", "updent"] = "exact",
+        finder_alpha: float = 0.1,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,
     ) -> None:
@@ -68,5 +78,7 @@ class FullyDynamicTreeClassifier(Classifier):
         self.beta = beta
         self.max_depth = max_depth
         self.min_samples_split = min_samples_split
+        self.finder = finder
+        self.finder_alpha = finder_alpha
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups

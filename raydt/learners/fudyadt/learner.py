@@ -23,6 +23,7 @@ from raydt.learners.fudyadt.sparse.checks import check_sparse_state, check_spars
 from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
 from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
 from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
+from raydt.sparse import SparseRows
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 
 
@@ -126,6 +127,29 @@ def _warm_up() -> None:
             session.restore(state, groups)
             session.coordinator.predict(X)
             session.coordinator.store.find(key)  # type: ignore[attr-defined]
+    _warm_up_sparse(op, key)
+
+
+def _warm_up_sparse(op: npt.NDArray[np.int8], key: npt.NDArray[np.int64]) -> None:
+    """The same for trees of sparse features."""
+    from raydt.session import InProcessSession
+
+    n = int((op != DELETE).sum())
+    indices = np.append(np.arange(n - 1), n - 2).astype(np.int32) % 5
+    rows = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, 5)
+    y = (indices % 2).astype(np.int32)
+    X = indices[:, None] % 3.0
+    for finder, dense in (("updgini", 1), ("updent", 0)):
+        features = Features(("a",)[:dense], (False,)[:dense], 3, sparse=5)
+        session = InProcessSession(LEARNER, FuDyADTOptions(finder=finder, beta=0.01), features, 2)
+        columns = np.ascontiguousarray(X[:, :dense])
+        session.apply(UpdateBatch(0, op, key, columns, y, 2, np.full(len(op), -1), sparse=rows))
+        session.digest()
+        session.restore(*session.state())
+        session.coordinator.predict_proba(columns, 2, sparse=rows)  # type: ignore[call-arg]
+        session.apply(
+            UpdateBatch(len(op), op[:1], key[-2:-1] + n, columns[:1], y[:1], 2, np.full(1, -1), sparse=rows[:1])
+        )
 
 
 LEARNER = FuDyADT()

@@ -13,6 +13,7 @@ from raydt.learners.fudyadt.sparse.rules import WatchRules
 
 #: Beyond it a node is never rebuilt on any machine, and epsilon * s leaves the integers.
 LARGEST_EPSILON = 1e6
+_FINDER_ALPHA = 0.1
 
 
 class FuDyADTOptions(LearnerOptions):
@@ -30,7 +31,9 @@ class FuDyADTOptions(LearnerOptions):
         "exact",
         description="How the best split is found; updgini, updent: kept at hand over sparse features, two classes",
     )
-    finder_alpha: float = Field(0.1, ge=0.01, description="updgini, updent: a split may be 1 + this times the best")
+    finder_alpha: float = Field(
+        _FINDER_ALPHA, ge=0.01, description="updgini, updent: a split may be 1 + this times the best"
+    )
     min_samples_split: int = Field(2, ge=2, description="k + 1: a smaller node is a leaf")
 
     @model_validator(mode="after")
@@ -39,7 +42,7 @@ class FuDyADTOptions(LearnerOptions):
             raise ValueError(f"epsilon must be a number from 0 to {LARGEST_EPSILON:g}, or auto")
         if self.finder == "exact":
             self.resolved_epsilon()
-            if "finder_alpha" in self.model_fields_set:
+            if "finder_alpha" in self.model_fields_set and self.finder_alpha != _FINDER_ALPHA:
                 raise ValueError("finder_alpha is of finder: updgini or updent, not of exact")
         elif self.beta == 0:
             raise ValueError("beta must be greater than 0 with finder: updgini or updent, else every update rebuilds")
