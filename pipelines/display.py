@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.report.formatting import counted, duration, size
+from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from raydt.targets import NUMBERS
 
@@ -43,11 +44,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("updates", _updates(summary)),
         ("live", counted(summary["active"], "example")),
         _quality(summary["metrics"], summary["baselines"]),
-        (
-            "tree",
-            f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}",
-        ),
-        ("rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"),
+        *(_split_rows(summary) if "split" in summary else _tree_rows(summary)),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
         (
             "where",
@@ -67,6 +64,21 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["status"] == "interrupted":
         rows.append(("resume", going_on(summary, path)))
     return table(rows)
+
+
+def _tree_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("tree", f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"),
+        ("rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"),
+    ]
+
+
+def _split_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("best split", split_in_words(summary["split"])),
+        ("changes", f"{counted(summary['changes'], 'time')} another best feature"),
+        ("finder", f"{finder_in_words(summary['finder'])}; {work_in_words(summary)}"),
+    ]
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
@@ -111,11 +123,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
             + (f"; class counts changed at {counted(counts, 'node')} on their paths" if counts else ""),
         ),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        (
-            "rebuilds",
-            f"{receipt.rebuilds:,} of {counted(receipt.rebuilt_rows, 'row')} and "
-            f"{counted(receipt.rebuilt_nodes, 'node')} in all",
-        ),
+        _searches(work) if "changes" in work else _rebuilds(receipt),
         *(
             (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
             for name, value in work.items()
@@ -133,6 +141,17 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     return text if out is None else f"{text}\n\nnext: raydt audit {shlex.quote(out)}"
 
 
+def _rebuilds(receipt: Receipt) -> tuple[str, str]:
+    rows, nodes = counted(receipt.rebuilt_rows, "row"), counted(receipt.rebuilt_nodes, "node")
+    return "rebuilds", f"{receipt.rebuilds:,} of {rows} and {nodes} in all"
+
+
+def _searches(work: dict[str, Any]) -> tuple[str, str]:
+    """What a best split says in their place; takes it out of ``work``."""
+    changed, moved = counted(work.pop("changes"), "time"), counted(work.pop("moves"), "feature")
+    return "best feature", f"changed {changed}; {moved} moved to another bucket"
+
+
 def _deletion_lines(receipt: Receipt) -> list[str]:
     """A header and the first deletions, in aligned columns."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
@@ -142,7 +161,7 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
         for depth, rows, n in zip(*rebuilds, strict=True)
     ]
     label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
-    titles = {"id": "deleted id", "label": label, "path": "nodes changed"}
+    titles = {"id": "deleted id", "label": label, "path": "nodes changed", "changed": "best feature changed"}
     columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
     columns += [["rebuilt because of it", *caused]] if caused else []
     widths = [max(map(len, column)) for column in columns]

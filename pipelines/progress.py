@@ -20,8 +20,11 @@ class Reporter(Protocol):
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """The job begins, or goes on after ``done``; ``total`` updates, or whatever it counts, if known."""
 
-    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
-        """``done`` updates have been applied; ``score`` has a name and a value, NaN before the first prediction."""
+    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
+        """``done`` updates have been applied.
+
+        ``size`` is the model's in words; ``score`` has a name and a value, NaN before the first prediction.
+        """
 
     def advance(self, done: int, detail: str) -> None:
         """``done`` units are done; what else there is to say is in ``detail``."""
@@ -39,7 +42,7 @@ class Silent:
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Nothing."""
 
-    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
+    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
         """Nothing."""
 
     def advance(self, done: int, detail: str) -> None:
@@ -76,10 +79,10 @@ class Bar:
         self._bar.update(self._task, total=total, unit=unit, completed=done)
         self._bar.start()
 
-    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
+    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
         """Move the bar."""
         rate = _rate(done - self._before, time.monotonic() - self._began)
-        self.advance(done, f"{rate:,.0f}/s  {active:,} live  {leaves:,} leaves  {_score(*score)}")
+        self.advance(done, f"{rate:,.0f}/s  {active:,} live  {size}  {_score(*score)}")
 
     def advance(self, done: int, detail: str) -> None:
         """Move the bar."""
@@ -105,10 +108,10 @@ class Lines:
         self._total, self._unit, self._before = total, unit, done
         self._began = self._last = time.monotonic()
 
-    def update(self, done: int, active: int, leaves: int, score: tuple[str, float]) -> None:
+    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
         """Write a line if it is time for one."""
         rate = _rate(done - self._before, time.monotonic() - self._began)
-        parts = [f"{rate:,.0f}/s", f"{active:,} live", f"{leaves:,} leaves", _score(*score)]
+        parts = [f"{rate:,.0f}/s", f"{active:,} live", size, _score(*score)]
         self.advance(done, ", ".join(filter(None, parts)))
 
     def advance(self, done: int, detail: str) -> None:

@@ -10,6 +10,7 @@ that nothing here holds one of them by itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,12 @@ import numpy.typing as npt
 from raydt.sparse import hashed_groups
 
 NUMERIC, CATEGORICAL = 0, 1
+
+
+def sparse_name(column: str, index: int, tokens: Sequence[str] = ()) -> str:
+    """Name of a sparse feature: its token, or its column and index where there is none, or none to be seen."""
+    token = tokens[index] if index < len(tokens) else ""
+    return token if token.strip() else f"{column}[{index}]"
 
 
 @dataclass(frozen=True)
@@ -51,10 +58,10 @@ class Features:
     def __len__(self) -> int:
         return len(self.names) + self.sparse
 
-    def name(self, feature: int) -> str:
-        """Name of a feature by its number; a sparse one is called after its column and index."""
+    def name(self, feature: int, tokens: Sequence[str] = ()) -> str:
+        """Name of a feature by its number; ``tokens`` are those that indices stand for, if there are any."""
         dense = len(self.names)
-        return self.names[feature] if feature < dense else f"{self.sparse_column}[{feature - dense}]"
+        return self.names[feature] if feature < dense else sparse_name(self.sparse_column, feature - dense, tokens)
 
     @property
     def kinds(self) -> npt.NDArray[np.int8]:

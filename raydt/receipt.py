@@ -55,6 +55,8 @@ class Receipt:
         ``rebuilt_depth``, ``rebuilt_rows``, ``rebuilt_nodes``
             Depth of the node whose subtree this deletion caused to be rebuilt, examples in it, nodes built; -1, 0, 0
             if it caused none.
+
+        For ``best_split`` ``path``, and ``changed``: whether the search after it found another feature.
     inserted : ndarray
         Ids inserted, in order.
     rebuilds, rebuilt_rows, rebuilt_nodes : int
@@ -63,7 +65,8 @@ class Receipt:
         What else the whole call took, in the learner's own words: for ``fudyadt`` ``counts_changed``, the nodes on the
         paths of all deleted and inserted examples, added up. For ``gbdt``, which applies the call at once,
         ``trees_checked`` and ``trees_retrained`` (by the deletions and by the insertions), ``refreshed`` (examples
-        whose derivatives were replaced), ``rounds`` and ``seconds``.
+        whose derivatives were replaced), ``rounds`` and ``seconds``. For ``best_split`` ``counts_changed``, ``changes``
+        of the best feature and ``moves`` of features between buckets; nothing is rebuilt.
     active_before, active : int
         Live examples before and after.
     digest_before, digest_after : str or None
@@ -94,9 +97,14 @@ class Receipt:
 
     def __repr__(self) -> str:
         return (
-            f"Receipt({len(self.ids):,} deleted, {len(self.inserted):,} inserted, {self.rebuilds:,} rebuilds of "
-            f"{self.rebuilt_rows:,} rows, {self.active:,} live)"
+            f"Receipt({len(self.ids):,} deleted, {len(self.inserted):,} inserted, {self._changed}, {self.active:,} live)"
         )
+
+    @property
+    def _changed(self) -> str:
+        if "changes" in self.work:
+            return f"{self.work['changes']:,} changes of the best feature"
+        return f"{self.rebuilds:,} rebuilds of {self.rebuilt_rows:,} rows"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON values; the columns of ``deletions`` are lists."""
@@ -168,6 +176,7 @@ def apply_with_receipt(
     held = session.coordinator.locate(batch.id[deleted])
     if digests and digest_before is None:
         digest_before = session.digest()
+    before = session.statistics() if options.counts else {}
     result = session.apply(batch)
     if result.refused:
         raise RefusedError(result.refused[0])
@@ -183,13 +192,15 @@ def apply_with_receipt(
     else:
         work = {"counts_changed": int(result.path.sum())}
         columns["path"] = result.path[deleted]
-        columns |= _rebuilds_of(batch.start + np.flatnonzero(deleted), result)
+        work |= {name: result.statistics[name] - before[name] for name in options.counts}
+        seq = batch.start + np.flatnonzero(deleted)
+        columns |= _rebuilds_of(seq, result) if options.rebuilds else {"changed": np.isin(seq, log["seq"])}
     return Receipt(
         deletions=columns,
         inserted=names[batch.op == INSERT],
-        rebuilds=int(log["subtrees"].sum()) if "subtrees" in log else len(log["seq"]) if log else 0,
-        rebuilt_rows=int(log["rows"].sum()) if log else 0,
-        rebuilt_nodes=int(log["nodes"].sum()) if log else 0,
+        rebuilds=int(log["subtrees"].sum()) if "subtrees" in log else len(log["rows"]) if "rows" in log else 0,
+        rebuilt_rows=int(log["rows"].sum()) if "rows" in log else 0,
+        rebuilt_nodes=int(log["nodes"].sum()) if "nodes" in log else 0,
         work=work,
         active_before=result.statistics["active"] + result.deletes - result.inserts,
         active=result.statistics["active"],

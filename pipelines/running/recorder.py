@@ -7,7 +7,7 @@ and :meth:`Recorder.restore`: each update is in the tables once, wherever the ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,14 @@ class Recorder(Tally):
     folder : RunFolder
     output : Output
     stream : Stream
+    own : sequence of str, optional
+        Statistics of the learner's own that the metrics have, too.
     """
 
-    def __init__(self, folder: RunFolder, output: Output, stream: Stream) -> None:
+    def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
         super().__init__(stream)
-        self._every = output.metrics_every
-        self._metric_columns = metrics_schema(self.prequential.columns)
+        self._every, self._own = output.metrics_every, own
+        self._metric_columns = metrics_schema(self.prequential.columns, own)
         self._metrics = TableWriter(folder, "metrics", self._metric_columns)
         self._events = TableWriter(folder, "events")
         self._predictions = TableWriter(
@@ -203,6 +205,7 @@ class Recorder(Tally):
                 "active": self.active,
                 **structure,
                 **traffic,
+                **{name: self.statistics.get(name, 0) for name in self._own},
                 "seconds": self.seconds,
                 **self.prequential.row(self._window_start),
             }

@@ -75,7 +75,7 @@ def restore_newest(
     for number in reversed(numbers):
         place = store.folder.inside(str(number))
         _, stream = open_stream(config)
-        recorder = Recorder(folder, config.output, stream)
+        recorder = Recorder(folder, config.output, stream, config.learner.figures)
         try:
             checkpoint = read_checkpoint(place)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)

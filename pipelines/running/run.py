@@ -233,7 +233,7 @@ class Run:
         else:
             self._abandon()
             _, stream = open_stream(config)
-            recorder = Recorder(self.folder, config.output, stream)
+            recorder = Recorder(self.folder, config.output, stream, config.learner.figures)
             if restoring:
                 recorder.clear()
         self.context.seq = done = recorder.updates
@@ -280,7 +280,7 @@ class Run:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
                 score = recorder.prequential.headline()
-                progress.update(recorder.updates, recorder.active, recorder.statistics["leaves"], score)
+                progress.update(recorder.updates, recorder.active, self.config.learner.size(recorder.statistics), score)
                 show_at = time.perf_counter() + SHOW_SECONDS
 
         try:

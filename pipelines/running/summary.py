@@ -29,6 +29,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
+def tokens_of(source: Source) -> list[str]:
+    """What the indices of the sparse features stand for; empty where they are numbers themselves."""
+    tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
+    return tokens
+
+
 def _peak(statistics: dict[str, int], work: list[dict[str, Any]]) -> int:
     """Peak memory of this process and, on Ray, of the coordinator and the shards."""
     elsewhere = [statistics, *work]
@@ -100,7 +106,7 @@ def run_summary(
         "metrics": recorder.metrics(),
         "baselines": recorder.baselines(),
         **{name: statistics.get(name, 0) for name in _STATISTICS},
-        **({"scan": bool(statistics["scan"])} if "scan" in statistics else {}),  # of best_split: what auto has chosen
+        **config.learner.outcome(statistics, lambda feature: source.features.name(feature, tokens_of(source))),
         "peak_rss_bytes": _peak(statistics, work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,

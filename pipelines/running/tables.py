@@ -33,10 +33,10 @@ QUARANTINE = pa.schema(
 NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
 
 
-def metrics_schema(scores: Sequence[str]) -> pa.Schema:
-    """Columns of the metrics: counts, the time, and the scores by these names."""
+def metrics_schema(scores: Sequence[str], own: Sequence[str] = ()) -> pa.Schema:
+    """Columns of the metrics: counts, the learner's ``own`` among them, the time, and the scores by these names."""
     return pa.schema(
-        [(name, pa.int64()) for name in (*_COUNTS, *_WORK)] + [(name, pa.float64()) for name in ("seconds", *scores)]
+        [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own)] + [(name, pa.float64()) for name in ("seconds", *scores)]
     )
 
 

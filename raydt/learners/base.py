@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -26,6 +26,11 @@ class LearnerOptions(BaseModel):
     takes_missing: ClassVar[bool] = False
     #: Whether updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
     collects_updates: ClassVar[bool] = False
+    #: Whether parts of the model are rebuilt; the log then has their ``rows``, ``nodes`` and ``depth``.
+    rebuilds: ClassVar[bool] = True
+    #: What the coordinator's statistics have beside what all have: what only grows, and what does not.
+    counts: ClassVar[tuple[str, ...]] = ()
+    levels: ClassVar[tuple[str, ...]] = ()
     #: What stays in a model of examples that are deleted, for receipts.
     stays: ClassVar[tuple[str, ...]] = (
         "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
@@ -63,6 +68,27 @@ class LearnerOptions(BaseModel):
     def needs_warmup(self) -> str:
         """What the rows of ``stream.warmup`` are needed for, as a predicate of the kind; empty if they are not."""
         return ""
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Names of the statistics of its own."""
+        return (*self.counts, *self.levels)
+
+    def size(self, statistics: Mapping[str, int]) -> str:
+        """How large the model is, or what has become of it, in a few words, for progress."""
+        return f"{statistics['leaves']:,} leaves"
+
+    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
+        """What a run came to in the method's own words, for its summary: JSON values.
+
+        Parameters
+        ----------
+        statistics : mapping of str to int
+            Of the coordinator at the end; empty of a run that has applied nothing.
+        name : callable
+            Name of a feature by its number.
+        """
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

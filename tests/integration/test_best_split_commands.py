@@ -64,8 +64,10 @@ def told(run: Path) -> dict[str, Any]:
     """What must not depend on how a run was done."""
     summary = json.loads((run / "summary.json").read_text())
     tables = [pq.read_table(run / name).to_pylist() for name in ("predictions", "events")]
-    names = ("model_digest", "updates", "inserts", "deletes", "active", "metrics", "baselines", "rebuilds", "scan")
-    return {**{name: summary[name] for name in names}, "tables": tables}
+    metrics = pq.read_table(run / "metrics", columns=["seq", "nodes", "changes", "moves", "buckets"]).to_pylist()
+    names = ("model_digest", "updates", "inserts", "deletes", "active", "metrics", "baselines")
+    own = ("split", "finder", "changes", "moves", "buckets")
+    return {**{name: summary[name] for name in (*names, *own)}, "tables": [*tables, metrics]}
 
 
 def raydt(*arguments: object) -> tuple[int, str]:
@@ -75,8 +77,13 @@ def raydt(*arguments: object) -> tuple[int, str]:
 
 def test_it_is_proven_and_beats_the_majority(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["scan"] is False
-    assert summary["rebuilds"] > 1
+    assert summary["finder"] == {"name": "updgini"}
+    assert (summary["rebuilds"], summary["rebuilt_rows"]) == (0, 0)
+    assert summary["changes"] == pq.read_table(run / "events").num_rows > 1
+    assert summary["moves"] > summary["buckets"] > 1
+    split = summary["split"]
+    assert split["name"] == f"indices[{split['feature']}]"
+    assert 0 < split["with_feature"] < split["rows"] == 150
     code, out = raydt("audit", run, "--json")
     report = json.loads(out)
     assert (code, report["conformance"], report["feasibility"]) == (0, "holds", "proven")
@@ -122,7 +129,11 @@ def test_predictions_and_an_update(run: Path, data: Path, tmp_path: Path) -> Non
     (tmp_path / "gone.csv").write_text("id\n" + "\n".join(str(i) for i in range(N - 30, N)) + "\n")
     receipt = update(run, insert=new, delete=tmp_path / "gone.csv", out=tmp_path / "second")
     assert (receipt.active_before, receipt.active) == (150, 140)
-    assert receipt.work == {"counts_changed": 2 * 50}
+    work = dict(receipt.work)
+    assert (work.pop("counts_changed"), work.pop("moves") > 0) == (2 * 50, True)
+    assert work == {"changes": len(receipt.log["seq"])}
+    assert receipt.deletions.keys() == {"id", "label", "path", "changed"}
+    assert (receipt.rebuilds, receipt.rebuilt_rows) == (0, 0)
     second = load_model(tmp_path / "second")
     assert second.digest() == receipt.digest_after != receipt.digest_before
     assert second.audit().feasibility == "proven"
@@ -140,7 +151,12 @@ def test_auto_chooses_by_the_warm_up(data: Path, tmp_path: Path, scan: bool) -> 
     job = config(rows, {"finder": "auto", "criterion": "entropy"})
     job["stream"] = {"model": "incremental", "warmup": 250}
     replay(job, tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["scan"] is scan
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    warmup = {"features": 250, "ones": 250, "rows": 250}
+    assert summary["finder"]["name"] == ("scan" if scan else "updent")
+    assert summary["finder"]["rows"] == 250
+    assert scan or summary["finder"] == {"name": "updent", **warmup}
+    assert (summary["buckets"] == 0) is scan
     assert raydt("audit", tmp_path / "run")[0] == 0
 
 

@@ -145,6 +145,14 @@ class BestSplitTwin:
             found |= {j: (*counts, buckets.get(j, -1)) for j, counts in node.ones.items()}
         return found
 
+    def filled(self) -> int:
+        """Buckets with features, of all groups; none of a scan."""
+        return sum(len(set(getattr(node, "bucket", {}).values())) for node in self.nodes)
+
+    def moved(self) -> int:
+        """Features that the tests have moved."""
+        return sum(getattr(node, "moves", 0) for node in self.nodes)
+
     def history(self) -> History:
         rows = [entry[1] for entry in self.past]
         sparse = SparseRows.of_lengths(

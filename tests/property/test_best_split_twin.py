@@ -115,6 +115,7 @@ def test_equal_to_the_twin(chosen: dict[str, Any], criterion: str, width: int, d
         for i, j in enumerate(group["feature"])
     }
     assert found == twin.counters()
+    assert state["buckets"][0] == twin.filled()
     report = LEARNER.audit(fixed, features, state, twin.history(), groups)
     assert report.ok, report.failures
     assert report.checked["splits"] == 1
@@ -124,6 +125,7 @@ def test_equal_to_the_twin(chosen: dict[str, Any], criterion: str, width: int, d
     other.apply(whole, skip_refused=True)
     other.finish()
     assert other.digest() == session.digest()
+    assert other.statistics()["moves"] == session.statistics()["moves"] == twin.moved()
 
 
 def session_of(fixed: BestSplitOptions, features: Features, data: st.DataObject) -> InProcessSession:

@@ -26,7 +26,7 @@ def test_lines_become_sparser(monkeypatch, capsys):
     written = []
     for second in range(60):
         clock.now = float(second)
-        lines.update(second + 1, 5, 3, ("accuracy", 0.5))
+        lines.update(second + 1, 5, "3 leaves", ("accuracy", 0.5))
         if capsys.readouterr().err:
             written.append(second)
     assert written == [1, 3, 7, 15, 25, 35, 45, 55]
@@ -39,7 +39,7 @@ def test_a_line_says_what_matters(monkeypatch, capsys):
     lines.stage("starting")
     lines.start(4000)
     clock.now = 2.0
-    lines.update(1000, 77, 12, ("accuracy", 0.8256))
+    lines.update(1000, 77, "12 leaves", ("accuracy", 0.8256))
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "starting\n1,000 of 4,000 (25%) updates, 500/s, 77 live, 12 leaves, accuracy 0.826\n"
@@ -51,7 +51,7 @@ def test_the_speed_is_of_this_process(monkeypatch, capsys):
     lines = Lines()
     lines.start(4000, done=900)
     clock.now = 2.0
-    lines.update(1000, 77, 12, ("accuracy", 0.5))
+    lines.update(1000, 77, "12 leaves", ("accuracy", 0.5))
     assert capsys.readouterr().err == "1,000 of 4,000 (25%) updates, 50/s, 77 live, 12 leaves, accuracy 0.500\n"
 
 
@@ -61,7 +61,7 @@ def test_an_accuracy_that_is_not_known_yet_is_not_shown(monkeypatch, capsys):
     lines = Lines()
     lines.start(None)
     clock.now = 2.0
-    lines.update(1000, 77, 12, ("accuracy", float("nan")))
+    lines.update(1000, 77, "12 leaves", ("accuracy", float("nan")))
     assert capsys.readouterr().err == "1,000 updates, 500/s, 77 live, 12 leaves\n"
 
 
@@ -70,7 +70,7 @@ def test_stdout_stays_clean_and_an_unknown_length_is_fine(kind, capsys):
     shown = kind()
     shown.stage("x")
     shown.start(None)
-    shown.update(10, 5, 3, ("accuracy", float("nan")))
+    shown.update(10, 5, "3 leaves", ("accuracy", float("nan")))
     shown.stop()
     assert capsys.readouterr().out == ""
 

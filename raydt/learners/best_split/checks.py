@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
+from raydt.learners.best_split.coordinator import SCALARS
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.sparse import SparseRows
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-_SCALARS = ("seq", "warmup", "finder", "changes", "searched")
 _COUNTERS = {"feature": np.int32, "n1": np.int32, "c11": np.int32, "bucket": np.int16}
 
 
@@ -51,7 +51,11 @@ def check_state(
     """
     check_split(arrays, features)
     rows = arrays["id"].size
-    seq, warmup, finder, *_ = (int(_typed(arrays, name, np.int64, (1,))[0]) for name in _SCALARS)
+    scalars = {name: int(_typed(arrays, name, np.int64, (1,))[0]) for name in SCALARS}
+    seq, warmup, finder = (scalars[name] for name in ("seq", "warmup", "finder"))
+    for name in ("changes", "moves"):
+        _require(scalars[name] >= 0, name, "is negative")
+    _require((_typed(arrays, "measured", np.int64, (3,)) >= 0).all(), "measured", "is negative")
     _typed(arrays, "id", np.int64, (rows,))
     y, born = _typed(arrays, "y", np.int32, (rows,)), _typed(arrays, "born", np.int64, (rows,))
     for name, values in (("id", arrays["id"]), ("born", born)):
@@ -69,6 +73,8 @@ def check_state(
         own = (features.groups_of(sparse.indices) == number).all()
         _require(len(sparse) == rows and own, "sparse_values", f"has features that are not of group {number}")
         _check_counters(group, sparse[: len(taken)], taken, finder, options)
+    filled = sum(len(np.unique(group["bucket"][group["bucket"] >= 0])) for group in groups.values())
+    _require(scalars["buckets"] == filled, "buckets", "does not count the buckets with features")
 
 
 def _check_counters(

@@ -29,7 +29,7 @@ from raydt.learners.best_split.model import (
     score_of_split,
     sides,
 )
-from raydt.learners.best_split.options import BestSplitOptions
+from raydt.learners.best_split.options import MEASURED, BestSplitOptions
 from raydt.learners.best_split.schedule import Work, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.rows import Rows, RowsOnShards
@@ -37,7 +37,8 @@ from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, 
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 
-_SCALARS = ("seq", "warmup", "finder", "changes", "searched")
+#: Scalars of a state: whole numbers under these names.
+SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")
 
 
 class BestSplitCoordinator(SequentialCoordinator):
@@ -65,6 +66,8 @@ class BestSplitCoordinator(SequentialCoordinator):
         self._store = ExampleStore(0, 0)
         self.finder: FinderName | None = None if options.finder == "auto" else options.finder
         self._warmup = self._changes = self._searched = 0
+        self._moves = self._buckets = 0  # of all groups: moves so far, and buckets that are filled
+        self._measured = np.zeros(3, dtype=np.int64)  # of the warm-up of ``auto``: features seen, their ones, rows
         self._waiting: Slots = np.empty(0, dtype=np.int32)  # of a warm-up that has not ended, in order of birth
         self._totals = np.zeros(2, dtype=np.int64)  # rows that were taken and live, and those of class 1
         self.split, self._fresh = Splits.none(), True  # fresh: that of the rows as they are
@@ -147,8 +150,9 @@ class BestSplitCoordinator(SequentialCoordinator):
     def _decide(self, slots: Slots) -> Exchange[None]:
         """Choose the finder by the rows of the warm-up, if it is not known."""
         if self.finder is None:
-            seen, ones = np.sum((yield Ask("measure", {"slots": slots})), axis=0).tolist()
-            self.finder = self.options.chosen(seen, ones, len(slots))
+            self._measured[:2] = np.sum((yield Ask("measure", {"slots": slots})), axis=0)
+            self._measured[2] = len(slots)
+            self.finder = self.options.chosen(*self._measured.tolist())
 
     def _search(self, work: Work) -> Exchange[Splits]:
         """Have the shards take the steps; the splits of the searches."""
@@ -158,12 +162,14 @@ class BestSplitCoordinator(SequentialCoordinator):
         label[with_row] = self.store.y[work.slots[with_row]]
         payload = {"finder": FINDERS.index(self.finder), "sign": work.sign, "label": label}
         replies = yield Ask("steps", payload | {"slots": work.slots, "query": work.query})
+        moves, self._buckets = np.sum([reply["work"] for reply in replies], axis=0).tolist()
+        self._moves += moves
         n = self._totals[0] + np.cumsum(work.sign, dtype=np.int64)
         c1 = self._totals[1] + np.cumsum(work.sign * label, dtype=np.int64)
         self._totals = np.array([n[-1], c1[-1]])
         n, c1 = n[work.query], c1[work.query]
         self._table = xlogx_table(int(n.max(initial=0)), self._table)
-        return merged_splits(self.options.entropy, self._table, n, c1, np.concatenate(replies))
+        return merged_splits(self.options.entropy, self._table, n, c1, np.concatenate([reply["candidates"] for reply in replies]))
 
     def _note(self, found: Splits, seq: npt.NDArray[np.int64]) -> Log:
         """Keep the last split; the log has an entry for each search that found another feature than the one before."""
@@ -172,10 +178,9 @@ class BestSplitCoordinator(SequentialCoordinator):
         self._changes += len(new)
         if len(seq):
             self.split = found.at(slice(-1, None))
-        splits, zero = found.at(new), np.zeros(len(new), dtype=np.int64)
+        splits = found.at(new)
         scores = np.array([score_of_split(self.options.entropy, found.at([at])) for at in new], dtype=np.float64)
-        shape = {"seq": seq[new], "rows": zero, "nodes": 1 + 2 * (splits.feature != NO_FEATURE), "depth": zero}
-        return shape | {"feature": splits.feature, "score": scores, "n": splits.n, "n1": splits.n1}
+        return {"seq": seq[new], "feature": splits.feature, "score": scores, "n": splits.n, "n1": splits.n1}
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete."""
@@ -222,17 +227,28 @@ class BestSplitCoordinator(SequentialCoordinator):
         return digest([("split", self.model()["split"]), ("totals", totals), ("id", rows["id"]), ("y", rows["y"])])
 
     def statistics(self) -> dict[str, int]:
-        """Sizes and totals now; ``rebuilds`` are the searches that found another feature than the one before."""
+        """Sizes and totals now, and what ``BestSplitOptions.outcome`` says in words; nothing is ever rebuilt."""
         has = int(self.split.feature[0] != NO_FEATURE)
+        split = zip(self.split._fields, self.split, strict=True)
         return {
             "active": self.store.live,
             "nodes": 1 + 2 * has,
             "leaves": 1 + has,
             "depth": has,
-            "rebuilds": self._changes,
+            "rebuilds": 0,
             "rebuilt_rows": 0,
-            "scan": int(self.finder == "scan"),
+            "changes": self._changes,
+            "moves": self._moves,
+            "buckets": self._buckets,
+            "finder": self._number,
+            **{f"split_{name}": int(column[0]) for name, column in split},
+            **{f"warmup_{name}": n for name, n in zip(MEASURED, self._measured.tolist(), strict=True)},
         }
+
+    @property
+    def _number(self) -> int:
+        """The finder by its number in messages and states."""
+        return UNDECIDED if self.finder is None else FINDERS.index(self.finder)
 
     def model(self) -> Arrays:
         """The split of the last search."""
@@ -240,15 +256,18 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """The split, which finder is at work, and the totals."""
-        finder = UNDECIDED if self.finder is None else FINDERS.index(self.finder)
-        scalars = zip(_SCALARS, (self._seq, self._warmup, finder, self._changes, self._searched), strict=True)
-        return self.model() | {name: np.array([value], dtype=np.int64) for name, value in scalars}
+        counts = self._changes, self._searched, self._moves, self._buckets
+        scalars = zip(SCALARS, (self._seq, self._warmup, self._number, *counts), strict=True)
+        told = self.model() | {"measured": self._measured.copy()}
+        return told | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         n = len(state["id"])
         self.store.fill(state["id"], state["y"], state["born"])
-        self._seq, self._warmup, finder, self._changes, self._searched = (int(state[name][0]) for name in _SCALARS)
+        self._seq, self._warmup, finder, *counts = (int(state[name][0]) for name in SCALARS)
+        self._changes, self._searched, self._moves, self._buckets = counts
+        self._measured = state["measured"].copy()
         self.finder = None if finder == UNDECIDED else FINDERS[finder]
         self.split, self._fresh = Splits.of_arrays(state), False
         waits = self._seq < self._warmup

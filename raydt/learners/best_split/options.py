@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from raydt.finders.finder import FinderName
@@ -12,12 +14,18 @@ from raydt.learners.base import LearnerOptions, Promise
 #: ``auto`` keeps a structure where there are so many seen features for each one of a row (see docs/results.md).
 STRUCTURE_FROM = 200
 
+#: What ``auto`` goes by: features seen in the warm-up, their ones, and its rows.
+MEASURED = ("features", "ones", "rows")
+
 _CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
 
 
 class BestSplitOptions(LearnerOptions):
     """The best split over sparse binary features, within (1 + alpha) of the optimum after every update (Tatti)."""
 
+    rebuilds: ClassVar[bool] = False
+    counts: ClassVar[tuple[str, ...]] = ("changes", "moves")
+    levels: ClassVar[tuple[str, ...]] = ("buckets",)
     stays: ClassVar[tuple[str, ...]] = (
         "the model itself: a split that was chosen while they were in stays until the next search, and which bucket a "
         "feature lies in, within its limits, depends on the updates before",
@@ -98,3 +106,35 @@ class BestSplitOptions(LearnerOptions):
         if self.finder == "scan":
             return Promise(True, "a scan looks at every seen feature")
         return Promise(True, f"the best of every bucket is within a factor of 1 + {self.alpha:g} of what it could be")
+
+    def size(self, statistics: Mapping[str, int]) -> str:
+        """How often the best feature has changed."""
+        changes = statistics["changes"]
+        return f"{changes:,} change{'s' * (changes != 1)} of the best feature"
+
+    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
+        """The split of the last search, the finder and why it was chosen, and what it took.
+
+        ``finder``: its name, and of ``auto`` what the warm-up had: ``features`` seen, their ``ones``, ``rows``.
+        ``split``: ``feature`` and its ``name`` (both null where none was seen), ``score``, ``rows`` at the search,
+        and those ``with_feature``; null before any search. ``changes``, ``moves``, ``buckets``.
+        """
+        if "finder" not in statistics:
+            return {}
+        from raydt.learners.best_split.model import Splits, score_of_split
+
+        number = statistics["finder"]
+        chosen: dict[str, Any] = {"name": None if number < 0 else get_args(FinderName)[number]}
+        if self.finder == "auto" and number >= 0:
+            chosen |= {what: statistics[f"warmup_{what}"] for what in MEASURED}
+        split = Splits(*(np.array([statistics[f"split_{column}"]]) for column in Splits._fields))
+        feature = statistics["split_feature"]
+        found = {
+            "feature": None if feature < 0 else feature,
+            "name": None if feature < 0 else name(feature),
+            "score": score_of_split(self.entropy, split),
+            "rows": statistics["split_n"],
+            "with_feature": statistics["split_n1"],
+        }
+        split_found = found if statistics["split_n"] else None
+        return {"split": split_found, "finder": chosen, **{count: statistics[count] for count in self.figures}}

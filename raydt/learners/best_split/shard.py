@@ -63,12 +63,15 @@ class BestSplitShard:
         ones = self._held.sparse(np.array(slots)).indices
         return np.array([len(np.unique(ones)), len(ones)], dtype=np.int64)
 
-    def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> npt.NDArray[np.int32]:
-        """Take steps, and answer for each search with the candidates of the groups, shape (groups, searches, 3)."""
+    def _on_steps(self, finder: int, sign: Any, label: Any, slots: Any, query: Any) -> dict[str, npt.NDArray[Any]]:
+        """Take steps, and answer for each search with the candidates of the groups, shape (groups, searches, 3).
+
+        ``work`` has what the structures took: features moved by these steps, and buckets that are filled after them.
+        """
         if finder != self._number:
             self._number, self._finder = finder, self._new_finder(FINDERS[finder])
         self._held.make_room(slots)
-        parts = []
+        moved, parts = self._finder.moves, []
         for begin in range(0, len(sign), _TOGETHER):
             part = slice(begin, begin + _TOGETHER)
             with_row = sign[part] != 0
@@ -78,8 +81,9 @@ class BestSplitShard:
             unit = self._unit_of[self._features.groups_of(rows.indices)]
             steps = np.array(sign[part]), np.array(label[part]), np.cumsum(indptr), rows.indices, unit
             parts.append(self._finder.apply(*steps, np.array(query[part])))
-        answers: npt.NDArray[np.int32] = np.concatenate(parts).swapaxes(0, 1)
-        return np.ascontiguousarray(answers)
+        candidates = np.ascontiguousarray(np.concatenate(parts).swapaxes(0, 1))
+        work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)
+        return {"candidates": candidates, "work": work}
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Sparse features of some rows, by group."""

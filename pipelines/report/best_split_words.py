@@ -1,0 +1,53 @@
+"""A sparse best split in words, from the summary of its run: on the page and on stdout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.report.formatting import count, counted, figure, share
+from raydt.learners.best_split.options import STRUCTURE_FROM
+
+_WHAT = {
+    "updgini": "UPDGINI, a structure for the Gini index",
+    "updent": "UPDENT, a structure for the entropy",
+    "scan": "a scan of all seen features",
+}
+
+
+def split_in_words(split: dict[str, Any] | None) -> str:
+    """The split of the last search: feature, score, and how many rows have it."""
+    if split is None:
+        return "none: it was never searched"
+    if split["feature"] is None:
+        return f"none: no feature is 1 in any of {counted(split['rows'], 'row')}"
+    part = share(split["with_feature"] / split["rows"], 1)
+    return f"{split['name']}, score {figure(split['score'])}, 1 in {part} of {counted(split['rows'], 'row')}"
+
+
+def finder_in_words(finder: dict[str, Any]) -> str:
+    """The finder and, of ``auto``, why it was chosen."""
+    if finder["name"] is None:
+        return "auto, before the end of the warm-up"
+    what = _WHAT[finder["name"]]
+    if "features" not in finder:
+        return what
+    seen, ones, rows = (finder[name] for name in ("features", "ones", "rows"))
+    warmup = f"the {counted(rows, 'row')} of the warm-up"
+    if not ones:
+        return f"{what}, chosen by auto: no feature is 1 in {warmup}"
+    times = figure(seen * rows / ones)
+    return (
+        f"{what}, chosen by auto: {warmup} show {counted(seen, 'feature')}, {times} times the {figure(ones / rows)} "
+        f"ones of a row (a structure from {STRUCTURE_FROM} times on)"
+    )
+
+
+def work_in_words(summary: dict[str, Any]) -> str:
+    """What the structure holds and took; of a scan, that there is none."""
+    if summary["finder"]["name"] == "scan":
+        return "it has no buckets"
+    updates = max(int(summary.get("updates") or 0), 1)
+    return (
+        f"{counted(summary['buckets'], 'bucket')} filled, {count(summary['moves'])} moves, "
+        f"{figure(summary['moves'] / updates)} per update"
+    )
