@@ -274,7 +274,7 @@ def audit(run: str, as_json: bool) -> int:
     else:
         report = audit_run(run).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        of = {name: summary[name] for name in ("status", "exit_reason", "updates")}
+        of = {name: summary[name] for name in ("status", "exit_reason", "updates", "split") if name in summary}
     _print({"run": of, **report}, audit_lines(report, of), as_json)
     return 0 if report["ok"] else 3
 

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipelines.report.formatting import counted, duration, size
 from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
+from pipelines.report.formatting import counted, duration, size
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from raydt.targets import NUMBERS
 
@@ -76,7 +76,7 @@ def _tree_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 def _split_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("best split", split_in_words(summary["split"])),
-        ("changes", f"{counted(summary['changes'], 'time')} another best feature"),
+        ("changes", f"the best feature changed {counted(summary['changes'], 'time')}"),
         ("finder", f"{finder_in_words(summary['finder'])}; {work_in_words(summary)}"),
     ]
 
@@ -172,11 +172,14 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
 def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
     """The two verdicts and what they rest on.
 
-    ``run`` holds ``status``, ``exit_reason`` and ``updates``; None for a state on its own.
+    ``run`` holds ``status``, ``exit_reason`` and ``updates``, and ``split`` of a best split; None for a state on its
+    own.
     """
     rows = []
     if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
+    if run is not None and "split" in run:
+        rows.append(("best split", split_in_words(run["split"])))
     rows += [
         ("conformance", audit["conformance"]),
         ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),

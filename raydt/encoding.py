@@ -269,7 +269,13 @@ class Dictionary:
         code = self._codes.get(value, -1)
         return code if row is None or code < self.known(row) else -1
 
-    def encode(self, column: pa.Array, row: int, keep: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
+    def encode(
+        self,
+        column: pa.Array,
+        row: int,
+        keep: npt.NDArray[np.bool_] | None = None,
+        of: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.int64]:
         """Codes of a column's values; new values get the next codes.
 
         Parameters
@@ -280,6 +286,8 @@ class Dictionary:
             Row number of the first value.
         keep : ndarray of bool, shape (n,), optional
             Values elsewhere are passed over.
+        of : ndarray of int64, shape (n,), optional
+            Row of each value, counted from ``row``, ascending; by default every value has its own.
 
         Returns
         -------
@@ -292,7 +300,7 @@ class Dictionary:
         """
         distinct, local = _distinct(column, keep)
         if any(value not in self._codes for value in distinct):
-            self._add(distinct, local, row)
+            self._add(distinct, local, row, of)
         return self._look_up(distinct, local)
 
     def find(self, column: pa.Array) -> npt.NDArray[np.int64]:
@@ -309,10 +317,13 @@ class Dictionary:
         codes = np.array([self._codes.get(value, -1) for value in distinct] + [-1], dtype=np.int64)
         return codes[local]
 
-    def _add(self, distinct: list[Any], local: npt.NDArray[np.int64], row: int) -> None:
+    def _add(
+        self, distinct: list[Any], local: npt.NDArray[np.int64], row: int, of: npt.NDArray[np.int64] | None
+    ) -> None:
         first = np.zeros(len(distinct) + 1, dtype=np.int64)
         first[local[::-1]] = np.arange(len(local) - 1, -1, -1)  # of repeated places the last assignment stays
-        for value, place in zip(distinct, first.tolist(), strict=False):
+        rows = first if of is None or not len(of) else of[first]
+        for value, place in zip(distinct, rows.tolist(), strict=False):
             if value is not None and value not in self._codes:
                 self._codes[value] = len(self.values)
                 self.values.append(value)

@@ -96,9 +96,8 @@ class Receipt:
         return self.deletions["id"]
 
     def __repr__(self) -> str:
-        return (
-            f"Receipt({len(self.ids):,} deleted, {len(self.inserted):,} inserted, {self._changed}, {self.active:,} live)"
-        )
+        updates = f"{len(self.ids):,} deleted, {len(self.inserted):,} inserted"
+        return f"Receipt({updates}, {self._changed}, {self.active:,} live)"
 
     @property
     def _changed(self) -> str:

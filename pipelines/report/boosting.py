@@ -20,7 +20,7 @@ from pipelines.report.identity import feature_count, features_of
 from pipelines.report.plot import Chart
 from pipelines.report.rebuilds import milliseconds
 from pipelines.report.tables import FEATURES_SHOWN, Row, Table
-from pipelines.report.tree import CARD_LEVELS, CARDS, Names, Node, class_name, feature_name, subtree_sizes
+from pipelines.report.tree import CARD_LEVELS, CARDS, Names, Node, class_name, subtree_sizes
 
 #: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
 TREES, DEAREST, POINTS = 3, 10, 300
@@ -126,7 +126,7 @@ def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], n
 
 def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
     """What a split asks: a feature, and what it is compared with."""
-    name, kind = feature_name(names.features, feature), int(model["bins_kinds"][feature])
+    name, kind = names.feature(feature), int(model["bins_kinds"][feature])
     begin, end = model["bins_starts"][feature : feature + 2].tolist()
     if kind == _NUMERIC:
         at = begin + cut
@@ -146,6 +146,7 @@ def importances(run: RunFolder) -> Table:
         return Table([])
     split = run.trees["node_feature"] >= 0
     used, features = run.trees["node_feature"][split], features_of(run)
+    names = Names(features, [], run.categories)
     splits = np.bincount(used)
     gain = np.bincount(used, weights=run.trees["node_gain"][split])
     total = float(gain.sum())
@@ -153,7 +154,7 @@ def importances(run: RunFolder) -> Table:
     rows = []
     for j in order[:FEATURES_SHOWN]:
         part = float(gain[j]) / total if total > 0 else None
-        rows.append(Row((feature_name(features, j), count(splits[j]), share(part, 1)), part))
+        rows.append(Row((names.feature(j), count(splits[j]), share(part, 1)), part))
     more, unused = len(order) - len(rows), feature_count(features) - len(order)
     remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
     remarks += [f"{count(unused)} {'is' if unused == 1 else 'are'} not used."] if unused > 0 else []

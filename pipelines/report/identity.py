@@ -13,6 +13,9 @@ from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from pipelines.report.verdicts import number
 
+#: Letters of a feature's name among the key figures.
+NAME_SHOWN = 20
+
 
 def name_of(run: RunFolder, location: str) -> str:
     """The run's name, or its folder's."""
@@ -61,7 +64,7 @@ def f1_name(run: RunFolder) -> str | None:
 
 def what_ran(run: RunFolder) -> str:
     """Learner, data and stream in one line."""
-    return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
+    return f"{learner_of(run)} on {_data(run)}, {_stream(run)}"
 
 
 def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
@@ -70,7 +73,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     label, shards = summary.get("label"), summary.get("shards")
     backend = str(summary.get("backend") or ABSENT).replace("_", " ")
     rows = [
-        ("Learner", _learner(run)),
+        ("Learner", learner_of(run)),
         ("Data", _data(run)),
         ("Stream", _stream(run)),
         ("Features", count(feature_count(features_of(run)) or None)),
@@ -112,8 +115,7 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
         if f1
         else (macro, "macro F1", f"kappa {kappa}"),
         (total("active"), "live examples", f"of {total('inserts')} inserted"),
-        (total("nodes"), "nodes", f"{total('leaves')} leaves, depth {total('depth')}"),
-        (total("rebuilds"), "rebuilds", f"{total('rebuilt_rows')} rows in all"),
+        *(_of_a_split(summary) if "split" in summary else _of_a_tree(summary)),
         (
             count(max(int(margin.left[0]), 0)),
             "updates to a rebuild from the root",
@@ -124,6 +126,31 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
         (total("rounds"), "rounds with shards", f"{size(summary.get('bytes_exchanged'))} exchanged"),
     ]
     return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
+
+
+def _of_a_tree(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    nodes, leaves, depth, rebuilds, rows = (
+        count(summary.get(key)) for key in ("nodes", "leaves", "depth", "rebuilds", "rebuilt_rows")
+    )
+    return [(nodes, "nodes", f"{leaves} leaves, depth {depth}"), (rebuilds, "rebuilds", f"{rows} rows in all")]
+
+
+def _of_a_split(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    split, updates = summary["split"] or {}, summary.get("updates") or 1
+    name = str(split.get("name") or "none")
+    figures = [
+        (
+            name if len(name) <= NAME_SHOWN else f"{name[:NAME_SHOWN]}...",
+            "best feature",
+            f"score {figure(split.get('score'))}",
+        ),
+        (count(summary["changes"]), "changes", "of the best feature"),
+    ]
+    if summary["buckets"]:
+        figures.append(
+            (count(summary["buckets"]), "buckets filled", f"{figure(summary['moves'] / updates)} moves per update")
+        )
+    return figures
 
 
 def compared_figures(run: RunFolder, quality: Quality) -> list[tuple[str, float | str | None, Form | None]]:
@@ -188,7 +215,8 @@ def _section(run: RunFolder, key: str) -> dict[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _learner(run: RunFolder) -> str:
+def learner_of(run: RunFolder) -> str:
+    """Kind of the learner."""
     return str(run.summary.get("learner") or _section(run, "learner").get("kind") or "unknown learner")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.report import charts, identity, margins, rebuilds, recovery, tables, tree
+from pipelines.report.best_split import BestSplit, best_split_of
 from pipelines.report.boosting import Boosting, boosting_of
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import count, counted, figure
@@ -23,6 +24,9 @@ _WORST = {
     "rank": "Rank of a split among the candidates of its node",
     "lack": "Share of the best gain that a split lacks",
     "stale": "Stored derivative, from what it would be now",
+    "score": "Score of the split",
+    "optimum": "Least score of all features",
+    "ratio": "The one over the other",
 }
 
 
@@ -45,6 +49,9 @@ class RunView:
     scores: Table
     confusion: tuple[list[str], list[Row]] | None
     boosting: Boosting | None
+    split: BestSplit | None
+    tree_title: str
+    work_title: str
     tree: Node | None
     open_levels: int
     left_out: str
@@ -82,6 +89,7 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
     rebuilt = bool(len(run.events.get("rows", ()))) and {"seq", "place", "depth"} <= run.events.keys()
     audit, margin = audit_view(run.summary, location), margins.margins_of(run)
     root = tree.drawn_tree(run.model, names, margin) if run.model else None
+    split, boosting = best_split_of(run), boosting_of(run, names)
     cells, rows, thin = tree.icicle(run.model) if root and not root.leaf else ([], 0, 0)
 
     def over_stream(here: list[Chart]) -> list[Chart]:
@@ -102,7 +110,10 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         rivals=[name.capitalize() for name in quality_of(run.summary.get("metrics")).baselines.values()],
         scores=tables.scores(run),
         confusion=tables.confusion(run),
-        boosting=boosting_of(run, names),
+        boosting=boosting,
+        split=split,
+        tree_title="Best split" if split else "Trees" if boosting else "Tree",
+        work_title="Structure" if split else "Updates" if boosting else "Rebuilds",
         tree=root,
         open_levels=tree.OPEN_LEVELS,
         left_out=_left_out(root, run),
@@ -112,7 +123,7 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         icicle_thin=f"{counted(thin, 'node')} too small or too deep to be seen {'is' if thin == 1 else 'are'} left out."
         if thin
         else "",
-        shape_charts=over_stream([charts.tree_shape(metrics)]) if drawn else [],
+        shape_charts=over_stream([charts.tree_shape(metrics)]) if drawn and not split else [],
         features=tables.features_used(run),
         margins=margins.in_words(margin, margins.proven_gaps(run.model)) if margin else "",
         epsilon=figure(margin.epsilon) if margin else "",

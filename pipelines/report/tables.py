@@ -135,12 +135,15 @@ def shard_work(run: RunFolder) -> Table:
     work = [entry for entry in run.summary.get("work") or [] if isinstance(entry, dict)]
     if not work:
         return Table([], "The run recorded no work of shards.")
-    features, seconds = features_of(run), [number(entry, "seconds") or 0.0 for entry in work]
+    features = features_of(run)
+    sparse = any(feature.get("kind") == "sparse" for feature in features)
+    seconds = [number(entry, "seconds") or 0.0 for entry in work]
     total = sum(seconds)
     rows = []
     for entry, spent in zip(work, seconds, strict=True):
         columns = [int(column) for column in entry.get("columns") or []]
-        owned = names([feature_name(features, column) for column in columns], 6) if columns else "none"
+        owned = names([feature_name(features, column) for column in columns], 6) if columns else ""
+        owned = " and ".join([*([owned] if owned else []), *(["sparse features"] if sparse else [])]) or "none"
         part = spent / total if total else None
         first = (str(entry.get("shard", ABSENT)), count(entry.get("requests")), duration(spent), share(part, 1))
         rows.append(Row((*first, count(len(columns)), owned), part, "shards"))
@@ -164,7 +167,7 @@ def features_used(run: RunFolder) -> Table:
     if not run.model:
         return Table([])
     features = features_of(run)
-    used = feature_use(run.model, features)
+    used = feature_use(run.model, Names(features, [], run.categories))
     most = max((entry["rows"] for entry in used), default=0)
     rows = [
         Row((entry["name"], count(entry["splits"]), count(entry["rows"])), entry["rows"] / most if most else None)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from pipelines.report.folder import Columns
 from pipelines.report.formatting import count, counted, figure, share, threshold
 from pipelines.report.margins import Margins, proven_gaps
 from pipelines.report.plot import boxes
+from raydt.features import sparse_name
 
 CARDS = 400
 CARD_LEVELS = 20
@@ -91,10 +94,14 @@ class Names:
     classes: list[str] = field(default_factory=list)
     categories: dict[str, list[Any]] = field(default_factory=dict)
 
+    def feature(self, number: int) -> str:
+        """Name of a feature by its number."""
+        return feature_name(self.features, number, self.categories)
+
     def question(self, model: Columns, node: int) -> tuple[str, str]:
         """What the split of a node asks: a feature, and what it is compared with."""
         feature, value = int(model["feature"][node]), float(model["threshold"][node])
-        name = feature_name(self.features, feature)
+        name = self.feature(feature)
         if feature >= len(self.features) or self.features[feature].get("kind") != "categorical":
             return name, f"\N{LESS-THAN OR EQUAL TO} {threshold(value)}"
         values = self.categories.get(name, [])
@@ -245,22 +252,27 @@ def depths(model: Columns) -> npt.NDArray[np.int64]:
     return depth
 
 
-def feature_use(model: Columns, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def feature_use(model: Columns, names: Names) -> list[dict[str, Any]]:
     """Splits per feature and the live examples that pass them, most examples first, then in column order."""
     split = model["feature"] >= 0
     used = model["feature"][split]
     passing = model["counts"][split].sum(axis=1)
     splits, rows = np.bincount(used), np.bincount(used, weights=passing)
     order = sorted(np.flatnonzero(splits), key=lambda j: (-rows[j], j))
-    return [{"name": feature_name(features, int(j)), "splits": int(splits[j]), "rows": int(rows[j])} for j in order]
+    return [{"name": names.feature(int(j)), "splits": int(splits[j]), "rows": int(rows[j])} for j in order]
 
 
-def feature_name(features: list[dict[str, Any]], column: int) -> str:
-    """Name of a feature by its number, or this number where the summary does not name it."""
+def feature_name(
+    features: list[dict[str, Any]], column: int, categories: Mapping[str, Sequence[Any]] = MappingProxyType({})
+) -> str:
+    """Name of a feature by its number, or this number where the summary does not name it.
+
+    ``categories`` may have the tokens that the indices of the sparse features stand for, under their column.
+    """
     last = features[-1] if features else {}
     index = column - len(features) + 1
     if last.get("kind") == "sparse" and 0 <= index < int(last.get("features", 0)):
-        return f"{last.get('name')}[{index}]"
+        return sparse_name(str(last.get("name")), index, categories.get(str(last.get("name")), ()))
     return str(features[column].get("name", column)) if 0 <= column < len(features) else f"column {column}"
 
 

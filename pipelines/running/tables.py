@@ -36,7 +36,8 @@ NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
 def metrics_schema(scores: Sequence[str], own: Sequence[str] = ()) -> pa.Schema:
     """Columns of the metrics: counts, the learner's ``own`` among them, the time, and the scores by these names."""
     return pa.schema(
-        [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own)] + [(name, pa.float64()) for name in ("seconds", *scores)]
+        [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own)]
+        + [(name, pa.float64()) for name in ("seconds", *scores)]
     )
 
 

@@ -282,7 +282,7 @@ def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[A
                 raise InputError(problem, file=source.where(0)[0], column=name, remedy="Convert the column")
             all_values[written] = None
         grown[name] = list(all_values)
-    return grown
+    return {**saved.categories, **grown}
 
 
 def _like(value: Any, known: list[Any]) -> Any:

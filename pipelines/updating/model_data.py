@@ -19,8 +19,9 @@ from raydt.sources.csv import CsvDataFile
 from raydt.sources.datafile import DataFile
 from raydt.sources.files import FileSource
 from raydt.sources.formats import find_kind, open_file
-from raydt.sources.indices import holds_indices
+from raydt.sources.indices import holds_indices, is_empty_list
 from raydt.sources.options import FileOptions, SourceOptions
+from raydt.sources.tokens import holds_tokens
 
 
 @contextmanager
@@ -112,10 +113,14 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
     """
     features = saved.features
     for file in files:
-        lists = [name for name in options.features or () if holds_indices(file.schema.field(name).type)]
+        types = {name: file.schema.field(name).type for name in options.features or ()}
+        tokens = features.sparse_column in saved.categories
+        lists = [
+            n for n, kind in types.items() if is_empty_list(kind) or (holds_tokens if tokens else holds_indices)(kind)
+        ]
         odd_one = set(lists) ^ ({features.sparse_column} if features.sparse else set())
         if odd_one and file.n_rows != 0:
-            what = "lists of indices" if features.sparse else "numbers"
+            what = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
             problem = f"the model knows {what} in this column, and it holds something else"
             raise InputError(problem, file=file.name, column=min(odd_one), remedy="Convert the column")
     with without_a_config():
@@ -139,7 +144,10 @@ def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list
     CSV has text only, and a model of CSV may meet whole numbers elsewhere.
     """
     as_text = isinstance(files[0], CsvDataFile)
-    return {name: _as_in_file(values, as_text) for name, values in saved.categories.items()}
+    tokens = saved.features.sparse_column if saved.features.sparse else None  # text, whatever it looks like
+    return {
+        name: values if name == tokens else _as_in_file(values, as_text) for name, values in saved.categories.items()
+    }
 
 
 def _as_in_file(values: list[Any], as_text: bool) -> list[Any]:

@@ -126,7 +126,7 @@ class Estimator(Parameters, ABC):
         """
         rows = self._rows(X)
         self._require_examples()
-        given, sparse = self._checked(y), self._sparse_of(X)
+        given, sparse = self._checked(y), self._sparse_of(X, known=True)
         if len(rows) != len(given):
             raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
         coordinator: Any = self.session_.coordinator
@@ -198,7 +198,8 @@ class Estimator(Parameters, ABC):
         self.categorical_features = categorical or None
         self._encoder = self._new_encoder(categorical)
         self._encoder.features, self._encoder.named = saved.features, saved.meta.get("named", True)
-        self._encoder.dictionaries = {name: Dictionary(saved.categories.get(name, ())) for name in categorical}
+        known = dict.fromkeys(categorical, ()) | saved.categories  # those of tokens, too
+        self._encoder.dictionaries = {name: Dictionary(values) for name, values in known.items()}
         self._declared = saved.meta.get("declared", True)
         self._take_classes(saved.classes)
         self._set_fitted()
@@ -268,7 +269,7 @@ class Estimator(Parameters, ABC):
         given = self._checked(y)
         with self._encoder.undoing():
             rows = self._encoder.encode(X, type(self).__name__, grow=True)
-            sparse = self._encoder.sparse_of(X, type(self).__name__)
+            sparse = self._encoder.sparse_of(X, type(self).__name__, known=True)
             if len(rows) != len(given):
                 raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
             if ids is None:
@@ -367,9 +368,9 @@ class Estimator(Parameters, ABC):
         self._require_fitted()
         return self._encoder.encode(X, type(self).__name__, grow=False)
 
-    def _sparse_of(self, X: Any) -> dict[str, SparseRows]:
+    def _sparse_of(self, X: Any, known: bool = False) -> dict[str, SparseRows]:
         """The sparse features of ``X``, as a predictor takes them."""
-        sparse = self._encoder.sparse_of(X, type(self).__name__)
+        sparse = self._encoder.sparse_of(X, type(self).__name__, known)
         return {} if sparse is None else {"sparse": sparse}
 
     # ------------------------------------------------------------ what y is

@@ -27,11 +27,13 @@ from raydt.estimators.sparse import (
     is_sparse_matrix,
     rows_of_column,
     rows_of_matrix,
+    rows_of_tokens,
     width_of_column,
     width_of_matrix,
 )
 from raydt.features import Features
 from raydt.sources.indices import find_indices, holds_indices
+from raydt.sources.tokens import holds_tokens
 from raydt.sparse import SparseRows
 
 _REMEDY = "Fill or drop such rows"
@@ -88,6 +90,9 @@ class FrameEncoder:
         else:
             names = tuple(str(name) for name in table.column_names)
             lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self.takes_sparse)
+            if lists is not None and holds_tokens(table.schema.field(lists).type):
+                remedy = "Replace every token by its index, as CountVectorizer(binary=True) does"
+                raise InputError("it holds lists of text, and lists of indices are needed", column=lists, remedy=remedy)
             names = tuple(name for name in names if name != lists)
             text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
         wanted = {names[c] if isinstance(c, int | np.integer) else c for c in names_of(self._wanted)}
@@ -180,13 +185,19 @@ class FrameEncoder:
         out += 0.0  # -0.0 equals 0.0
         return out
 
-    def sparse_of(self, X: Any, estimator: str) -> SparseRows | None:
+    def sparse_of(self, X: Any, estimator: str, known: bool = False) -> SparseRows | None:
         """The sparse features of ``X``, n rows, which :meth:`encode` has taken; None where there are none.
+
+        Parameters
+        ----------
+        known : bool
+            Every token has to be known; otherwise those that are not are no features. Only of a model of tokens, which
+            a run has made.
 
         Raises
         ------
         InputError
-            A value other than 0 and 1, indices that cannot be used, or no such column.
+            A value other than 0 and 1, indices or tokens that cannot be used, or no such column.
         """
         assert self.features is not None
         if not self.features.sparse:
@@ -197,6 +208,8 @@ class FrameEncoder:
         if name not in table.column_names:
             raise InputError(f"X lacks the column {name!r}, which {estimator} was fitted with")
         column = _one_chunk(table.column(name))
+        if name in self.dictionaries:
+            return rows_of_tokens(column, name, self.features.sparse, self.dictionaries[name], known)
         if not holds_indices(column.type):
             problem = f"it holds {in_words(column.type)}, but held lists of indices when the model was fitted"
             raise InputError(problem, column=name, remedy="Convert the column to lists")

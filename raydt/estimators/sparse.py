@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raydt.encoding import Dictionary, in_words
 from raydt.errors import InputError
 from raydt.sources.bad_rows import BadRows
-from raydt.sources.indices import declared_width, read_indices, width_of
+from raydt.sources.indices import declared_width, is_empty_list, read_indices, width_of
+from raydt.sources.tokens import Tokens, holds_tokens
 from raydt.sparse import LARGEST_WIDTH, SparseRows
 
 
@@ -70,3 +72,28 @@ def rows_of_column(column: pa.Array, name: str, width: int) -> SparseRows:
         remedy = "Correct the row, or say in the metadata of the schema how many n_features there are"
         raise InputError(first.problem, row=first.row, column=name, remedy=remedy)
     return rows
+
+
+def rows_of_tokens(column: pa.Array, name: str, width: int, dictionary: Dictionary, known: bool) -> SparseRows:
+    """Rows of a column of lists of tokens, for a model that a run has made of such.
+
+    Raises
+    ------
+    InputError
+        Of the first row that cannot be used; if ``known``, also of one with a token that the model does not know.
+    """
+    if not holds_tokens(column.type) and not is_empty_list(column.type):
+        problem = f"it holds {in_words(column.type)}, but held lists of text when the model was made"
+        raise InputError(problem, column=name, remedy="Convert the column to lists of tokens")
+    bad, tokens = BadRows("", 0, len(column), {}), Tokens(name, grows=False)
+    tokens.dictionary, tokens.width = dictionary, width
+    tokens.check(column, None, bad)
+    if bad:
+        first = bad[min(bad)]
+        raise InputError(first.problem, row=first.row, column=name, remedy="Correct the row")
+    new = tokens.unknown(column) if known else None
+    if new is not None:
+        row, token = new
+        remedy = "Rows with new tokens can be inserted by raydt update"
+        raise InputError(f"the model does not know the token {token[:40]!r}", row=row, column=name, remedy=remedy)
+    return tokens.encode(column, 0, None, bad)

@@ -16,6 +16,7 @@ from raydt.encoding import column_kind, id_kind, in_words, is_text
 from raydt.errors import InputError
 from raydt.sources.indices import holds_indices
 from raydt.sources.times import time_column
+from raydt.sources.tokens import holds_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ def _kind(field: pa.Field, part: str, file: str) -> str:
         return time_column(field, file).kind
     if part == "feature" and holds_indices(kind):
         return "indices"
+    if part == "feature" and holds_tokens(kind):
+        return "tokens"
     column_kind(field, file)
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     return "text" if is_text(values) else "number"

@@ -6,8 +6,6 @@ bad (late, or with an id that is live) has been encoded by then, and its codes s
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,20 +38,17 @@ from raydt.sources.bad_rows import BadRows, Mask
 from raydt.sources.base import CLASSES, Reading, Rows
 from raydt.sources.indices import find_indices, read_indices
 from raydt.sources.labels import Labels
+from raydt.sources.names import unknown_column
 from raydt.sources.numeric_labels import NumericLabels
 from raydt.sources.operations import read_operations
 from raydt.sources.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
+from raydt.sources.tokens import Tokens, holds_tokens
 from raydt.targets import no_targets
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 
 if TYPE_CHECKING:
     from raydt.sources.envelope import Envelope
     from raydt.sources.options import FileOptions
-
-#: A name that looks like this is a value: the file has no header.
-_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
-#: How many names are looked through for one like the missing one.
-_COMPARED = 10_000
 
 _FILL = f"Fill it in or leave the column out of source.features{OR_SKIP}"
 _PLACEHOLDER = "__debezium_unavailable_value"
@@ -62,24 +57,6 @@ _IDENTITY = "Set REPLICA IDENTITY FULL for the table, or leave the column out of
 _INEXACT = "an integer beyond 2**53 has no exact float64"
 _SCALE = "Scale the column, or list it under source.categorical"
 _SKIP = f"Correct the file{OR_SKIP}"
-
-
-def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
-    near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
-    shown = ", ".join(other[:60] for other in schema.names[:30]) + (", ..." if len(schema.names) > 30 else "")
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    if {"before", "after", "op"} <= set(schema.names):
-        hint = "If it is a field of before and after, set source.envelope: debezium. "
-    elif f"/{name}=" in file:
-        hint = "It is only in the names of folders, which are not read: write it into the files. "
-    elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
-        hint = "Is the row of column names missing? "
-    return InputError(
-        f"there is no such column, but {option} names it",
-        file=file,
-        column=name,
-        remedy=f"{hint}The columns are {shown or 'none at all'}",
-    )
 
 
 class RowEncoder:
@@ -109,6 +86,8 @@ class RowEncoder:
     id_kind : {"row", "integer", "text"}
     sparse : str or None
         The column of sparse features; :meth:`set_width` has to say how many these are.
+    tokens : Tokens or None
+        What its lists hold, if not indices. Without labels, which is for prediction, new tokens are no features.
 
     Raises
     ------
@@ -142,17 +121,20 @@ class RowEncoder:
             if name is None:
                 continue
             if name not in columns:
-                raise _unknown_column(name, option, schema, file)
+                raise unknown_column(name, option, schema, file)
             if name in used:
                 raise InputError(f"{used[name]} and {option} name the same column", file=file, column=name)
             used[name] = option
         names = options.features if options.features is not None else [n for n in columns if n not in used]
         for name in names:
             if name not in columns:
-                raise _unknown_column(name, "source.features", schema, file)
+                raise unknown_column(name, "source.features", schema, file)
             if name in used:
                 raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
         self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading.sparse)
+        self.tokens: Tokens | None = None
+        if self.sparse is not None and holds_tokens(schema.field(self.sparse).type):
+            self.tokens = Tokens(self.sparse, grows=options.label is not None)
         categorical, self._feature_names = set(options.categorical), frozenset(names)
         for name in options.categorical:
             if name == self.sparse:
@@ -214,8 +196,10 @@ class RowEncoder:
             )
 
     def set_width(self, width: int) -> None:
-        """Say how many sparse features there are."""
+        """Say how many sparse features there are, or of tokens may be."""
         assert self.sparse is not None
+        if self.tokens is not None:
+            self.tokens.width = width
         self.features = replace(self.features, groups=Features.groups, sparse=width, sparse_column=self.sparse)
 
     def require_ts(self) -> TimeColumn:
@@ -270,14 +254,18 @@ class RowEncoder:
                 bad.add_mask(equal_to(columns[name], _PLACEHOLDER), with_features, name, _UNSENT, _IDENTITY)
         X = self._numeric(columns, n, with_features, bad)
         sparse = None
-        if self.sparse is not None:
+        if self.sparse is not None and self.tokens is None:
             sparse = read_indices(columns[self.sparse], self.sparse, self.features.sparse, with_features, bad)
+        elif self.sparse is not None and self.tokens is not None:
+            self.tokens.check(columns[self.sparse], with_features, bad)
         ts = None if self._ts is None else self._times(columns[self._ts.name], self._ts.name, with_features, bad)
         for name in self._categories:
             bad.add_mask(self._no_category(columns[name]), with_features, name, "no value", _FILL)
         y = no_targets(n, self.labels.dtype)
         if self._label is not None:
             y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, bad)
+        if self.sparse is not None and self.tokens is not None:  # may find one more row to be bad
+            sparse = self.tokens.encode(columns[self.sparse], row, with_features, bad)
         for j, name in enumerate(self.features.names):
             if self.features.categorical[j]:
                 X[:, j] = self._categories[name].encode(
@@ -381,10 +369,14 @@ class RowEncoder:
         """The string behind a code; integers as they are."""
         return self._ids.values[code] if self.id_kind == "text" else code
 
+    def _dictionaries(self) -> dict[str, Dictionary]:
+        tokens = {} if self.sparse is None or self.tokens is None else {self.sparse: self.tokens.dictionary}
+        return {**self._categories, **tokens}
+
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""
         return {
-            "categories": {name: d.values[: d.known(row)] for name, d in self._categories.items()},
+            "categories": {name: d.values[: d.known(row)] for name, d in self._dictionaries().items()},
             "labels": self.labels.state(row),
             "ids": self._ids.values[: self._ids.known(row)],
         }
@@ -392,5 +384,7 @@ class RowEncoder:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with saved dictionaries."""
         self._categories = {name: Dictionary(state["categories"][name]) for name in self._categories}
+        if self.sparse is not None and self.tokens is not None:
+            self.tokens.dictionary = Dictionary(state["categories"].get(self.sparse, ()))
         self.labels.restore(state["labels"])
         self._ids = Dictionary(state["ids"])

@@ -21,9 +21,10 @@ from raydt.sources.drift import Columns, agreement, require_agreement
 from raydt.sources.encoder import RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.identity import Identity, hashed
-from raydt.sources.indices import declared_width, width_of
+from raydt.sources.indices import declared_width, is_empty_list, width_of
 from raydt.sources.labels import Labels, resolve_positive
 from raydt.sources.times import TimeColumn
+from raydt.sources.tokens import different
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -201,17 +202,18 @@ class FileSource:
             begin += at
 
     def _width(self, option: int | None, column: str) -> int:
-        """Number of sparse features: as the option says, else the files' metadata, else by reading all indices."""
+        """Number of sparse features: as the option says, else the files' metadata, else by reading all of them."""
         chosen = [file for file, table in zip(self._files, self._tables, strict=True) if not table.empty] or self._files
         width = option or declared_width([file.schema for file in chosen], [file.name for file in chosen])
         if width is None:
             batches = self._batches(self._encoder.to_read([column]), 0)
-            width = max((width_of(self._encoder.column(batch, column)) for batch, *_ in batches), default=1)
+            columns = (self._encoder.column(batch, column) for batch, *_ in batches)
+            width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
         return width
 
     def _no_indices(self) -> InputError:
         return InputError(
-            "source.n_features is set, but no column of features holds lists of indices",
+            "source.n_features is set, but no column of features holds lists",
             file=self._files[0].name,
             remedy="Drop it",
         )
@@ -231,5 +233,5 @@ class FileSource:
 
 def _columns_of(file: DataFile, envelope: Envelope | None) -> Columns:
     schema = file.schema if envelope is None else envelope.row_schema(file.schema, file.name)
-    null = {field.name for field in schema if pa.types.is_null(field.type)}
+    null = {field.name for field in schema if pa.types.is_null(field.type) or is_empty_list(field.type)}
     return Columns(file.name, schema, file.untyped | null, file.n_rows == 0)

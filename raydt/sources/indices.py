@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from raydt.encoding import in_words
 from raydt.errors import OR_SKIP, InputError
 from raydt.sources.bad_rows import BadRows, Mask
+from raydt.sources.tokens import holds_tokens
 from raydt.sparse import LARGEST_WIDTH, SparseRows
 
 #: Key of a schema's metadata with the number of sparse features.
@@ -33,8 +34,13 @@ def holds_indices(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))
 
 
+def is_empty_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists in which there is no value, so that they could be of any kind."""
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_null(kind.value_type))
+
+
 def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: bool) -> str | None:
-    """The one column among the features that holds lists of integers, if there is one.
+    """The one column among the features that holds lists of integers, or of text, if there is one.
 
     Parameters
     ----------
@@ -50,11 +56,11 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: boo
     InputError
         There are several, or one that is not wanted.
     """
-    found = [name for name, kind in types.items() if holds_indices(kind)]
+    found = [name for name, kind in types.items() if holds_indices(kind) or holds_tokens(kind)]
     leave = " or leave it out of source.features" if file else " or leave it out"
     if found and not wanted:
         raise InputError(
-            f"it holds {in_words(types[found[0]])}, indices of sparse features, which this learner does not take",
+            f"it holds {in_words(types[found[0]])}, sparse features, which this learner does not take",
             file=file,
             column=found[0],
             remedy=f"Use a learner that takes them, such as gbdt,{leave}",
@@ -64,7 +70,7 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: boo
             f"it holds {in_words(types[found[1]])}, as {found[0]} does, but only one column can",
             file=file,
             column=found[1],
-            remedy=f"Put all indices into one column,{leave}",
+            remedy=f"Put all sparse features into one column,{leave}",
         )
     return found[0] if found else None
 

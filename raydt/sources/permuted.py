@@ -26,6 +26,7 @@ from raydt.sources.datafile import DataFile
 from raydt.sources.files import FileSource
 from raydt.sources.identity import Identity, hashed
 from raydt.sources.indices import holds_indices
+from raydt.sources.tokens import holds_tokens
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
@@ -103,6 +104,8 @@ def _held(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     column = plain(column)
+    if holds_tokens(column.type):
+        return pc.cast(column, pa.large_list(pa.large_string()))
     if holds_indices(column.type):
         return pc.cast(column, pa.large_list(column.type.value_type))
     return pc.cast(column, pa.large_string()) if is_text(column.type) else column

@@ -81,7 +81,7 @@ def test_the_tree_in_words() -> None:
     assert [leaf.name for leaf in yes.children] == ["UP", "UP"]  # a tie goes to the smaller class
     assert yes.mix == [("class-0", 6 / 7), ("class-1", 1 / 7)]
     assert drawn_tree(tree, Names(COLOURED)).children[0].test == "= code 2"
-    assert feature_use(tree, COLOURED) == [
+    assert feature_use(tree, Names(COLOURED)) == [
         {"name": "x", "splits": 1, "rows": 10},
         {"name": "colour", "splits": 1, "rows": 7},
     ]

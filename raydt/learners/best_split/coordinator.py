@@ -169,7 +169,9 @@ class BestSplitCoordinator(SequentialCoordinator):
         self._totals = np.array([n[-1], c1[-1]])
         n, c1 = n[work.query], c1[work.query]
         self._table = xlogx_table(int(n.max(initial=0)), self._table)
-        return merged_splits(self.options.entropy, self._table, n, c1, np.concatenate([reply["candidates"] for reply in replies]))
+        return merged_splits(
+            self.options.entropy, self._table, n, c1, np.concatenate([reply["candidates"] for reply in replies])
+        )
 
     def _note(self, found: Splits, seq: npt.NDArray[np.int64]) -> Log:
         """Keep the last split; the log has an entry for each search that found another feature than the one before."""

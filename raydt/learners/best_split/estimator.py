@@ -135,9 +135,9 @@ class _IndexEncoder(FrameEncoder):
         """The dense features: none."""
         return super().encode(self._frame(X), estimator, grow)
 
-    def sparse_of(self, X: Any, estimator: str) -> SparseRows | None:
+    def sparse_of(self, X: Any, estimator: str, known: bool = False) -> SparseRows | None:
         """The sparse features of ``X``."""
-        return super().sparse_of(self._frame(X), estimator)
+        return super().sparse_of(self._frame(X), estimator, known)
 
     def _frame(self, X: Any) -> Any:
         """A table with one column of what is a list of rows; everything else as it is."""
