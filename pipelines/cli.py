@@ -268,7 +268,7 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.running.summary import read_summary
     from raydt.manifest import MANIFEST
 
-    of = None
+    of: dict[str, Any] | None = None
     if RunFolder(run).has(MANIFEST):
         report = audit_state(run).as_dict()
     else:
