@@ -65,8 +65,9 @@ class Classifier(Estimator):
         """Refuse more classes than the learner takes with its options."""
         most = self._fitted_options.most_classes
         if most is not None and classes > most:
+            few = "two" if most == 2 else most
             raise InputError(
-                f"{type(self).__name__} takes {most} classes with these parameters, and y has more",
+                f"{type(self).__name__} takes {few} classes with these parameters, and y has more",
                 remedy="Make two classes of them, as y == a",
             )
 

@@ -1,0 +1,65 @@
+"""FullyDynamicTreeClassifier with a finder: sparse matrices, frames with lists, two classes, deletion, saving."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raydt import FullyDynamicTreeClassifier, load_model
+from raydt.errors import ConfigError, InputError
+
+scipy_sparse = pytest.importorskip("scipy.sparse")
+
+
+def rows(n=150, width=30, seed=1):
+    rng = np.random.default_rng(seed)
+    X = scipy_sparse.csr_matrix((rng.random((n, width)) < 0.2).astype(np.int8))
+    dense = X.toarray()
+    return X, np.where((dense[:, 0] ^ dense[:, 1]) | dense[:, 2] & dense[:, 3], "spam", "ham")
+
+
+@pytest.mark.parametrize("finder", ["updgini", "updent"])
+def test_learns_forgets_and_is_proven(finder, tmp_path):
+    X, y = rows()
+    tree = FullyDynamicTreeClassifier(finder=finder, finder_alpha=0.05, alpha=0.0, beta=0.001).fit(X, y)
+    assert tree.score(X, y) > 0.9
+    tree.forget(tree.row_ids_[:40])
+    tree.forget_examples(X[50:52], y[50:52])
+    tree.partial_fit(X[:10], y[:10])
+    report = tree.audit()
+    assert (report.conformance, report.feasibility) == ("holds", "proven")
+    tree.save(tmp_path / "state", with_examples=True)
+    again = load_model(tmp_path / "state")
+    assert again.digest() == tree.digest()
+    assert again.partial_fit(X[:5], y[:5]).digest() == tree.partial_fit(X[:5], y[:5]).digest()
+    tree.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict_proba(X), tree.predict_proba(X))
+
+
+def test_a_column_of_lists_beside_numbers_and_text():
+    X, y = rows()
+    lists = pa.array([X[i].indices.tolist() for i in range(X.shape[0])], pa.list_(pa.int32()))
+    frame = pa.table({"ones": lists, "size": np.arange(150) % 7 * 1.0, "kind": ["a", "b", "c"] * 50})
+    tree = FullyDynamicTreeClassifier(finder="updgini", alpha=0.05, beta=0.05).fit(frame, y)
+    assert tree.n_features_in_ == 2 + 30
+    tree.forget(tree.row_ids_[::3])
+    assert tree.audit().ok
+    with pytest.raises(InputError, match="'size', 'kind' are numeric or categorical"):
+        FullyDynamicTreeClassifier(finder="updent").fit(frame, y)
+
+
+def test_what_it_does_not_take():
+    X, y = rows()
+    with pytest.raises(InputError, match="takes two classes"):
+        FullyDynamicTreeClassifier(finder="updgini").fit(X, np.arange(150) % 3)
+    tree = FullyDynamicTreeClassifier(finder="updgini").partial_fit(X, y)
+    before = tree.digest()
+    with pytest.raises(InputError, match="takes two classes"):
+        tree.partial_fit(X[:1], ["eggs"])
+    assert tree.classes_.tolist() == ["ham", "spam"]
+    assert tree.digest() == before
+    with pytest.raises(InputError, match="no feature is sparse"):
+        FullyDynamicTreeClassifier(finder="updgini").fit(X.toarray(), y)
+    with pytest.raises(ConfigError, match="beta must be greater than 0"):
+        FullyDynamicTreeClassifier(finder="updgini", beta=0.0).fit(X, y)
+    with pytest.raises(ConfigError, match="finder_alpha is of finder"):
+        FullyDynamicTreeClassifier(finder_alpha=0.5).fit(X.toarray(), y)
