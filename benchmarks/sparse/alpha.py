@@ -33,9 +33,7 @@ def run(request: Request) -> None:
         rows.append(cells)
         progress(*cells)
     header = ["alpha", *(f"{who}: {what}" for who in OPPONENT for what in ("buckets", "ms", "moves", "worst ratio"))]
-    note = (
-        f"sparse({ROWS:,}, 10, {FEATURES:,}, 10/{FEATURES:,}), a query after every row; buckets that are filled at the"
-    )
+    note = f"sparse({ROWS:,}, 10, {FEATURES:,}, 10/{FEATURES:,}), a query after every row; buckets filled at the"
     show("By alpha (Figure 1)", header, rows, f"{note} end, CPU ms of all rows, median of {request.seeds}.")
     panels = [Panel("filled buckets", buckets, x="alpha", log_x=True)]
     draw(request, "figure-1", [[*panels, Panel("ms, 10,000 rows", times, log=True, x="alpha", log_x=True)]])

@@ -73,10 +73,9 @@ def scores(answers: Answers, steps: Steps, entropy: bool) -> npt.NDArray[np.floa
     sides = (n1, c11), (n - n1, c1 - c11)
     if entropy:
         table = xlogx_table(int(n.max(initial=0)))
-        parts = [
-            table[size.astype(int)] - table[(size - own).astype(int)] - table[own.astype(int)] for size, own in sides
-        ]
-        every = sum(parts) / np.maximum(n, 1)
+        counts = ((size, size - own, own) for size, own in sides)
+        parts = ([table[count.astype(np.int64)] for count in side] for side in counts)
+        every = sum(whole - one - other for whole, one, other in parts) / np.maximum(n, 1)
     else:
         every = 2 * sum((size - own) * own / np.maximum(size, 1) for size, own in sides) / np.maximum(n, 1)
     every[answers[:, :, 0] < 0] = np.inf

@@ -41,7 +41,7 @@ class Steps(NamedTuple):
 
 
 def sparse(n: int, d1: int, d2: int, q: float, seed: int = 0) -> Steps:
-    """sparse(n, d1, d2, q) of the paper: d1 features tell the label, each wrong at its own drawn rate; d2 do not.
+    """The paper's family: d1 features tell the label, each wrong as often as was drawn for it; d2 are 1 with q.
 
     A one of the d2 features is found by geometric gaps, so that time follows the ones.
     """

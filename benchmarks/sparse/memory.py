@@ -23,25 +23,24 @@ def rows_of(seen: int, d: int, seed: int = 0) -> Steps:
     return Steps(np.ones(n, dtype=np.int8), rng.integers(0, 2, n, dtype=np.int8), indptr, feature)
 
 
-def measure(who: str, seen: int, d: int) -> tuple[int, int]:
-    """Bytes of all arrays, and how many of them only depend on the options."""
+def measure(who: str, seen: int, d: int) -> int:
+    """Bytes of all arrays."""
     finder = new(who)
-    empty = finder.nbytes()
     if seen:
         take(finder, rows_of(seen, d), query=False)
-    return finder.nbytes(), empty
+    return finder.nbytes()
 
 
 def run(request: Request) -> None:
     """Print the table."""
     rows = []
     for who in CONTESTANTS:
-        empty = measure(who, 0, FEATURES)[0]
+        empty = measure(who, 0, FEATURES)
         cells = [who, f"{empty:,}"]
         for seen in SEEN[1:]:
-            found = measure(who, seen, FEATURES)[0]
+            found = measure(who, seen, FEATURES)
             cells += [f"{found / 2**20:.1f}", f"{(found - empty) / seen:.0f}"]
-        same = measure(who, SEEN[1], FEATURES)[0] - measure(who, SEEN[1], 2 * SEEN[1])[0]
+        same = measure(who, SEEN[1], FEATURES) - measure(who, SEEN[1], 2 * SEEN[1])
         rows.append([*cells, f"{same / (FEATURES - 2 * SEEN[1]):.0f}"])
         progress(*rows[-1])
     header = ["", "nothing seen, bytes"]
