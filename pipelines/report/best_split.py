@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
+from pipelines.report.best_split_words import NAME_SHOWN, finder_in_words, split_in_words, work_in_words
 from pipelines.report.charts import WINDOWS, detail, has_curve, number_panel, over_stream
 from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.formatting import ABSENT, count, counted, figure, share
+from pipelines.report.formatting import ABSENT, clipped, count, counted, figure, share
 from pipelines.report.identity import features_of, learner_of
 from pipelines.report.plot import Axis, Chart, Mark, Panel, boxes, centres, curve, linear, updates_axis
 from pipelines.report.rebuilds import STRETCHES
@@ -101,7 +101,7 @@ class Ranked:
 
     def name(self, feature: int) -> str:
         """What a feature is called."""
-        return NONE if feature < 0 else feature_name(self._described, feature, self._tokens)
+        return NONE if feature < 0 else clipped(feature_name(self._described, feature, self._tokens), NAME_SHOWN)
 
 
 # ---------------------------------------------------------------- the features

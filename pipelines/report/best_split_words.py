@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.report.formatting import count, counted, figure, share
+from pipelines.report.formatting import clipped, count, counted, figure, share
 from raydt.learners.best_split.options import STRUCTURE_FROM
+
+#: Letters of a feature's name; a token may be a whole line.
+NAME_SHOWN = 60
 
 _WHAT = {
     "updgini": "UPDGINI, a structure for the Gini index",
@@ -20,8 +23,8 @@ def split_in_words(split: dict[str, Any] | None) -> str:
         return "none: it was never searched"
     if split["feature"] is None:
         return f"none: no feature is 1 in any of {counted(split['rows'], 'row')}"
-    part = share(split["with_feature"] / split["rows"], 1)
-    return f"{split['name']}, score {figure(split['score'])}, 1 in {part} of {counted(split['rows'], 'row')}"
+    name, rows = clipped(split["name"], NAME_SHOWN), counted(split["rows"], "row")
+    return f"{name}, score {figure(split['score'])}, 1 in {share(split['with_feature'] / split['rows'], 1)} of {rows}"
 
 
 def finder_in_words(finder: dict[str, Any]) -> str:

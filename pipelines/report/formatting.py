@@ -96,6 +96,11 @@ def moment(value: Any) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S") + zone
 
 
+def clipped(text: str, most: int) -> str:
+    """A text of at most so many letters, the end of a longer one left out."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def names(values: list[str], shown: int = 8) -> str:
     """The first names of a list, and how many more there are."""
     if len(values) <= shown + 1:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import ABSENT, Form, count, duration, figure, moment, names, share, size
+from pipelines.report.formatting import ABSENT, Form, clipped, count, duration, figure, moment, names, share, size
 from pipelines.report.margins import Margins
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from pipelines.report.verdicts import number
 
 #: Letters of a feature's name among the key figures.
-NAME_SHOWN = 20
+NAME_SHOWN = 24
 
 
 def name_of(run: RunFolder, location: str) -> str:
@@ -139,11 +139,7 @@ def _of_a_split(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     split, updates = summary["split"] or {}, summary.get("updates") or 1
     name = str(split.get("name") or "none")
     figures = [
-        (
-            name if len(name) <= NAME_SHOWN else f"{name[:NAME_SHOWN]}...",
-            "best feature",
-            f"score {figure(split.get('score'))}",
-        ),
+        (clipped(name, NAME_SHOWN), "best feature", f"score {figure(split.get('score'))}"),
         (count(summary["changes"]), "changes", "of the best feature"),
     ]
     if summary["buckets"]:

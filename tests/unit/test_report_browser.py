@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from chromium import Chromium, Tab, executable
 from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
+from fabricated_split import AUDIT, best_split_run
 from fabricated_sweep import fabricated_page, rows_of
 from fabricated_sweep import failed as failed_row
 
@@ -64,7 +65,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A usual run, boosted trees, ten compared, extremes, one that failed early, a sweep, and one of extremes."""
+    """A usual run, other learners, ten compared, extremes, one that failed early, a sweep, and one of extremes."""
     root = tmp_path_factory.mktemp("runs")
     one = fabricated_run(root / "one", rows=120, rebuilds=2000)
     others = [
@@ -93,6 +94,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     replay(BOOSTED, root / "boosted")
     return {
         "boosted": write_report([root / "boosted"], root / "boosted.html"),
+        "split": write_report([best_split_run(root / "split", audit=AUDIT)], root / "split.html"),
         **{name: root / f"{name}.html" for name in ("sweep", "wild-sweep")},
         "one": write_report([one], root / "one.html"),
         "compared": write_report([one, *(others * 3)], root / "compared.html"),
@@ -101,7 +103,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("name", ["one", "boosted", "compared", "extreme", "failed", "sweep", "wild-sweep"])
+@pytest.mark.parametrize("name", ["one", "boosted", "split", "compared", "extreme", "failed", "sweep", "wild-sweep"])
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_screen(browser: Chromium, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
@@ -119,7 +121,7 @@ def test_on_screen(browser: Chromium, pages: dict[str, Path], name: str, width: 
     tab.close()
 
 
-@pytest.mark.parametrize("name", ["one", "boosted", "compared", "extreme", "failed", "sweep", "wild-sweep"])
+@pytest.mark.parametrize("name", ["one", "boosted", "split", "compared", "extreme", "failed", "sweep", "wild-sweep"])
 def test_on_paper(browser: Chromium, pages: dict[str, Path], name: str) -> None:
     tab = Tab(browser, pages[name], width=PAPER, scheme="dark", media="print")
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -1,0 +1,136 @@
+"""What the report says of a sparse best split, on made-up runs: names, lanes, many changes, what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from fabricated_run import fabricated_run
+from fabricated_split import AUDIT, SPARSE, SPLIT, UPDATES, best_split_run, events
+
+from pipelines.report import write_report
+from pipelines.report.best_split import CHANGES_SHOWN, LANES, Ranked, best_split_of, changes, features, over_time
+from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
+from pipelines.report.folder import RunFolder, read_run
+from pipelines.report.formatting import ABSENT
+from pipelines.report.verdicts import gap_of
+
+
+def view(folder, **options):
+    return best_split_of(read_run(best_split_run(folder / "run", **options)))
+
+
+def ranked(table, updates=UPDATES):
+    return Ranked(RunFolder(None, summary={"updates": updates, "features": SPARSE}), table)
+
+
+def test_features_are_called_by_their_tokens(tmp_path):
+    found = view(tmp_path)
+    names = {row.cells[0] for row in found.features.rows}
+    assert {"offer", "<b>bold</b>", "words[2]", "w" * 57 + "...", "words[4]"} <= names
+    page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text()
+    assert "&lt;b&gt;bold&lt;/b&gt;" in page
+    assert "<b>bold</b>" not in page
+    for text in ("Best split", "Structure", "Buckets and moves", "UPDGINI, a structure for the Gini index; 40 buckets"):
+        assert text in page
+    words = re.sub(r"<[^>]*>", " ", page.split("<article>")[1])
+    for text in ("rebuild", "Rebuild", "leaves"):
+        assert text not in words
+
+
+def test_what_lasted_longest_comes_first():
+    table = {
+        "seq": np.array([9, 19, 59, 89]),
+        "feature": np.array([5, 7, 5, -1]),
+        "score": np.array([0.4, 0.3, 0.2, 0.1]),
+        "n": np.array([10, 20, 60, 0]),
+        "n1": np.array([5, 5, 6, 0]),
+    }
+    names = ranked(table, 100)
+    rows = [row.cells for row in features(table, 100, names).rows]
+    assert rows == [
+        ("words[5]", "2", "40", "40.0%", "10 to 90"),
+        ("words[7]", "1", "40", "40.0%", "20 to 60"),
+        ("no feature", "1", "10", "10.0%", "90 to the end"),
+    ]
+    listed = changes(table, names)
+    assert listed.rows[2].cells == ("60", "words[5]", "0.2", "10.0%", "60")
+    assert listed.remark.startswith("All 4 changes.")
+    lanes = over_time(table, 100, names).panels[0].marks
+    assert [(mark.name, mark.now) for mark in lanes] == [
+        ("words[5]", "40.0%"),
+        ("words[7]", "40.0%"),
+        ("no feature", "10.0%"),
+    ]
+    assert lanes[0].values[15] == "100%"
+    assert lanes[0].values[25] == ABSENT
+
+
+def test_ten_thousand_changes():
+    table = events(10_000, 50_000, kinds=3000)
+    names = ranked(table, 50_000)
+    chart = over_time(table, 50_000, names)
+    assert len(chart.panels[0].marks) == LANES + 1
+    assert chart.panels[0].marks[-1].name == "2,992 others"
+    assert sum(len(mark.path) for panel in chart.panels for mark in panel.marks) < 60_000
+    assert len(changes(table, names).rows) == CHANGES_SHOWN
+    # Every update after the first change has one best feature.
+    whole = sum(float(mark.now[:-1]) for mark in chart.panels[0].marks)
+    assert whole == pytest.approx(100 * (1 - table["seq"][0] / 50_000), abs=1)
+
+
+@pytest.mark.parametrize("updates", [1, 2, 119, 121])
+def test_short_streams(updates):
+    table = {name: column[:1] for name, column in events(1, updates, kinds=1).items()}
+    chart = over_time(table, updates, ranked(table, updates))
+    assert len(chart.at) == len(chart.panels[0].marks[0].values) == min(updates, 120)
+
+
+def test_a_scan_has_no_structure(tmp_path):
+    finder = {"name": "scan", "features": 900, "ones": 5000, "rows": 500}
+    found = view(tmp_path, finder=finder, moves=0, buckets=0)
+    assert found.work_charts == []
+    assert (
+        "chosen by auto: the 500 rows of the warm-up show 900 features, 90 times the 10 ones of a row" in found.finder
+    )
+    assert found.work == "it has no buckets"
+
+
+def test_a_run_without_an_end_and_without_a_change(tmp_path):
+    folder = best_split_run(tmp_path / "run")
+    (folder / "summary.json").unlink()
+    found = best_split_of(read_run(folder))
+    assert (found.now, found.finder) == ("", "")
+    assert len(found.changes.rows) == CHANGES_SHOWN
+    write_report([folder], tmp_path / "page.html")
+    empty = view(tmp_path / "empty", number=0, split=None)
+    assert (empty.charts, empty.features.rows, empty.now) == ([], [], "none: it was never searched")
+    assert "No search has found a feature" in write_report([tmp_path / "empty/run"], tmp_path / "e.html").read_text()
+
+
+def test_other_learners_have_none(tmp_path):
+    assert best_split_of(read_run(fabricated_run(tmp_path / "run"))) is None
+
+
+def test_words():
+    assert split_in_words({**SPLIT, "feature": None, "name": None}) == "none: no feature is 1 in any of 200 rows"
+    assert split_in_words(SPLIT) == "offer, score 0.25, 1 in 25.0% of 200 rows"
+    assert finder_in_words({"name": None}) == "auto, before the end of the warm-up"
+    silent = finder_in_words({"name": "scan", "features": 0, "ones": 0, "rows": 3})
+    assert silent.endswith("chosen by auto: no feature is 1 in the 3 rows of the warm-up")
+    said = work_in_words({"finder": {"name": "updent"}, "buckets": 1, "moves": 30, "updates": 20})
+    assert said == "1 bucket filled, 30 moves, 1.5 per update"
+
+
+def test_the_audit_beside_its_bound(tmp_path):
+    gap = gap_of({"audit": AUDIT, "finder": {"name": "updgini"}}, {"alpha": 0.1})
+    assert (gap.text, round(gap.share, 6)) == ("1.04", 0.4)
+    assert gap.remark == "score 0.26, the least of all features 0.25; up to 1 + alpha = 1.1 is promised"
+    scan = gap_of({"audit": AUDIT, "finder": {"name": "scan"}}, {"alpha": 0.1})
+    assert (scan.share, scan.remark.endswith("a scan finds the least itself")) == (None, True)
+    folder = best_split_run(tmp_path / "run", audit=AUDIT)
+    page = write_report([folder], tmp_path / "page.html").read_text()
+    assert "Score of the split over the optimum" in page
+    assert json.loads((folder / "summary.json").read_text())["audit"]["worst"]["ratio"] == 1.04
