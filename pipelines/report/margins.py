@@ -88,11 +88,11 @@ class Margins:
 
 
 def margins_of(run: RunFolder) -> Margins | None:
-    """The margins of a run's tree; None where there is no tree, or it has no counters or no epsilon.
+    """The margins of a run's tree; None where there is no tree, no counters, or no epsilon that all splits follow.
 
     O(n) exact integer operations.
     """
-    epsilon = _epsilon(run.learner)
+    epsilon = None if watched(run.learner) else _epsilon(run.learner)
     if not run.model or epsilon is None or not {"s", "c"} <= run.model.keys():
         return None
     return margins(run.model["s"], run.model["c"], epsilon)
@@ -120,6 +120,11 @@ def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
     live = model["counts"].sum(axis=1)
     gap: npt.NDArray[np.float64] = np.minimum(2.0 * model["c"] / np.maximum(live, 1), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
+
+
+def watched(learner: dict[str, Any]) -> bool:
+    """Whether a finder watches the splits of a tree, which is then rebuilt when one is beaten, not by a schedule."""
+    return learner.get("kind") == "fudyadt" and learner.get("finder", "exact") != "exact"
 
 
 def _epsilon(learner: dict[str, Any]) -> float | None:

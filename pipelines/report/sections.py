@@ -28,6 +28,21 @@ _WORST = {
     "optimum": "Least score of all features",
     "ratio": "The one over the other",
 }
+#: The same of a tree whose splits a finder watches.
+_WORST_WATCHED = {
+    "gap": "Score above (1 + finder_alpha) times the least",
+    "lack": "Score above the least",
+    "dense_gap": "Gap to the best split by a number or category",
+}
+_REBUILT = "An update that has changed a node often enough rebuilds the part of the tree below it."
+_REBUILT_WATCHED = (
+    "After every update the topmost node of its path whose score is more than beta above that of the sparse feature "
+    "which the finder has at hand is rebuilt, with the part of the tree below it."
+)
+_REBUILT_MIXED = (
+    " So is a node that more than epsilon s updates have reached since it was built from s examples, for the sake of "
+    "the features that are not sparse."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,7 @@ class RunView:
     audit_worst: list[Row]
     rebuild_charts: list[Chart]
     rebuilds: Table
+    rebuild_rule: str
     stream_charts: list[Chart]
     skipped: Table
     recoveries: Table
@@ -89,6 +105,7 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
     rebuilt = bool(len(run.events.get("rows", ()))) and {"seq", "place", "depth"} <= run.events.keys()
     audit, margin = audit_view(run.summary, location), margins.margins_of(run)
     root = tree.drawn_tree(run.model, names, margin) if run.model else None
+    worst = {**_WORST, **_WORST_WATCHED} if margins.watched(run.learner) else _WORST
     split, boosting = best_split_of(run), boosting_of(run, names)
     cells, rows, thin = tree.icicle(run.model) if root and not root.leaf else ([], 0, 0)
 
@@ -133,11 +150,10 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         audit=audit,
         gap=gap_of(run.summary, run.learner),
         audit_checked=[Row((key.replace("_", " "), count(value))) for key, value in audit.checked.items()],
-        audit_worst=[
-            Row((_WORST.get(key, key.replace("_", " ")), figure(value))) for key, value in audit.worst.items()
-        ],
+        audit_worst=[Row((worst.get(key, key.replace("_", " ")), figure(value))) for key, value in audit.worst.items()],
         rebuild_charts=_rebuild_charts(run) if rebuilt and len(run.events["rows"]) > 1 else [],
         rebuilds=tables.rebuild_work(run) if rebuilt else Table([]),
+        rebuild_rule=_rebuild_rule(run),
         stream_charts=over_stream([charts.live_examples(metrics), charts.work_over_stream(metrics)]) if drawn else [],
         skipped=tables.skipped_rows(run),
         recoveries=tables.recoveries(run),
@@ -146,6 +162,14 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         environment=identity.environment(run),
         digests=identity.digests(run),
     )
+
+
+def _rebuild_rule(run: RunFolder) -> str:
+    """When a node is rebuilt."""
+    if not margins.watched(run.learner):
+        return _REBUILT
+    dense = any(feature.get("kind") != "sparse" for feature in identity.features_of(run))
+    return _REBUILT_WATCHED + (_REBUILT_MIXED if dense else "")
 
 
 def _ending(run: RunFolder) -> list[str]:

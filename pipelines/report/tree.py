@@ -98,10 +98,17 @@ class Names:
         """Name of a feature by its number."""
         return feature_name(self.features, number, self.categories)
 
+    def is_sparse(self, number: int) -> bool:
+        """Whether a feature, by its number, is a sparse one."""
+        sparse = bool(self.features) and self.features[-1].get("kind") == "sparse"
+        return sparse and number >= len(self.features) - 1
+
     def question(self, model: Columns, node: int) -> tuple[str, str]:
         """What the split of a node asks: a feature, and what it is compared with."""
         feature, value = int(model["feature"][node]), float(model["threshold"][node])
         name = self.feature(feature)
+        if self.is_sparse(feature):
+            return name, "is 1"
         if feature >= len(self.features) or self.features[feature].get("kind") != "categorical":
             return name, f"\N{LESS-THAN OR EQUAL TO} {threshold(value)}"
         values = self.categories.get(name, [])
@@ -143,7 +150,8 @@ def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, card
     drawn = 1
     while waiting and drawn + 2 <= cards:
         _, index, level, node = heapq.heappop(waiting)
-        for side, answer in (("left", "yes"), ("right", "no")):
+        sides = ("right", "left") if names.is_sparse(int(model["feature"][index])) else ("left", "right")
+        for side, answer in zip(sides, ("yes", "no"), strict=True):
             below = int(model[side][index])
             child = _card(model, names, margin, gaps, tones, below, answer)
             child.hidden = sizes[below] - 1

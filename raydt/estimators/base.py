@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audit import AuditReport, history_of_live
-from raydt.encoding import Dictionary
 from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.estimators.arguments import ids_of
 from raydt.estimators.frames import FrameEncoder
@@ -197,9 +196,7 @@ class Estimator(Parameters, ABC):
         categorical = [name for name, kind in zip(names, kinds, strict=True) if kind]
         self.categorical_features = categorical or None
         self._encoder = self._new_encoder(categorical)
-        self._encoder.features, self._encoder.named = saved.features, saved.meta.get("named", True)
-        known = dict.fromkeys(categorical, ()) | saved.categories  # those of tokens, too
-        self._encoder.dictionaries = {name: Dictionary(values) for name, values in known.items()}
+        self._encoder.take(saved.features, saved.meta.get("named", True), saved.categories)
         self._declared = saved.meta.get("declared", True)
         self._take_classes(saved.classes)
         self._set_fitted()

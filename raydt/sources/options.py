@@ -54,8 +54,8 @@ class FileOptions(_Options):
         None,
         ge=1,
         le=LARGEST_WIDTH,
-        description="sparse features, those of a column of lists; null takes n_features of the files' metadata, or the "
-        "largest index",
+        description="sparse features, those of a column of lists, or how many different tokens it may hold; null takes "
+        "n_features of the files' metadata, or the largest index + 1, or the number of tokens in the files",
     )
     id: str | None = Field(None, description="column of stable ids, integers or strings; null numbers the rows")
     op: str | None = Field(None, description="column of operations, which makes the source a changelog")

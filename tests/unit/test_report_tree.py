@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fabricated_run import FEATURES, fabricated_tree
+from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
 
+from pipelines.report import write_report
 from pipelines.report.identity import feature_count
 from pipelines.report.margins import margins
 from pipelines.report.tree import (
@@ -153,3 +154,33 @@ def test_sparse_features_are_called_after_their_column():
     features = [{"name": "size", "kind": "numeric"}, {"name": "words", "kind": "sparse", "features": 5}]
     assert [feature_name(features, j) for j in range(7)] == ["size", *(f"words[{i}]" for i in range(5)), "column 6"]
     assert feature_count(features) == 6
+
+
+def test_a_sparse_feature_is_asked_whether_it_is_1():
+    """Rows without it go to the left, so that yes leads to the right; yes comes first all the same."""
+    features = [{"name": "size", "kind": "numeric"}, {"name": "words", "kind": "sparse", "features": 50}]
+    names = Names(features, ["no", "yes"], {"words": ["the", "offer"]})
+    tree = {
+        "feature": np.array([2, -1, 0, -1, -1], np.int32),
+        "threshold": np.array([0.5, 0, 1.5, 0, 0]),
+        "left": np.array([1, -1, 3, -1, -1], np.int32),
+        "right": np.array([2, -1, 4, -1, -1], np.int32),
+        "counts": np.array([[6, 4], [5, 0], [1, 4], [1, 0], [0, 4]]),
+    }
+    root = drawn_tree(tree, names)
+    assert (root.name, root.test) == ("offer", "is 1")
+    assert [(child.answer, child.rows) for child in root.children] == [("yes", 5), ("no", 5)]
+    below = root.children[0]
+    assert (below.name, below.test) == ("size", "≤ 1.5")
+    assert [(child.answer, child.name) for child in below.children] == [("yes", "no"), ("no", "yes")]
+    assert names.words(tree, 0) == "offer is 1"
+    assert Names(features).question({**tree, "feature": np.array([18])}, 0) == ("words[17]", "is 1")
+
+
+def test_a_watched_tree_has_no_margins(tmp_path):
+    run = fabricated_run(tmp_path / "run", rows=20, rebuilds=50)
+    options = {"finder": "updgini", "beta": 0.1, "epsilon": "auto", "alpha": 0.1}
+    write_model(run, fabricated_tree(classes=2, depth=3, rows=100), **options)
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert "whose score is more than beta above that of the sparse feature" in page
+    assert "updates to a rebuild from the root" not in page
