@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.sparse import hashed_groups
+from raydt.errors import InputError
+from raydt.sparse import LARGEST_WIDTH, hashed_groups
 
 NUMERIC, CATEGORICAL = 0, 1
 
@@ -53,6 +54,11 @@ class Features:
     sparse_column: str = "indices"
 
     def __post_init__(self) -> None:
+        if len(self) > LARGEST_WIDTH:
+            raise InputError(
+                f"{len(self.names)} dense and {self.sparse:,} sparse features are more than {LARGEST_WIDTH:,} together",
+                remedy="Set a smaller source.n_features, or hash the indices to fewer bits",
+            )
         object.__setattr__(self, "groups", max(1, min(self.groups, len(self))))
 
     def __len__(self) -> int:

@@ -55,7 +55,7 @@ class Buckets(NamedTuple):
 
 
 def buckets_of(finder: Literal["updgini", "updent"], alpha: float) -> Buckets:
-    """The buckets of a finder: about 4 / alpha of UPDGINI, 4 / alpha log 31 of UPDENT."""
+    """The buckets of a finder: about 4 / alpha of UPDGINI, 14 / alpha of UPDENT."""
     return _of_gini(alpha) if finder == "updgini" else _of_entropy(alpha)
 
 

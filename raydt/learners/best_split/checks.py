@@ -53,8 +53,9 @@ def check_state(
     rows = arrays["id"].size
     scalars = {name: int(_typed(arrays, name, np.int64, (1,))[0]) for name in SCALARS}
     seq, warmup, finder = (scalars[name] for name in ("seq", "warmup", "finder"))
-    for name in ("changes", "moves"):
-        _require(scalars[name] >= 0, name, "is negative")
+    for name in ("seq", "warmup", "searched", "changes", "moves"):
+        _require(0 <= scalars[name] < 2**53, name, "is not a number from 0 to 2**53 - 1")
+    _require(scalars["searched"] <= seq, "searched", "names an update that is not among the first 'seq'")
     _require((_typed(arrays, "measured", np.int64, (3,)) >= 0).all(), "measured", "is negative")
     _typed(arrays, "id", np.int64, (rows,))
     y, born = _typed(arrays, "y", np.int32, (rows,)), _typed(arrays, "born", np.int64, (rows,))

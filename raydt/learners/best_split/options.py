@@ -40,7 +40,7 @@ class BestSplitOptions(LearnerOptions):
     criterion: Literal["gini", "entropy"] | None = Field(
         None, description="What is least of the best split; null: that of the finder, gini of scan and auto"
     )
-    alpha: float = Field(0.1, ge=0.01, le=1e6, description="The split is within (1 + alpha) of the optimum")
+    alpha: float = Field(0.1, ge=0.01, le=1e3, description="The split is within (1 + alpha) of the optimum")
     query_every: int = Field(1, ge=1, description="Updates of the stream after which the split is searched again")
 
     @model_validator(mode="after")

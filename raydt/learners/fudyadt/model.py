@@ -128,6 +128,9 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     children = np.concatenate([left[inner], right[inner]])
     if not np.array_equal(np.sort(children), np.arange(1, n)) or (children <= np.tile(inner, 2)).any():
         raise ValueError("arrays 'left' and 'right' are not those of one tree in preorder")
+    leaves = feature < 0
+    if (left[leaves] != -1).any() or (right[leaves] != -1).any():
+        raise ValueError("arrays 'left' and 'right' give children to a leaf")
     if not np.isfinite(arrays["threshold"][inner]).all():
         raise ValueError("array 'threshold' has a split at no finite number")
     for name, limit in LIMITS.items():

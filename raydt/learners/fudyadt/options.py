@@ -32,7 +32,7 @@ class FuDyADTOptions(LearnerOptions):
         description="How the best split is found; updgini, updent: kept at hand over sparse features, two classes",
     )
     finder_alpha: float = Field(
-        _FINDER_ALPHA, ge=0.01, description="updgini, updent: a split may be 1 + this times the best"
+        _FINDER_ALPHA, ge=0.01, le=1e3, description="updgini, updent: a split may be 1 + this times the best"
     )
     min_samples_split: int = Field(2, ge=2, description="k + 1: a smaller node is a leaf")
 
@@ -46,6 +46,8 @@ class FuDyADTOptions(LearnerOptions):
                 raise ValueError("finder_alpha is of finder: updgini or updent, not of exact")
         elif self.beta == 0:
             raise ValueError("beta must be greater than 0 with finder: updgini or updent, else every update rebuilds")
+        elif self.finder == "updent" and self.epsilon != "auto":
+            raise ValueError("epsilon is not used with finder: updent, which rebuilds a node when its split is beaten")
         return self
 
     @property

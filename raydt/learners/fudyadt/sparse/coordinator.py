@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from raydt.admission import Admission
 from raydt.digest import digest
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
@@ -47,6 +47,11 @@ class SparseTreeCoordinator(SequentialCoordinator):
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
+        if not features.names and options.epsilon != "auto":
+            raise ConfigError(
+                "learner.epsilon is for dense features, and there are none: a node is rebuilt when its split is "
+                "beaten. Leave it out"
+            )
         self.features = features
         self.live = Builder(options, features, shards)
         self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()

@@ -1,0 +1,86 @@
+"""Where sparse learners end: widths, alphas, options that mean nothing, and trees that no tree can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from raydt.errors import ConfigError, InputError
+from raydt.features import Features
+from raydt.finders.buckets import buckets_of
+from raydt.learners.best_split.options import BestSplitOptions
+from raydt.learners.fudyadt.learner import LEARNER
+from raydt.learners.fudyadt.model import check_tree
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.session import InProcessSession
+from raydt.sparse import LARGEST_WIDTH, SparseRows
+from raydt.updates import INSERT, UpdateBatch
+
+
+def _session(n_features: int, dense: int, **options: object) -> InProcessSession:
+    names = tuple(f"x{j}" for j in range(dense))
+    features = Features(names, (False,) * dense, 3, n_features)
+    return InProcessSession(LEARNER, FuDyADTOptions(finder="updgini", **options), features, 2)
+
+
+def _insert(session: InProcessSession, rows: list[list[int]], y: list[int], n_features: int, dense: int = 0) -> None:
+    n = len(rows)
+    sparse = SparseRows.of_lengths(
+        [len(row) for row in rows], np.array([j for row in rows for j in row], dtype=np.int32), n_features
+    )
+    op, ids = np.full(n, INSERT, dtype=np.int8), np.arange(n)
+    X = np.zeros((n, dense))
+    session.apply(UpdateBatch(0, op, ids, X, np.array(y, dtype=np.int32), 2, np.full(n, -1), 0, None, sparse))
+
+
+@pytest.mark.parametrize("dense", [0, 2])
+def test_the_last_feature_that_fits_is_split_by(dense: int) -> None:
+    width = LARGEST_WIDTH - dense
+    session = _session(width, dense, alpha=0.1, beta=0.2)
+    _insert(session, [[width - 1], []] * 20, [1, 0] * 20, width, dense)
+    assert session.model()["feature"].tolist() == [LARGEST_WIDTH - 1, -1, -1]
+
+
+def test_more_features_than_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"2 dense and 2,147,483,646 sparse features .* source\.n_features"):
+        Features(("a", "b"), (False, False), 4, LARGEST_WIDTH - 1)
+
+
+@pytest.mark.parametrize("finder", ["updgini", "updent"])
+def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
+    for alpha in (0.01, 1e3):
+        buckets = buckets_of(finder, alpha)  # type: ignore[arg-type]
+        assert all(np.isfinite(array).all() for array in buckets[1:])
+        for make in (
+            lambda alpha=alpha: BestSplitOptions(finder=finder, alpha=alpha),
+            lambda alpha=alpha: FuDyADTOptions(finder=finder, finder_alpha=alpha),
+        ):
+            make()
+    for alpha in (0.009, 1001.0, float("inf"), float("nan")):
+        with pytest.raises(ValidationError):
+            BestSplitOptions(finder=finder, alpha=alpha)
+        with pytest.raises(ValidationError):
+            FuDyADTOptions(finder=finder, finder_alpha=alpha)
+
+
+def test_epsilon_is_refused_where_nothing_uses_it() -> None:
+    with pytest.raises(ValidationError, match="epsilon is not used with finder: updent"):
+        FuDyADTOptions(finder="updent", epsilon=0.1)
+    with pytest.raises(ConfigError, match=r"learner\.epsilon is for dense features"):
+        _session(10, 0, epsilon=0.1)
+    _session(10, 1, epsilon=0.1)
+
+
+@pytest.mark.parametrize("child", [0, 1, 2**31 - 1])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_leaf_with_a_child_is_no_tree(side: str, child: int) -> None:
+    session = _session(5, 0, alpha=0.1, beta=0.2)
+    _insert(session, [[1], []] * 5, [1, 0] * 5, 5)
+    state, _ = session.state()
+    assert state["feature"].tolist() == [1, -1, -1]
+    check_tree(state, 5, 2)
+    state[side] = state[side].copy()
+    state[side][2] = child
+    with pytest.raises(ValueError, match="children to a leaf"):
+        check_tree(state, 5, 2)
