@@ -142,12 +142,11 @@ def test_predictions_and_an_update(run: Path, data: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("scan", [True, False])
-def test_auto_chooses_by_the_warm_up(data: Path, tmp_path: Path, scan: bool) -> None:
-    """Rows of about three ones have 300 features here, too few; rows of a single one have 250."""
-    rows = data
-    if not scan:
-        rows = tmp_path / "rows.libsvm"
-        rows.write_text("".join(f"{i % 2} {i + 1}:1\n" for i in range(280)))
+def test_auto_chooses_by_the_warm_up(tmp_path: Path, scan: bool) -> None:
+    """Rows of six ones have 250 features, 42 times as many; rows of a single one 250 times."""
+    rows = tmp_path / "rows.libsvm"
+    ones = [sorted({(i + 40 * k) % 250 + 1 for k in range(6 if scan else 1)}) for i in range(280)]
+    rows.write_text("".join(f"{i % 2} {' '.join(f'{j}:1' for j in row)}\n" for i, row in enumerate(ones)))
     job = config(rows, {"finder": "auto", "criterion": "entropy"})
     job["stream"] = {"model": "incremental", "warmup": 250}
     replay(job, tmp_path / "run")

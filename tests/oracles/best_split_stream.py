@@ -98,7 +98,7 @@ class BestSplitTwin:
             ones = sum(len(row) for row, _ in rows)
             seen = len({j for row, _ in rows for j in row})
             structure = "updent" if self.options.criterion == "entropy" else "updgini"
-            self.finder = structure if ones and seen * len(rows) / ones >= 200 else "scan"
+            self.finder = structure if ones and seen * len(rows) / ones >= 50 else "scan"
         for row, y in rows:
             self._count(row, y, 1)
         self._search()

@@ -107,7 +107,7 @@ def test_searches_are_due_by_the_number_of_the_update() -> None:
         assert np.concatenate(parts).tolist() == whole
 
 
-@pytest.mark.parametrize(("seen", "chosen"), [(599, "scan"), (600, "updent")])
+@pytest.mark.parametrize(("seen", "chosen"), [(149, "scan"), (150, "updent")])
 def test_auto_at_the_border(seen: int, chosen: str) -> None:
     options = BestSplitOptions(finder="auto", criterion="entropy")
     assert options.chosen(seen, 30, 10) == chosen

@@ -89,11 +89,11 @@ def test_short_streams(updates):
 
 
 def test_a_scan_has_no_structure(tmp_path):
-    finder = {"name": "scan", "features": 900, "ones": 5000, "rows": 500}
+    finder = {"name": "scan", "features": 900, "ones": 10_000, "rows": 500}
     found = view(tmp_path, finder=finder, moves=0, buckets=0)
     assert found.work_charts == []
     assert (
-        "chosen by auto: the 500 rows of the warm-up show 900 features, 90 times the 10 ones of a row" in found.finder
+        "chosen by auto: the 500 rows of the warm-up show 900 features, 45 times the 20 ones of a row" in found.finder
     )
     assert found.work == "it has no buckets"
 

@@ -33,7 +33,7 @@ UNDECIDED = -1
 #: Scores come from exact integers with errors far below this.
 ROUNDING = 1e-9
 #: Ones for a feature from which ``auto`` keeps a structure.
-STRUCTURE_FROM = 200
+STRUCTURE_FROM = 50
 _LIVE = np.iinfo(np.int64).max
 
 
