@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.finders.buckets import Buckets, buckets_of
-from raydt.finders.pool import LIVE, MOVES, Pool, find_or_add, new_pool, with_entries, with_units
+from raydt.finders.pool import LIVE, MOVES, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
 from raydt.finders.scan import best_of_all, count
 from raydt.finders.scores import xlogx_table
 from raydt.finders.structure import attach, best, change, settle
@@ -60,7 +60,7 @@ class Finder:
 
     @property
     def features(self) -> int:
-        """Features that are 1 in some row, or were in one not long ago."""
+        """Features with an entry: 1 in some row, or in one that went since dead entries were freed last."""
         return int(self._pool.reg[LIVE])
 
     @property
@@ -110,6 +110,7 @@ class Finder:
         steps = sign, label, indptr, feature, unit, query
         step = answered = 0
         while step < len(sign):
+            free_dead(self._pool)
             self._pool = with_entries(self._pool, max(_ROOM, int(indptr[step + 1] - indptr[step])))
             room = len(self._pool.feature) - int(self._pool.reg[LIVE])
             scores = empty(len(self._pool.feature) if self._scan else 0, np.float64)

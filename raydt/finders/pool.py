@@ -1,7 +1,9 @@
-"""Counters of features at nodes: one pool of entries for all (unit, feature) pairs that were ever seen.
+"""Counters of features at nodes: one pool of entries for all (unit, feature) pairs that are seen.
 
 A *unit* is one feature group at one node. Its entries are found by feature, through one open-addressing table for the
-whole pool, and listed by unit, so that a unit can be given back. Memory follows what was seen, never the dimension.
+whole pool, and listed by unit, so that a unit can be given back. An entry whose feature is 1 in no row any more stays
+until ``free_dead`` is called and has enough to do. Memory follows the most entries that were alive at once, never the
+dimension nor how many there ever were.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from raydt.memory import empty, grown
 #: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
 T, L, U = 0, 1, 2
 #: Registers: entries that were ever used, head of the list of free ones (-1: none), entries in use, moves of the tests,
-#: notes in the journal (-1: none are taken).
-USED, FREE, LIVE, MOVES, NOTES = 0, 1, 2, 3, 4
+#: notes in the journal (-1: none are taken), entries in use when dead ones were freed last or fewer since.
+USED, FREE, LIVE, MOVES, NOTES, KEPT = 0, 1, 2, 3, 4, 5
+#: So many entries may be dead before it is worth looking for them.
+_FEW = 1 << 12
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
@@ -45,7 +49,7 @@ class Pool(NamedTuple):
         Which buckets have members.
     journal : ndarray of int32, shape (notes, 4)
         What was changed: entry, and its n1, c11 and bucket before.
-    reg : ndarray of int64, shape (5,)
+    reg : ndarray of int64, shape (6,)
     """
 
     feature: npt.NDArray[np.int32]
@@ -80,7 +84,7 @@ def new_pool(buckets: int) -> Pool:
         np.empty((0, buckets, 3), dtype=np.int32),
         np.empty((0, (buckets + 63) // 64), dtype=np.uint64),
         np.empty((0, 4), dtype=np.int32),
-        np.array([0, -1, 0, 0, -1], dtype=np.int64),
+        np.array([0, -1, 0, 0, -1, 0], dtype=np.int64),
     )
 
 
@@ -180,20 +184,56 @@ def _forget(pool: Any, e: int) -> None:
 
 
 @inlined_kernel
+def _free(pool: Any, e: int) -> None:
+    """Make an entry free, which is out of the list of its unit."""
+    _forget(pool, e)
+    pool.next[e] = pool.reg[FREE]
+    pool.reg[FREE] = e
+    pool.reg[LIVE] -= 1
+    pool.unit[e] = -1
+    pool.n1[e] = 0
+
+
+@inlined_kernel
 def release(pool: Any, unit: int) -> None:
     """Empty a unit. O(its entries + buckets)."""
     e = pool.first[unit]
     while e >= 0:
         after = pool.next[e]
-        _forget(pool, e)
-        pool.next[e] = pool.reg[FREE]
-        pool.reg[FREE] = e
-        pool.reg[LIVE] -= 1
-        pool.unit[e] = -1
+        _free(pool, e)
         e = after
     pool.first[unit] = -1
     pool.roots[unit] = -1
     pool.filled[unit] = 0
+
+
+def free_dead(pool: Pool) -> None:
+    """Free the entries of features without ones, if the dead may outnumber the others; O(1) for each that was added.
+
+    Not while the journal has notes, which name entries by their numbers. The others keep theirs.
+    """
+    reg = pool.reg
+    reg[KEPT] = min(reg[KEPT], reg[LIVE])
+    if reg[LIVE] > 2 * reg[KEPT] + _FEW:
+        _sweep(pool)
+        reg[KEPT] = reg[LIVE]
+
+
+@kernel
+def _sweep(pool: Any) -> None:
+    for unit in range(len(pool.first)):
+        before, e = -1, pool.first[unit]
+        while e >= 0:
+            after = pool.next[e]
+            if pool.n1[e] > 0:
+                before = e
+            else:
+                if before >= 0:
+                    pool.next[before] = after
+                else:
+                    pool.first[unit] = after
+                _free(pool, e)
+            e = after
 
 
 @kernel

@@ -27,7 +27,8 @@ def count(pool: Any, unit: int, feature: int, sign: int, label: int) -> int:
 def best_of_all(pool: Any, entropy: bool, table: Any, n: int, c1: int, scores: Any, least: Any, found: Any) -> None:
     """The entry with the smallest (score, feature) of each unit, all at one node, into ``found``; -1 where none is.
 
-    ``scores`` has room for all entries, ``least`` for all units. O(entries), dead ones included.
+    ``scores`` has room for all entries, ``least`` for all units. O(the most entries that were in use at
+    once): the dead and the free are passed over, their n1 is 0.
     """
     used = pool.reg[USED]
     n1, c11, unit, feature = pool.n1, pool.c11, pool.unit, pool.feature

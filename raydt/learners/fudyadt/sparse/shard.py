@@ -10,7 +10,7 @@ import numpy.typing as npt
 from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
-from raydt.finders.pool import LIVE, NOTES, USED, Pool, find_or_add, new_pool, with_entries, with_units
+from raydt.finders.pool import LIVE, NOTES, USED, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
 from raydt.finders.scores import xlogx_table
 from raydt.finders.structure import attach
 from raydt.kernel import kernel
@@ -160,6 +160,8 @@ class SparseTreeShard:
         step, node = 0, -1
         while step < len(sign) and node < 0:
             first, rows = int(slot[step]), self._held.ones
+            if reg[NOTES] <= 0:  # no note names an entry
+                free_dead(self._pool)
             room = max(_ROOM, (int(self._nodes.depth[leaf[step]]) + 1) * int(rows.end[first] - rows.begin[first]))
             self._pool = with_entries(self._pool, room)
             most = 0 if alone else self._room_for_notes(room)
