@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.finders.buckets import Buckets, buckets_of
 from raydt.finders.pool import LIVE, MOVES, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
 from raydt.finders.scan import best_of_all, count
-from raydt.finders.scores import xlogx_table
+from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach, best, change, settle
 from raydt.kernel import kernel
 from raydt.memory import empty
@@ -103,7 +103,7 @@ class Finder:
         -------
         candidates : ndarray of int32, shape (queries, groups, 3)
         """
-        self._table = xlogx_table(self.n + len(sign), self._table)
+        self._table = table_of(self._buckets.entropy, self.n + len(sign), self._table)
         answers = np.empty((int(query.sum()), self._groups, CANDIDATE), dtype=np.int32)
         totals = np.array([self.n, self.c1], dtype=np.int64)
         found, least = np.empty(self._groups, dtype=np.int64), np.empty(self._groups)
@@ -131,7 +131,7 @@ class Finder:
         """Replace everything by what :meth:`state` gave of each group."""
         self.clear()
         self.n, self.c1 = n, c1
-        self._table = xlogx_table(n, self._table)
+        self._table = table_of(self._buckets.entropy, n, self._table)
         for unit, state in enumerate(states):
             self._pool = with_entries(self._pool, len(state["feature"]))
             columns = (np.array(state[name]) for name in ("feature", "n1", "c11", "bucket"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raydt.finders import finder as finder_module
 from raydt.finders import pool as pool_module
 from raydt.finders.finder import Finder, FinderName
-from raydt.finders.scores import score_of, xlogx_table
+from raydt.finders.scores import score_of, scores_of, xlogx_table
 from raydt.kernel import kernel
 from raydt.sparse import hashed_groups
 from tests.oracles.sparse_battery import differences, tallies
@@ -151,3 +151,17 @@ def test_groups_and_scan_keep_the_guarantee(name: str, alpha: float) -> None:
         assert (tally.violations, tally.misreported) == (0, 0)
         assert tally.nonzero > 1000
     assert found["scan"].suboptimal == 0
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_scores_without_a_table_are_the_same_bits(entropy: bool) -> None:
+    draws = np.random.default_rng(1)
+    n = draws.integers(0, 5000, 2000)
+    n1 = draws.integers(0, n + 1)
+    c11 = draws.integers(0, n1 + 1)
+    c1 = c11 + draws.integers(0, n - n1 + 1)
+    table, found = xlogx_table(5000), np.empty(len(n))
+    scores_of(entropy, n, c1, n1, c11, found)
+    counts = zip(n.tolist(), c1.tolist(), n1.tolist(), c11.tolist(), strict=True)
+    assert found.tolist() == [_score(entropy, table, *of) if of[0] else 0.0 for of in counts]
+    assert Finder("updgini", False, 0.5, 1)._table.nbytes == 8 * 1024

@@ -18,7 +18,7 @@ from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange
 from raydt.features import Features
 from raydt.finders.finder import FinderName
-from raydt.finders.scores import xlogx_table
+from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
 from raydt.learners.best_split.model import (
     NO_FEATURE,
@@ -26,7 +26,7 @@ from raydt.learners.best_split.model import (
     BestSplitPredictor,
     Splits,
     merged_splits,
-    score_of_split,
+    scores_of_splits,
     sides,
 )
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
@@ -168,7 +168,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         c1 = self._totals[1] + np.cumsum(work.sign * label, dtype=np.int64)
         self._totals = np.array([n[-1], c1[-1]])
         n, c1 = n[work.query], c1[work.query]
-        self._table = xlogx_table(int(n.max(initial=0)), self._table)
+        self._table = table_of(self.options.entropy, int(n.max(initial=0)), self._table)
         return merged_splits(
             self.options.entropy, self._table, n, c1, np.concatenate([reply["candidates"] for reply in replies])
         )
@@ -181,7 +181,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         if len(seq):
             self.split = found.at(slice(-1, None))
         splits = found.at(new)
-        scores = np.array([score_of_split(self.options.entropy, found.at([at])) for at in new], dtype=np.float64)
+        scores = scores_of_splits(self.options.entropy, splits)
         return {"seq": seq[new], "feature": splits.feature, "score": scores, "n": splits.n, "n1": splits.n1}
 
     def finish(self) -> Exchange[Log]:

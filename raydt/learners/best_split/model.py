@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.finders.scores import score_of, xlogx_table
+from raydt.finders.scores import score_of, scores_of
 from raydt.kernel import kernel
 from raydt.sparse import SparseRows
 
@@ -87,12 +87,6 @@ def _merge(entropy: bool, table: Any, n: Any, c1: Any, candidates: Any, found: A
 
 
 @kernel
-def _score(entropy: bool, table: Any, n: int, c1: int, n1: int, c11: int) -> float:
-    score: float = score_of(entropy, table, n, c1, n1, c11)
-    return score
-
-
-@kernel
 def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
     """Whether a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
     for i in range(len(rows)):
@@ -112,7 +106,7 @@ def merged_splits(
 ) -> Splits:
     """The best of all groups' candidates, shape (groups, searches, 3), at each search.
 
-    ``table`` has k log k up to the largest of ``n``.
+    ``table`` has k log k up to the largest of ``n``, for entropy.
     """
     found = np.empty(len(n), dtype=np.int64)
     _merge(entropy, table, n, c1, np.ascontiguousarray(candidates), found)
@@ -123,8 +117,14 @@ def merged_splits(
 
 def score_of_split(entropy: bool, split: Splits) -> float:
     """Score of the first split; without a feature the impurity of all rows, 0 without rows."""
-    _, n, c1, n1, c11 = (int(column[0]) for column in split)
-    return float(_score(entropy, xlogx_table(n), n, c1, n1, c11)) if n else 0.0
+    return float(scores_of_splits(entropy, split.at(slice(0, 1)))[0])
+
+
+def scores_of_splits(entropy: bool, splits: Splits) -> npt.NDArray[np.float64]:
+    """Scores of all splits. O(splits)."""
+    scores = np.empty(len(splits.n))
+    scores_of(entropy, splits.n, splits.c1, splits.n1, splits.c11, scores)
+    return scores
 
 
 def sides(sparse: SparseRows, rows: Int64, features: Int64) -> npt.NDArray[np.bool_]:

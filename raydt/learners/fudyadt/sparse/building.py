@@ -11,7 +11,7 @@ import numpy.typing as npt
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange
 from raydt.features import Features
-from raydt.finders.scores import xlogx_table
+from raydt.finders.scores import table_of, xlogx_table
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.engine import SHARDS, record
 from raydt.learners.fudyadt.live_tree import (
@@ -89,7 +89,7 @@ class Builder:
         began = time.perf_counter()
         counts = np.zeros((1, 2), dtype=np.int64)
         n = count_rows(self.tree, root, counts)
-        self._table = xlogx_table(n, self._table)
+        self._table = table_of(self._watch_rules.entropy, n, self._table)
         slots = np.empty(n, dtype=np.int32)
         gone = self._nodes_below(root)
         take_rows(self.tree, self.members, root, slots)

@@ -11,7 +11,7 @@ from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import LIVE, NOTES, USED, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
-from raydt.finders.scores import xlogx_table
+from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.options import FuDyADTOptions
@@ -132,7 +132,7 @@ class SparseTreeShard:
             (t.c1, c1),
         ):
             mine[: len(n)] = array
-        self._table = xlogx_table(int(n[0]), self._table)
+        self._table = table_of(self._buckets.entropy, int(n[0]), self._table)
         for i, g in enumerate(self.groups.tolist()):
             part = self._saved[g]
             units = part["node"].astype(np.int64) * len(self.groups) + i
@@ -156,7 +156,7 @@ class SparseTreeShard:
         self._window = *steps, marks
         reg = self._pool.reg
         reg[NOTES] = -1 if alone else 0
-        self._table = xlogx_table(int(self._nodes.n[0]) + len(sign), self._table)
+        self._table = table_of(self._buckets.entropy, int(self._nodes.n[0]) + len(sign), self._table)
         step, node = 0, -1
         while step < len(sign) and node < 0:
             first, rows = int(slot[step]), self._held.ones
@@ -235,7 +235,7 @@ class SparseTreeShard:
         t.left[nodes] = t.right[nodes] = -1
         t.depth[nodes] = depth
         rows = self._held.ones
-        self._table = xlogx_table(len(slots), self._table)
+        self._table = table_of(self._buckets.entropy, len(slots), self._table)
         self._pool = with_entries(self._pool, int((rows.end[slots] - rows.begin[slots]).sum()))
         where = self._pool, self._buckets, self._table, t, *self._where, rows
         dense = len(self._features.names)
