@@ -230,6 +230,24 @@ def route(tree: Any, categorical: Any, X: Any, row: int) -> int:
     return node
 
 
+@kernel
+def target_of(tree: Any, node: int) -> int:
+    """Lines 7-9 of UPDATE: the root-most ancestor not larger, when built, than the next power of two of ``node``."""
+    s = tree.nodes[node].s
+    bound = 0
+    if s > 0:
+        bound = 1
+        while bound < s:
+            bound *= 2
+    target = node
+    node = tree.nodes[node].parent
+    while node >= 0:
+        if tree.nodes[node].s <= bound:
+            target = node
+        node = tree.nodes[node].parent
+    return target
+
+
 @inner_kernel
 def climb(tree: Any, leaf: int) -> int:
     """Lines 5-9 of UPDATE: count on the path and return the node to rebuild, or -1.
@@ -246,19 +264,7 @@ def climb(tree: Any, leaf: int) -> int:
         node = tree.nodes[node].parent
     if exhausted < 0:
         return -1
-    s = tree.nodes[exhausted].s
-    bound = 0
-    if s > 0:
-        bound = 1
-        while bound < s:
-            bound *= 2
-    target = exhausted
-    node = tree.nodes[exhausted].parent
-    while node >= 0:
-        if tree.nodes[node].s <= bound:
-            target = node
-        node = tree.nodes[node].parent
-    return target
+    return target_of(tree, exhausted)
 
 
 @kernel

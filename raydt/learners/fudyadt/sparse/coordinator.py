@@ -19,12 +19,12 @@ from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.engine import logged, new_log
-from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, list_rows
+from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, list_rows, target_of
 from raydt.learners.fudyadt.model import Arrays, preorder
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.building import Builder
 from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
-from raydt.learners.fudyadt.sparse.walk import list_steps, route, target_of, walk, walk_back
+from raydt.learners.fudyadt.sparse.walk import list_steps, route, walk, walk_back
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 from raydt.sparse import SparseRows

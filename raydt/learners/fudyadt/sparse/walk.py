@@ -138,21 +138,3 @@ def list_steps(tree: Any, members: Any, steps: Any, leaf_of: Any, begin: int, st
         else:
             unlink(tree, members, slot)
         steps[i].row = tree.nodes[leaf_of[i]].depth
-
-
-@kernel
-def target_of(tree: Any, node: int) -> int:
-    """Lines 7-9 of UPDATE: the root-most ancestor not larger, when built, than the next power of two of ``node``."""
-    s = tree.nodes[node].s
-    bound = 0
-    if s > 0:
-        bound = 1
-        while bound < s:
-            bound *= 2
-    target = node
-    node = tree.nodes[node].parent
-    while node >= 0:
-        if tree.nodes[node].s <= bound:
-            target = node
-        node = tree.nodes[node].parent
-    return target
