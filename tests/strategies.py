@@ -129,15 +129,15 @@ def long_streams(draw: st.DrawFn, *, events: int = 400) -> Stream:
     lead = draw(st.sampled_from((0, 0, 1, events // 3)))
     mix = np.array((INSERT, DELETE, DELETE_VALUE, UPDATE, QUERY))
     early, late = (0.85, 0.05, 0.02, 0.05, 0.03), (0.3, 0.35, 0.1, 0.2, 0.05)
-    script = []
+    updates = []
     for i in range(events):
         x = rng.integers(0, distinct, len(categorical)).astype(float)
         x[~np.array(categorical)] *= 0.1
         side = int(x[0] > x[1]) if i < events // 2 else int(x[0] <= x[1])
         label = side if rng.random() < 0.9 else int(rng.integers(n_classes))
         op = int(rng.choice(mix, p=early if i < events // 2 else late))
-        script.append((op, int(rng.integers(256)), tuple(x.tolist()), label))
-    return replace(script(script, categorical, lead, refusals=False), warmup=lead)
+        updates.append((op, int(rng.integers(256)), tuple(x.tolist()), label))
+    return replace(script(updates, categorical, lead, refusals=False), warmup=lead)
 
 
 def script(
