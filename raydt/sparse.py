@@ -34,6 +34,19 @@ def group_of(index: int, groups: int) -> int:
     return group
 
 
+@inner_kernel
+def is_one(indices: Any, begin: int, end: int, feature: int) -> bool:
+    """Whether a sparse feature is among the ascending ones of a row, ``indices[begin:end]``."""
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) >> 1
+        if indices[middle] < feature:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < end and indices[low] == feature)
+
+
 @kernel
 def _groups_of(indices: Any, groups: int, out: Any) -> None:
     for i in range(len(indices)):

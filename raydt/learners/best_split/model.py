@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raydt.finders.scores import score_of, scores_of
 from raydt.kernel import kernel
-from raydt.sparse import SparseRows
+from raydt.sparse import SparseRows, is_one
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Int64 = npt.NDArray[np.int64]
@@ -90,15 +90,7 @@ def _merge(entropy: bool, table: Any, n: Any, c1: Any, candidates: Any, found: A
 def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
     """Whether a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
     for i in range(len(rows)):
-        low, high = indptr[rows[i]], indptr[rows[i] + 1]
-        end = high
-        while low < high:
-            middle = (low + high) >> 1
-            if indices[middle] < features[i]:
-                low = middle + 1
-            else:
-                high = middle
-        out[i] = low < end and indices[low] == features[i]
+        out[i] = is_one(indices, indptr[rows[i]], indptr[rows[i] + 1], features[i])
 
 
 def merged_splits(

@@ -10,7 +10,7 @@ from raydt.finders.pool import find_or_add, release
 from raydt.finders.scores import score_of
 from raydt.finders.structure import place
 from raydt.kernel import inner_kernel, kernel
-from raydt.sparse import group_of
+from raydt.sparse import group_of, is_one
 
 #: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold.
 FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, CANDIDATE = 0, 1, 2, 3, 4
@@ -57,15 +57,7 @@ def _enter(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> i
 def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
     """Which of some rows have a 1 in a sparse feature."""
     for i in range(len(slots)):
-        low, high = rows.begin[slots[i]], rows.end[slots[i]]
-        end = high
-        while low < high:
-            middle = (low + high) >> 1
-            if rows.values[middle] < feature:
-                low = middle + 1
-            else:
-                high = middle
-        out[i] = low < end and rows.values[low] == feature
+        out[i] = is_one(rows.values, rows.begin[slots[i]], rows.end[slots[i]], feature)
 
 
 @kernel

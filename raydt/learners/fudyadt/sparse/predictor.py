@@ -11,8 +11,7 @@ from raydt.features import Features
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.live_tree import goes_left
 from raydt.learners.fudyadt.model import Arrays, shares_of
-from raydt.learners.fudyadt.sparse.walk import is_one
-from raydt.sparse import SparseRows
+from raydt.sparse import SparseRows, is_one
 
 
 @kernel

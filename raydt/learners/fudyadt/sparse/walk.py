@@ -14,19 +14,7 @@ from raydt.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.live_tree import goes_left, link, majority, unlink
 from raydt.learners.fudyadt.sparse.rules import must_be_leaf
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-
-
-@inner_kernel
-def is_one(indices: Any, begin: int, end: int, feature: int) -> bool:
-    """Whether a sparse feature is among the ascending ones of a row."""
-    low, high = begin, end
-    while low < high:
-        middle = (low + high) >> 1
-        if indices[middle] < feature:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < end and indices[low] == feature)
+from raydt.sparse import is_one
 
 
 @kernel
