@@ -11,32 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.admission import Admission
-from raydt.digest import digest
-from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
 from raydt.learners.fudyadt.engine import advance, logged, new_log
-from raydt.learners.fudyadt.live_tree import (
-    LEAVES,
-    NODES,
-    REBUILDS,
-    REBUILT_ROWS,
-    WARMUP_LEFT,
-    list_rows,
-    route,
-)
-from raydt.learners.fudyadt.model import Arrays, TreePredictor, canonical_tree, preorder, shares_of
+from raydt.learners.fudyadt.live_tree import WARMUP_LEFT, list_rows, route
+from raydt.learners.fudyadt.model import TreePredictor, shares_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.sequential import ADD, REMOVE, SequentialCoordinator, steps_of
+from raydt.learners.fudyadt.tree_coordinator import TreeCoordinator
+from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 
-Slots = npt.NDArray[np.int32]
 
-
-class FuDyADTCoordinator(SequentialCoordinator):
+class FuDyADTCoordinator(TreeCoordinator):
     """Tree, labels, ids and counters; features only within the row cache's budget.
 
     Parameters
@@ -47,15 +36,12 @@ class FuDyADTCoordinator(SequentialCoordinator):
     plan : WorkPlan
     """
 
+    live: DynamicTree
+
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.features = features
         self.live = DynamicTree(features, options.rules(), shards, plan)
-
-    @property
-    def store(self) -> ExampleStore:
-        """The live examples."""
-        return self.live.store
 
     # ---------------------------------------------------------------- one batch
 
@@ -140,52 +126,3 @@ class FuDyADTCoordinator(SequentialCoordinator):
     def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Class codes of the live tree."""
         return TreePredictor(self.features, self.model()).predict(X)
-
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
-        slots = self.store.find(ids)
-        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
-
-    def digest(self) -> str:
-        """Digest of tree, counters, counts and sorted id -> leaf; free of slots and list orders."""
-        slots = self.store.slots()
-        slots = slots[np.argsort(self.store.id[slots])]
-        state = {**self.state(slots), **self.rows(slots)}
-        names = ("feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf")
-        return digest((name, state[name]) for name in names)
-
-    def statistics(self) -> dict[str, int]:
-        """Sizes and totals now."""
-        reg = self.live.tree.reg
-        return {
-            "active": self.store.live,
-            "nodes": int(reg[NODES]),
-            "leaves": int(reg[LEAVES]),
-            "depth": preorder(self.live.tree)[2],
-            "rebuilds": int(reg[REBUILDS]),
-            "rebuilt_rows": int(reg[REBUILT_ROWS]),
-        }
-
-    def model(self) -> Arrays:
-        """Canonical arrays of the tree."""
-        return canonical_tree(self.live.tree)[0]
-
-    def state(self, slots: npt.NDArray[np.int32]) -> Arrays:
-        """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        arrays, place = canonical_tree(self.live.tree)
-        reg = self.live.tree.reg
-        return {
-            **arrays,
-            "leaf": place[self.live.members["leaf"][slots]],
-            "seq": np.array([self._seq], dtype=np.int64),
-            "warmup_left": reg[[WARMUP_LEFT]],
-            "rebuilds": reg[[REBUILDS]],
-            "rebuilt_rows": reg[[REBUILT_ROWS]],
-        }
-
-    def restore(self, state: Arrays) -> None:
-        """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
-        self.live.restore(state)
-        for register, name in ((WARMUP_LEFT, "warmup_left"), (REBUILDS, "rebuilds"), (REBUILT_ROWS, "rebuilt_rows")):
-            self.live.tree.reg[register] = state[name][0]
-        self._seq = int(state["seq"][0])

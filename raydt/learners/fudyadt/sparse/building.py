@@ -24,7 +24,7 @@ from raydt.learners.fudyadt.live_tree import (
     take_rows,
     with_room,
 )
-from raydt.learners.fudyadt.model import Arrays, canonical_tree, link_members, live_tree
+from raydt.learners.fudyadt.model import Arrays, link_members, live_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.opening import best_candidates
 from raydt.learners.fudyadt.sparse.rules import keep_leaves
@@ -79,10 +79,6 @@ class Builder:
         self.members["leaf"][:n] = state["leaf"]
         link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
         self.keep = 0
-
-    def canonical(self) -> tuple[Arrays, npt.NDArray[np.int32]]:
-        """The arrays of the model, and the preorder place of each node id."""
-        return canonical_tree(self.tree)
 
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Build one subtree anew."""

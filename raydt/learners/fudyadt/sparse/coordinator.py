@@ -12,21 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.admission import Admission
-from raydt.digest import digest
 from raydt.errors import ConfigError, InputError
-from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.engine import logged, new_log
-from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, list_rows, target_of
-from raydt.learners.fudyadt.model import Arrays, preorder
+from raydt.learners.fudyadt.live_tree import NODES, WARMUP_LEFT, list_rows, target_of
+from raydt.learners.fudyadt.model import Arrays
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.building import Builder
 from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
 from raydt.learners.fudyadt.sparse.walk import list_steps, route, walk, walk_back
+from raydt.learners.fudyadt.tree_coordinator import TreeCoordinator
 from raydt.learners.rows import Rows, RowsOnShards
-from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 
@@ -34,7 +33,7 @@ from raydt.updates import BatchResult, Log, UpdateBatch
 _FIRST, _LONGEST = 16, 4096
 
 
-class SparseTreeCoordinator(SequentialCoordinator):
+class SparseTreeCoordinator(TreeCoordinator):
     """Tree, labels, ids and counters; features and structures are with the shards.
 
     Parameters
@@ -44,6 +43,8 @@ class SparseTreeCoordinator(SequentialCoordinator):
     shards : int
     plan : WorkPlan
     """
+
+    live: Builder
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
@@ -59,11 +60,6 @@ class SparseTreeCoordinator(SequentialCoordinator):
         self._scheduled = len(features.names) > 0
         self._window = _FIRST
         self._behind = False  # whether the shards of a restored state have yet to be told its tree
-
-    @property
-    def store(self) -> ExampleStore:
-        """The live examples."""
-        return self.live.store
 
     # ---------------------------------------------------------------- one batch
 
@@ -214,52 +210,7 @@ class SparseTreeCoordinator(SequentialCoordinator):
         """Class codes of the live tree."""
         return SparseTreePredictor(self.features, self.model()).predict(X, sparse)
 
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
-        slots = self.store.find(ids)
-        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
-
-    def digest(self) -> str:
-        """Digest of tree, counts and sorted id -> leaf; free of slots, node ids and list orders."""
-        slots = self.store.slots()
-        slots = slots[np.argsort(self.store.id[slots])]
-        state = {**self.state(slots), **self.rows(slots)}
-        names = ("feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf")
-        return digest((name, state[name]) for name in names)
-
-    def statistics(self) -> dict[str, int]:
-        """Sizes and totals now."""
-        reg = self.live.tree.reg
-        return {
-            "active": self.store.live,
-            "nodes": int(reg[NODES]),
-            "leaves": int(reg[LEAVES]),
-            "depth": preorder(self.live.tree)[2],
-            "rebuilds": int(reg[REBUILDS]),
-            "rebuilt_rows": int(reg[REBUILT_ROWS]),
-        }
-
-    def model(self) -> Arrays:
-        """Canonical arrays of the tree."""
-        return self.live.canonical()[0]
-
-    def state(self, slots: Slots) -> Arrays:
-        """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        arrays, place = self.live.canonical()
-        reg = self.live.tree.reg
-        return {
-            **arrays,
-            "leaf": place[self.live.members["leaf"][slots]],
-            "seq": np.array([self._seq], dtype=np.int64),
-            "warmup_left": reg[[WARMUP_LEFT]],
-            "rebuilds": reg[[REBUILDS]],
-            "rebuilt_rows": reg[[REBUILT_ROWS]],
-        }
-
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
-        self.live.restore(state)
-        for register, name in ((WARMUP_LEFT, "warmup_left"), (REBUILDS, "rebuilds"), (REBUILT_ROWS, "rebuilt_rows")):
-            self.live.tree.reg[register] = state[name][0]
-        self._seq = int(state["seq"][0])
+        super().restore(state)
         self._window, self._behind = _FIRST, True

@@ -1,0 +1,90 @@
+"""What the coordinators of FuDyADT and of the sparse tree say alike of the tree they hold.
+
+Invariant: two trees with the same digest hold the same examples in the same leaves, whatever their slots and node ids.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.digest import digest
+from raydt.example_store import ExampleStore
+from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
+from raydt.learners.fudyadt.model import Arrays, canonical_tree, preorder
+from raydt.learners.sequential import SequentialCoordinator, Slots
+
+#: Totals of a state that are registers of the tree.
+_TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
+
+
+class LiveTree(Protocol):
+    """A tree, the lists of its leaves and the live examples."""
+
+    store: ExampleStore
+    tree: Tree
+    members: npt.NDArray[np.void]
+
+    def restore(self, state: Arrays) -> None:
+        """Replace everything by a saved state; its rows take slots 0, 1, ..."""
+
+
+class TreeCoordinator(SequentialCoordinator):
+    """A coordinator that holds a live tree.
+
+    Attributes
+    ----------
+    live : LiveTree
+    """
+
+    live: LiveTree
+
+    @property
+    def store(self) -> ExampleStore:
+        """The live examples."""
+        return self.live.store
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
+        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
+        slots = self.store.find(ids)
+        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
+
+    def digest(self) -> str:
+        """Digest of tree, counters, counts and sorted id -> leaf; free of slots, node ids and list orders."""
+        slots = self.store.slots()
+        slots = slots[np.argsort(self.store.id[slots])]
+        state = {**self.state(slots), **self.rows(slots)}
+        names = ("feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf")
+        return digest((name, state[name]) for name in names)
+
+    def statistics(self) -> dict[str, int]:
+        """Sizes and totals now."""
+        reg = self.live.tree.reg
+        return {
+            "active": self.store.live,
+            "nodes": int(reg[NODES]),
+            "leaves": int(reg[LEAVES]),
+            "depth": preorder(self.live.tree)[2],
+            "rebuilds": int(reg[REBUILDS]),
+            "rebuilt_rows": int(reg[REBUILT_ROWS]),
+        }
+
+    def model(self) -> Arrays:
+        """Canonical arrays of the tree."""
+        return canonical_tree(self.live.tree)[0]
+
+    def state(self, slots: Slots) -> Arrays:
+        """Canonical arrays of the tree, the leaf of each example, and the totals."""
+        arrays, place = canonical_tree(self.live.tree)
+        totals = {name: self.live.tree.reg[[register]] for name, register in _TOTALS}
+        leaf = place[self.live.members["leaf"][slots]]
+        return {**arrays, "leaf": leaf, "seq": np.array([self._seq], dtype=np.int64), **totals}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
+        self.live.restore(state)
+        for name, register in _TOTALS:
+            self.live.tree.reg[register] = state[name][0]
+        self._seq = int(state["seq"][0])
