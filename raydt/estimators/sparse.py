@@ -10,7 +10,7 @@ import pyarrow as pa
 from raydt.encoding import Dictionary, in_words
 from raydt.errors import InputError
 from raydt.sources.bad_rows import BadRows
-from raydt.sources.indices import declared_width, is_empty_list, read_indices, width_of
+from raydt.sources.indices import SAY_HOW_MANY, declared_width, is_empty_list, read_indices, width_of
 from raydt.sources.tokens import Tokens, holds_tokens
 from raydt.sparse import LARGEST_WIDTH, SparseRows
 
@@ -69,7 +69,8 @@ def rows_of_column(column: pa.Array, name: str, width: int) -> SparseRows:
     rows = read_indices(column, name, width, None, bad)
     if bad:
         first = bad[min(bad)]
-        remedy = "Correct the row, or say in the metadata of the schema how many n_features there are"
+        beyond = ", or say in the metadata of the schema how many n_features there are"
+        remedy = "Correct the row" + (beyond if first.remedy == SAY_HOW_MANY else "")
         raise InputError(first.problem, row=first.row, column=name, remedy=remedy)
     return rows
 

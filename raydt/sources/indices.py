@@ -25,6 +25,8 @@ N_FEATURES = b"n_features"
 
 _NO_LIST = f"Write an empty list for a row in which no feature is 1{OR_SKIP}"
 _CORRECT = f"Correct the file{OR_SKIP}"
+#: The remedy of an index beyond the number of features.
+SAY_HOW_MANY = f"Say in source.n_features how many there are{OR_SKIP}"
 
 
 def holds_indices(kind: pa.DataType) -> bool:
@@ -158,7 +160,7 @@ def _note(bad: BadRows, name: str, rows: npt.NDArray[Any], values: npt.NDArray[n
             bad.add([position], name, f"index {values[place]} is negative", f"Count indices from 0{OR_SKIP}")
         else:
             problem = f"index {values[place]} is beyond the {width} features, which are counted from 0"
-            bad.add([position], name, problem, f"Say in source.n_features how many there are{OR_SKIP}")
+            bad.add([position], name, problem, SAY_HOW_MANY)
 
 
 def _as_int64(flat: pa.Array) -> npt.NDArray[np.int64]:

@@ -129,9 +129,15 @@ class TestFrames:
     @pytest.mark.parametrize(
         ("lists", "problem"),
         [
-            ([[1], [4]], "row 1, column 'words': index 4 is beyond the 4 features"),
-            ([[1], None], "row 1, column 'words': no list"),
-            ([[1, 1]], "row 0, column 'words': index 1 is repeated"),
+            (
+                [[1], [4]],
+                r"row 1, column 'words': index 4 is beyond the 4 features, which are counted from 0\. "
+                r"Correct the row, or say in the metadata of the schema how many n_features there are$",
+            ),
+            ([[1], None], r"row 1, column 'words': no list of indices\. Correct the row$"),
+            ([[1, None]], r"row 0, column 'words': an index is null\. Correct the row$"),
+            ([[1, 1]], r"row 0, column 'words': index 1 is repeated\. Correct the row$"),
+            ([[1, -1]], r"row 0, column 'words': index -1 is negative\. Correct the row$"),
         ],
     )
     def test_rows_that_are_refused(self, estimator, lists, problem):
