@@ -3,4 +3,10 @@
 Where FuDyADT rebuilds a node after epsilon * s updates, because its best split may have changed by then, this tree
 knows after every update whether it has: a node is rebuilt when its split is beaten, and not before. Argued in
 ``docs/guarantees.md``.
+
+The coordinator's half, in the order to read it: ``coordinator`` (the path of a batch, window by window), ``walk``
+(routing and counting), ``building`` (BUILD, level by level). The shard's half: ``shard`` (rows, structures, requests),
+``watching`` (an update of the structures along a path, and taking it back), ``opening`` (structures of new nodes, and
+the best sparse split of each), ``dense`` (the exact search beside them). Both use ``rules`` and, of ``opening``,
+``best_candidates``. On saved models and states: ``predictor``, ``checks``, ``audit`` and its ``recompute``.
 """
