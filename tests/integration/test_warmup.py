@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import numpy as np
+import pytest
 
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.session import InProcessSession
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from tests.sparse_tree_streams import long_stream, session_of
 
 LEARNER = learners()["fudyadt"]
+Finders = Literal["updgini", "updent", "scan", "auto"]
 
 
 def signatures() -> dict[str, int]:
@@ -25,6 +29,12 @@ def signatures() -> dict[str, int]:
                 if hasattr(value, "signatures") and hasattr(value, "py_func"):
                     found[f"{value.py_func.__module__}.{attribute}"] = len(value.signatures)
     return found
+
+
+def assert_nothing_compiled(before: dict[str, int]) -> None:
+    after = signatures()
+    assert sum(count > 0 for count in before.values()) > 10
+    assert {name: count for name, count in after.items() if before.get(name) != count} == {}
 
 
 def stream(rng: np.random.Generator, n: int, classes: int) -> UpdateBatch:
@@ -66,6 +76,44 @@ def test_nothing_is_compiled_after_the_warmup() -> None:
             session.restore(*session.state())
             session.coordinator.predict(batch.X)
             session.digest()
-    after = signatures()
-    assert sum(count > 0 for count in before.values()) > 10
-    assert {name: count for name, count in after.items() if before.get(name) != count} == {}
+    assert_nothing_compiled(before)
+
+
+@pytest.mark.parametrize(
+    ("finder", "dense"), [("updgini", 0), ("updgini", 2), ("updent", 0)], ids=["gini", "gini and numbers", "entropy"]
+)
+def test_nothing_is_compiled_for_a_sparse_tree_after_the_warmup(finder: str, dense: int) -> None:
+    LEARNER.warmup()
+    before = signatures()
+    options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4, "epsilon": 0.3}
+    for seed in range(3):  # long windows: some shard has gone past what another sees beaten, and takes it back
+        given = long_stream(seed, 500, dense)
+        for shards in (1, 4):
+            session = session_of(given, options, shards)
+            for batch in given.batches([400]):
+                session.apply(batch)
+                session.restore(*session.state())
+                session.coordinator.predict(batch.X, sparse=batch.sparse)  # type: ignore[call-arg]
+            session.finish()
+            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)  # type: ignore[call-arg]
+            session.digest()
+    assert_nothing_compiled(before)
+
+
+@pytest.mark.parametrize("finder", get_args(Finders))
+def test_nothing_is_compiled_for_a_best_split_after_the_warmup(finder: Finders) -> None:
+    learner = learners()["best_split"]
+    learner.warmup()
+    before = signatures()
+    for criterion in ("gini", "entropy") if finder in ("scan", "auto") else (None,):
+        given = long_stream(0, 500)
+        options = learner.Options(kind="best_split", finder=finder, criterion=criterion, query_every=3)
+        for shards in (1, 4):
+            session = InProcessSession(learner, options, given.features, shards)
+            for batch in given.batches([200]):
+                session.apply(replace(batch, warmup=100))
+                session.restore(*session.state())
+                session.coordinator.predict(batch.X, sparse=batch.sparse)  # type: ignore[call-arg]
+            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)  # type: ignore[call-arg]
+            session.digest()
+    assert_nothing_compiled(before)
