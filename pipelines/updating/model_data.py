@@ -33,9 +33,9 @@ def without_a_config() -> Iterator[None]:
         error = error.without_skipping()
         if error.remedy is None or "source." not in error.remedy:
             raise error from None
-        raise InputError(
-            error.problem, file=error.file, column=error.column, row=error.row, remedy="Correct the file"
-        ) from None
+        narrow = "source.n_features" in error.remedy
+        remedy = "Replay with a larger source.n_features, which leaves room for more" if narrow else "Correct the file"
+        raise InputError(error.problem, file=error.file, column=error.column, row=error.row, remedy=remedy) from None
 
 
 def find_rows(

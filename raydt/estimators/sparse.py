@@ -95,6 +95,6 @@ def rows_of_tokens(column: pa.Array, name: str, width: int, dictionary: Dictiona
     new = tokens.unknown(column) if known else None
     if new is not None:
         row, token = new
-        remedy = "Rows with new tokens can be inserted by raydt update"
+        remedy = "Replay them: a run has room for new tokens with source.n_features"
         raise InputError(f"the model does not know the token {token[:40]!r}", row=row, column=name, remedy=remedy)
     return tokens.encode(column, 0, None, bad)

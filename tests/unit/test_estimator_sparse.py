@@ -156,7 +156,7 @@ class TestFrames:
         from raydt import FullyDynamicTreeClassifier
 
         with pytest.raises(
-            InputError, match=r"column 'words': .* which this learner does not take. Use a learner that"
+            InputError, match=r"column 'words': .* which this learner does not take. Use best_split"
         ):
             FullyDynamicTreeClassifier().fit(frame([[3], []], size=[1, 2]), [0, 1])
         with pytest.raises(TypeError, match="dense data is required"):

@@ -105,7 +105,8 @@ class BestSplitOptions(LearnerOptions):
         """Propositions 4.2 and 5.2; a scan is exact."""
         if self.finder == "scan":
             return Promise(True, "a scan looks at every seen feature")
-        return Promise(True, f"the best of every bucket is within a factor of 1 + {self.alpha:g} of what it could be")
+        what = "a scan, if auto chooses one, finds the least; a structure a" if self.finder == "auto" else "it finds a"
+        return Promise(True, f"{what} split whose score is at most {1 + self.alpha:g} times the least of all features")
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """How often the best feature has changed."""
