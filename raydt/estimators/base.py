@@ -19,6 +19,7 @@ from raydt.audit import AuditReport, history_of_live
 from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.estimators.arguments import ids_of
 from raydt.estimators.frames import FrameEncoder
+from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.parameters import Parameters
 from raydt.example_store import ExampleStore
 from raydt.features import Features
@@ -245,7 +246,8 @@ class Estimator(Parameters, ABC):
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         options = self._fitted_options
-        encoder = FrameEncoder(categorical, options.feature_groups, options.takes_missing)
+        kind = ListEncoder if options.needs_sparse else FrameEncoder
+        encoder = kind(categorical, options.feature_groups, options.takes_missing)
         encoder.takes_sparse = options.takes_sparse
         return encoder
 

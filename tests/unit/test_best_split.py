@@ -45,6 +45,17 @@ class TestSparseBestSplit:
         with pytest.raises(InputError, match="index 60"):
             SparseBestSplit(n_features=60).partial_fit([[60]], [0])
 
+    def test_n_features_is_that_of_frames_too(self) -> None:
+        frame = pa.table({"words": pa.array([[0, 7], [3]], pa.list_(pa.int32()))})
+        assert SparseBestSplit().partial_fit(frame, [0, 1]).n_features_in_ == 8
+        declared = frame.replace_schema_metadata({"n_features": "9"})
+        for given in (frame, declared, frame.to_pandas()):
+            stump = SparseBestSplit(n_features=1000).partial_fit(given, [0, 1])
+            assert stump.n_features_in_ == 1000
+            stump.partial_fit([[999]], [1])
+            with pytest.raises(InputError, match="beyond the 1000 features"):
+                stump.partial_fit([[1000]], [1])
+
     @pytest.mark.parametrize("finder", ["updgini", "updent", "scan", "auto"])
     def test_learning_forgetting_and_saving(self, finder: str, tmp_path: Path) -> None:
         stump = SparseBestSplit(finder=finder, alpha=0.5).partial_fit(ROWS[:120], Y[:120])

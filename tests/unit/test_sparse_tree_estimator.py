@@ -47,6 +47,32 @@ def test_a_column_of_lists_beside_numbers_and_text():
         FullyDynamicTreeClassifier(finder="updent").fit(frame, y)
 
 
+@pytest.mark.parametrize("finder", ["updgini", "updent"])
+def test_rows_may_be_lists_arrays_arrow_columns_frames_or_matrices(finder, tmp_path):
+    X, y = rows()
+    arrays = [X[i].indices for i in range(X.shape[0])]
+    lists = pa.array([a.tolist() for a in arrays], pa.list_(pa.int32()))
+    objects = np.empty(len(arrays), dtype=object)
+    objects[:] = arrays
+    forms = (lists.to_pylist(), arrays, objects, lists, pa.chunked_array([lists]), pa.table({"words": lists}), X)
+    trees = [FullyDynamicTreeClassifier(finder=finder, alpha=0.0, beta=0.01).fit(form, y) for form in forms]
+    expected = trees[-1].predict_proba(X)
+    for tree, form in zip(trees, forms, strict=True):
+        np.testing.assert_array_equal(tree.predict_proba(form), expected)
+        np.testing.assert_array_equal(tree.predict_proba(arrays), expected)
+    tree = trees[0].partial_fit([[2**31 - 2], []], ["ham", "spam"])  # a feature may come later
+    tree.forget_examples(arrays[:2], y[:2])
+    assert tree.audit().ok
+    tree.save(tmp_path / "state", with_examples=True)
+    assert load_model(tmp_path / "state").partial_fit([[7]], ["ham"]).predict([[3]]).shape == (1,)
+
+
+@pytest.mark.parametrize("X", [[[0.5], [1.5]], [["a"], ["b"]], [1, 2], "words", pa.array([1, 2])])
+def test_other_forms_are_refused_with_those_that_are_taken(X):
+    with pytest.raises(InputError, match=r"sequence of lists of indices, an Arrow column .* frame .* scipy sparse"):
+        FullyDynamicTreeClassifier(finder="updgini").fit(X, [0, 1])
+
+
 def test_what_it_does_not_take():
     X, y = rows()
     with pytest.raises(InputError, match="takes two classes"):

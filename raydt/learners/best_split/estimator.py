@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from raydt.errors import InputError
 from raydt.estimators.frames import FrameEncoder
-from raydt.estimators.sparse import is_sparse_matrix
+from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
 from raydt.learners.best_split.model import Splits, score_of_split
-from raydt.sources.indices import N_FEATURES, holds_indices
-from raydt.sparse import LARGEST_WIDTH, SparseRows
 
 Self = TypeVar("Self", bound="SparseBestSplit")
 
@@ -44,8 +37,9 @@ class SparseBestSplit(Classifier):
     query_every : int, default 1
         Rows after which the split is searched again.
     n_features : int, optional
-        Number of features, where rows are lists of indices; any index up to 2**31 - 2 by default. A sparse matrix has
-        its own.
+        Number of features, where rows are lists of indices, by themselves or in a frame. By default that of the frame
+        (``n_features`` in the metadata of its schema, or its largest index + 1), and any index up to 2**31 - 2 without
+        a frame. A sparse matrix has its own.
     feature_groups : int, default 16
 
     Attributes
@@ -104,59 +98,9 @@ class SparseBestSplit(Classifier):
         return Split(int(split.feature[0]), score_of_split(self._fitted_options.entropy, split))
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
-        encoder = _IndexEncoder(self.feature_groups, self.n_features)
-        encoder.takes_sparse = True
-        return encoder
+        return ListEncoder(None, self.feature_groups, n_features=self.n_features, takes_matrix=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.classifier_tags.multi_class = True, False
         return tags
-
-
-class _IndexEncoder(FrameEncoder):
-    """Also takes rows as lists of indices, by themselves.
-
-    Parameters
-    ----------
-    groups : int
-    n_features : int or None
-    """
-
-    def __init__(self, groups: int, n_features: int | None) -> None:
-        super().__init__(None, groups)
-        self._width = LARGEST_WIDTH if n_features is None else n_features
-
-    def learn(self, X: Any) -> None:
-        """Take the number of features from ``X``, or from the parameter."""
-        super().learn(self._frame(X))
-
-    def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
-        """The dense features: none."""
-        return super().encode(self._frame(X), estimator, grow)
-
-    def sparse_of(self, X: Any, estimator: str, known: bool = False) -> SparseRows | None:
-        """The sparse features of ``X``."""
-        return super().sparse_of(self._frame(X), estimator, known)
-
-    def _frame(self, X: Any) -> Any:
-        """A table with one column of what is a list of rows; everything else as it is."""
-        if isinstance(X, list | tuple):
-            try:
-                rows = [np.asarray(row) for row in X]
-                if any(row.ndim != 1 or (row.size and row.dtype.kind not in "iu") for row in rows):
-                    raise ValueError("a row is not a list of integers")
-                lengths = np.cumsum([0, *map(len, rows)])
-                values = np.concatenate([np.empty(0, dtype=np.int64), *(row.astype(np.int64) for row in rows)])
-                X = pa.ListArray.from_arrays(pa.array(lengths, pa.int32()), pa.array(values, pa.int64()))
-            except (TypeError, ValueError, pa.ArrowInvalid) as error:
-                raise InputError(f"X is not a list of rows, each the indices of its ones: {error}") from error
-        if isinstance(X, pa.Array | pa.ChunkedArray) and holds_indices(X.type):
-            table = pa.table({"indices": X})
-            return table.replace_schema_metadata({N_FEATURES: str(self._width).encode()})
-        if is_sparse_matrix(X) or hasattr(X, "schema") or hasattr(X, "columns") or hasattr(X, "to_arrow"):
-            return X
-        raise InputError(
-            f"X is {type(X).__name__}, and rows are lists of indices, an Arrow column of them, or a sparse matrix",
-            remedy="Pass scipy.sparse.csr_matrix(X) of a matrix of zeros and ones",
-        )

@@ -13,9 +13,9 @@ class FullyDynamicTreeClassifier(Classifier):
 
     After every update each node's split is within ``beta`` of the best Gini gain, provided epsilon is below the
     bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model. With a ``finder`` rows have sparse
-    binary features (a scipy matrix of ones, or a frame with a column of lists of indices), there are two classes, and a
-    node is rebuilt as soon as its split is beaten: its score is at most 1 + ``finder_alpha`` times the least of the
-    sparse features, plus ``beta``.
+    binary features (a sequence of index arrays, an Arrow column of lists, a frame with such a column, or a scipy sparse
+    matrix of ones), there are two classes, and a node is rebuilt as soon as its split is beaten: its score is at most
+    1 + ``finder_alpha`` times the least of the sparse features, plus ``beta``.
 
     Parameters
     ----------

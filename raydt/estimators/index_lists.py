@@ -1,0 +1,95 @@
+"""Rows as lists of the indices of their ones, by themselves: what learners take that need sparse features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.errors import InputError
+from raydt.estimators.frames import FrameEncoder, as_table
+from raydt.estimators.sparse import is_sparse_matrix
+from raydt.sources.indices import N_FEATURES, holds_indices
+from raydt.sparse import LARGEST_WIDTH, SparseRows
+
+_FORMS = (
+    "Pass a sequence of lists of indices, an Arrow column of them, a frame with such a column, or a scipy sparse "
+    "matrix of ones, as scipy.sparse.csr_matrix(X) makes of zeros and ones"
+)
+
+
+class ListEncoder(FrameEncoder):
+    """Also takes a sequence of index arrays and an Arrow column of lists, without a frame around it.
+
+    Parameters
+    ----------
+    categorical, groups, takes_missing
+        As of :class:`FrameEncoder`.
+    n_features : int, optional
+        Number of sparse features, whatever a frame says; a sparse matrix has its own. By default a frame's own, and
+        any index where there is none.
+    takes_matrix : bool
+        Whether a matrix is left to what follows, which says why it has nothing sparse; otherwise it is refused here.
+    """
+
+    def __init__(
+        self,
+        categorical: Sequence[str | int] | None,
+        groups: int,
+        takes_missing: bool = False,
+        n_features: int | None = None,
+        takes_matrix: bool = True,
+    ) -> None:
+        super().__init__(categorical, groups, takes_missing)
+        self.takes_sparse = True
+        self._n_features, self._takes_matrix = n_features, takes_matrix
+
+    def learn(self, X: Any) -> None:
+        """Take names, kinds and the number of features from ``X``, or the number from the parameter."""
+        X = self._frame(X)
+        if self._n_features is not None and (table := as_table(X)) is not None:
+            X = _declaring(table, self._n_features)
+        super().learn(X)
+
+    def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
+        """The dense features: of lists by themselves none."""
+        return super().encode(self._frame(X), estimator, grow)
+
+    def sparse_of(self, X: Any, estimator: str, known: bool = False) -> SparseRows | None:
+        """The sparse features of ``X``."""
+        return super().sparse_of(self._frame(X), estimator, known)
+
+    def _frame(self, X: Any) -> Any:
+        """A table with one column of what is a list of rows; everything else as it is."""
+        if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
+            X = _column_of(X)
+        if isinstance(X, pa.Array | pa.ChunkedArray) and holds_indices(X.type):
+            # The name that a fitted model knows: it may have been fitted with a frame.
+            name = "indices" if self.features is None else self.features.sparse_column
+            return _declaring(pa.table({name: X}), LARGEST_WIDTH)
+        framed = hasattr(X, "schema") or hasattr(X, "columns") or hasattr(X, "to_arrow")
+        if framed or is_sparse_matrix(X) or (self._takes_matrix and isinstance(X, np.ndarray)):
+            return X
+        raise InputError(f"X is {type(X).__name__}, and rows are lists of indices", remedy=_FORMS)
+
+
+def _column_of(X: Any) -> pa.Array:
+    """An Arrow column of a sequence of index arrays. O(ones)."""
+    try:
+        rows = [np.asarray(row) for row in X]
+        if any(row.ndim != 1 or (row.size and row.dtype.kind not in "iu") for row in rows):
+            raise ValueError("a row is not a list of integers")
+        lengths = np.cumsum([0, *map(len, rows)])
+        values = np.concatenate([np.empty(0, dtype=np.int64), *(row.astype(np.int64) for row in rows)])
+        return pa.ListArray.from_arrays(pa.array(lengths, pa.int32()), pa.array(values, pa.int64()))
+    except (TypeError, ValueError, pa.ArrowInvalid) as error:
+        problem = f"X is not a list of rows, each the indices of its ones: {error}"
+        raise InputError(problem, remedy=_FORMS) from error
+
+
+def _declaring(table: pa.Table, width: int) -> pa.Table:
+    """The table, whose schema says that there are so many sparse features."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), N_FEATURES: str(width).encode()})
