@@ -36,7 +36,8 @@ from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.setting import compiled, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, table_of
-from raydt.errors import ConfigError, ProcessLostError
+from raydt.errors import ConfigError, InputError, ProcessLostError
+from raydt.features import Features
 from raydt.sources.base import Reading
 from raydt.sources.options import open_source
 from raydt.sources.stored import StoredSource
@@ -153,24 +154,17 @@ def _read(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> Sto
             "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error). Replay "
             "the settings one by one, and give their folders to raydt report"
         )
-    for config, setting in zip(configs, values, strict=True):
-        if Reading.of(config.learner) != reading:
-            named = ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
-            raise ConfigError(
-                f"with {named}: this learner reads other rows than that of the first setting, in labels, missing "
-                "values or kinds of features, and a sweep reads its source once. Sweep over them one by one"
-            )
     opened = open_source(configs[0].source, reading=reading)
     checked = set()
     for config, setting in zip(configs, values, strict=True):
+        _require_same_rows(Reading.of(config.learner), reading, setting, opened.features)
         options = config.stream.model_dump_json()
         if options not in checked:
             checked.add(options)
             try:
                 make_stream(config.stream, opened)
             except ConfigError as error:
-                named = ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
-                raise ConfigError(f"with {named}: {error}") from error
+                raise ConfigError(f"with {_named(setting)}: {error}") from error
     source = StoredSource(opened)
     if not source.n_rows:
         raise no_rows(configs[0])
@@ -178,6 +172,30 @@ def _read(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> Sto
     if bad is not None and any(config.stream.on_error == "error" for config in configs):
         raise bad
     return source
+
+
+def _named(setting: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
+
+
+def _require_same_rows(reading: Reading, first: Reading, setting: Mapping[str, Any], features: Features) -> None:
+    """Refuse a setting whose learner reads the rows of a source with these features otherwise than the first does."""
+    if features.sparse and not reading.sparse:
+        raise _other_rows(setting, "sparse features")
+    try:
+        reading.require(features)
+    except InputError as error:
+        raise ConfigError(f"with {_named(setting)}: {error}") from error
+    # Both take the features that there are; the others that they might take do not show in what is read.
+    if (reading.regression, reading.missing, reading.classes) != (first.regression, first.missing, first.classes):
+        raise _other_rows(setting, "labels or missing values")
+
+
+def _other_rows(setting: Mapping[str, Any], what: str) -> ConfigError:
+    return ConfigError(
+        f"with {_named(setting)}: this learner reads other rows than that of the first setting, in {what}, and a sweep "
+        "reads its source once. Sweep over them one by one"
+    )
 
 
 class _Sweep:
@@ -199,8 +217,7 @@ class _Sweep:
 
     def run(self, source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
         """Run the settings and write what came out."""
-        first = ", ".join(f"{key}={json.dumps(value)}" for key, value in self.values[0].items())
-        note = f"# The first setting of a sweep, {first}; sweep.json holds the values of the others.\n"
+        note = f"# The first setting of a sweep, {_named(self.values[0])}; sweep.json holds the values of the others.\n"
         self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
         where = "on Ray" if self.cluster.backend == "ray" else "in this process"
         progress.stage(f"starting {len(self.configs):,} settings {where}")

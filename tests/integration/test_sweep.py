@@ -152,6 +152,24 @@ def test_a_bad_row_stops_the_sweep_before_it_begins_unless_all_pass_over_it(tmp_
     assert result.table["skipped"].to_pylist() == [1, 1]
 
 
+def test_finders_are_compared_where_all_take_the_features_of_the_source(tmp_path):
+    lists = pa.array([[0, i % 7 + 1] if i % 2 else [i % 5 + 8] for i in range(60)], pa.list_(pa.int32()))
+    columns = {"ones": lists, "size": np.arange(60.0), "y": ["a", "b"] * 30}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "t.parquet"), "label": "y"}
+    learner = {"kind": "fudyadt", "alpha": 0.05, "beta": 0.05, "finder": "updgini"}
+    stream = {"model": "sliding_window", "window": 20, "warmup": 10}
+    both = "learner.finder=updgini,updent"
+    sparse = config(source={**source, "features": ["ones"]}, stream=stream, learner=learner)
+    done = sweep(sparse, [both], tmp_path / "sparse")
+    assert done.table["error"].to_pylist() == [None, None]
+    mixed = config(source=source, stream=stream, learner=learner)
+    with pytest.raises(ConfigError, match="finder=\"updent\": the features 'size' are numeric or categorical"):
+        sweep(mixed, [both], tmp_path / "mixed")
+    with pytest.raises(ConfigError, match=r"finder=\"exact\": this learner reads other rows .* in sparse features"):
+        sweep(sparse, ["learner.finder=updgini,exact"], tmp_path / "exact")
+
+
 def test_keys_become_columns_of_their_kind(tmp_path):
     one = config(learner={"kind": "fudyadt"}, source={"kind": "synthetic", "generator": "sea", "n": 400})
     grid = ["learner.max_depth=3,null", "learner.epsilon=auto,0.2"]
