@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,18 +59,28 @@ class Classifier(Estimator):
         self.classes_ = np.array(classes)
 
     def _learn_targets(self, y: Any, classes: Any) -> None:
-        self.classes_ = np.unique(labels_of(y) if classes is None else labels_of(classes))
-        self._require_few(len(self.classes_))
+        labels = labels_of(y if classes is None else classes)
+        self.classes_ = np.unique(labels)
+        self._require_few([], labels, "y" if classes is None else "classes")
 
-    def _require_few(self, classes: int) -> None:
-        """Refuse more classes than the learner takes with its options."""
+    def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:
+        """Refuse more classes, known ones and those given, than the learner takes with its options."""
         most = self._fitted_options.most_classes
-        if most is not None and classes > most:
-            few = "two" if most == 2 else most
-            raise InputError(
-                f"{type(self).__name__} takes {few} classes with these parameters, and y has more",
-                remedy="Make two classes of them, as y == a",
-            )
+        seen = list(known)
+        if most is None or len({*seen, *np.unique(given).tolist()}) <= most:
+            return
+        for row, label in enumerate(given.tolist()):
+            if label in seen:
+                continue
+            if len(seen) == most:
+                few = "two" if most == 2 else most
+                raise InputError(
+                    f"{type(self).__name__} takes {few} classes with these parameters, and {argument} has {label!r} "
+                    f"beside {' and '.join(map(repr, seen))}",
+                    row=row if argument == "y" else None,
+                    remedy=f"Make two classes of them, as np.asarray(y) == {seen[0]!r} does",
+                )
+            seen.append(label)
 
     def _checked(self, y: Any) -> npt.NDArray[Any]:
         return labels_of(y)
@@ -91,7 +102,7 @@ class Classifier(Estimator):
         if new:
             if self._declared:
                 raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
-            self._require_few(len(known) + len(new))
+            self._require_few(list(known), given, "y")
             self.classes_ = np.concatenate([self.classes_, np.array(new)])
             known = {label: code for code, label in enumerate(self._classes)}
         return np.array([known[label] for label in given.tolist()], dtype=np.int32)

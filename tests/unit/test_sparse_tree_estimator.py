@@ -77,10 +77,12 @@ def test_what_it_does_not_take():
     X, y = rows()
     with pytest.raises(InputError, match="takes two classes"):
         FullyDynamicTreeClassifier(finder="updgini").fit(X, np.arange(150) % 3)
+    with pytest.raises(InputError, match=r"^FullyDynamic.* and classes has 'c' beside 'a' and 'b'"):
+        FullyDynamicTreeClassifier(finder="updgini").partial_fit(X[:1], ["a"], classes=["a", "b", "c"])
     tree = FullyDynamicTreeClassifier(finder="updgini").partial_fit(X, y)
     before = tree.digest()
-    with pytest.raises(InputError, match="takes two classes"):
-        tree.partial_fit(X[:1], ["eggs"])
+    with pytest.raises(InputError, match=r"row 2: .* takes two classes .* y has 'eggs' beside 'ham' and 'spam'"):
+        tree.partial_fit(X[:3], ["ham", "spam", "eggs"])
     assert tree.classes_.tolist() == ["ham", "spam"]
     assert tree.digest() == before
     with pytest.raises(InputError, match="no feature is sparse"):
