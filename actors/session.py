@@ -94,7 +94,7 @@ class RaySession:
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[UpdateBatch, Any]] = deque()
         requested = bundles(shards, resources)
-        learner.warmup()
+        learner.warmup(options)
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested, reserve_seconds)

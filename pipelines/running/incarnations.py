@@ -56,7 +56,7 @@ class Incarnations:
         warm_up_streams()
         with ExitStack() as opening:
             if cluster.backend == "in_process":
-                self._learner.warmup()
+                self._learner.warmup(config.learner)
             else:
                 # Ray prints warnings of its raylet to stdout, which belongs to results.
                 opening.enter_context(redirect_stdout(sys.stderr))

@@ -222,8 +222,8 @@ class _Sweep:
         where = "on Ray" if self.cluster.backend == "ray" else "in this process"
         progress.stage(f"starting {len(self.configs):,} settings {where}")
         began = time.perf_counter()
-        for kind in sorted({config.learner.kind for config in self.configs}):
-            compiled(kind)  # here, so that worker processes find the kernels in the cache
+        for config in self.configs:
+            compiled(config.learner)  # here, so that worker processes find the kernels in the cache
         with self._results(source) as results:
             startup = time.perf_counter() - began
             began = time.perf_counter()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from pipelines.config import Config
@@ -14,7 +13,7 @@ from pipelines.running.preparing import features_of
 from pipelines.running.tally import Tally
 from raydt.errors import RaydtError
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import LearnerOptions, WorkPlan
 from raydt.session import InProcessSession
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
@@ -27,11 +26,10 @@ _SCORES = ("accuracy", "f1", "macro_f1", "kappa")
 _WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
 
 
-@cache
-def compiled(kind: str) -> None:
+def compiled(options: LearnerOptions) -> None:
     """Compile the kernels of streams and a learner, or load them, once in this process."""
     warm_up_streams()
-    learners()[kind].warmup()
+    learners()[options.kind].warmup(options)
 
 
 def run_setting(
@@ -53,7 +51,7 @@ def run_setting(
         Columns of the sweep's table; after an error only ``updates``, ``error`` and ``exit_code``. None if the
         setting was ended early.
     """
-    compiled(config.learner.kind)
+    compiled(config.learner)
     updates = 0
     try:
         stream = make_stream(config.stream, source)

@@ -231,5 +231,8 @@ class Learner(Protocol):
     def estimator(self, options: Any) -> type[Any]:
         """Its estimator for these options, a subclass of ``raydt.estimators.base.Estimator``."""
 
-    def warmup(self) -> None:
-        """Compile every kernel once, so that processes started later load them from the cache."""
+    def warmup(self, options: Any = None) -> None:
+        """Compile every kernel that these options need once, so that processes started later load them from the cache.
+
+        Without options every kernel there is.
+        """

@@ -221,5 +221,5 @@ class Chain:
     def shard(self, options, features, groups, store=None):
         return ChainShard(features, groups)
 
-    def warmup(self):
+    def warmup(self, options=None):
         pass

@@ -84,8 +84,8 @@ class BestSplit:
 
         return SparseBestSplit
 
-    def warmup(self) -> None:
-        """Compile every kernel; later calls in the same process do nothing."""
+    def warmup(self, options: Any = None) -> None:
+        """Compile every kernel, whatever the options; later calls in the same process do nothing."""
         _warm_up()
 
 

@@ -100,13 +100,16 @@ class FuDyADT:
 
         return FullyDynamicTreeClassifier
 
-    def warmup(self) -> None:
-        """Compile every kernel; later calls in the same process do nothing."""
-        _warm_up()
+    def warmup(self, options: FuDyADTOptions | None = None) -> None:
+        """Compile the kernels of the exact tree, of the sparse one, or both; later calls in the process do nothing."""
+        if options is None or options.finder == "exact":
+            _warm_up_exact()
+        if options is None or options.finder != "exact":
+            _warm_up_sparse()
 
 
 @functools.cache
-def _warm_up() -> None:
+def _warm_up_exact() -> None:
     """A short stream with and without shards' help; once in a process is enough for all its jobs."""
     from raydt.session import InProcessSession
 
@@ -127,13 +130,15 @@ def _warm_up() -> None:
             session.restore(state, groups)
             session.coordinator.predict(X)
             session.coordinator.store.find(key)  # type: ignore[attr-defined]
-    _warm_up_sparse(op, key)
 
 
-def _warm_up_sparse(op: npt.NDArray[np.int8], key: npt.NDArray[np.int64]) -> None:
+@functools.cache
+def _warm_up_sparse() -> None:
     """The same for trees of sparse features."""
     from raydt.session import InProcessSession
 
+    op = np.array([INSERT] * 60 + [DELETE] * 30 + [DELETE_VALUE], dtype=np.int8)
+    key = np.concatenate([np.arange(60), np.arange(30), [0]])
     n = int((op != DELETE).sum())
     indices = np.append(np.arange(n - 1), n - 2).astype(np.int32) % 5
     rows = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, 5)
