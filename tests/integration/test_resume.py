@@ -214,7 +214,7 @@ def test_it_may_be_killed_again_and_again(
     assert begun == sorted(begun)
     first = json.loads((run / "log.jsonl").read_text().splitlines()[0])
     assert summary["started"] == first["time"][:19] + "+00:00"
-    assert summary["ended"] > summary["started"]
+    assert summary["ended"] >= summary["started"]  # whole seconds: a short run may end in the one it began in
 
 
 def test_a_resume_that_ends_while_the_tables_go_back_can_be_repeated(
