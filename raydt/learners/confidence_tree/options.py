@@ -1,0 +1,172 @@
+"""Options of the confidence tree, the same names in YAML and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
+
+#: Criteria each rule has a width for; the first is its default.
+_CRITERIA: dict[str, tuple[Criterion, ...]] = {
+    "ctree": ("gini", "entropy", "kearns_mansour"),
+    "hoeffding": ("gini", "entropy"),
+    "corrected": ("error",),
+    "mcdiarmid": ("entropy",),
+}
+_CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
+
+
+class ConfidenceTreeOptions(LearnerOptions):
+    """A tree that splits a leaf when a confidence interval says so (De Rosa, Cesa-Bianchi), under deletions too."""
+
+    takes_missing: ClassVar[bool] = True
+    rebuilds: ClassVar[bool] = False
+    counts: ClassVar[tuple[str, ...]] = ("checks", "splits", "ties", "replaced", "pruned")
+    stays: ClassVar[tuple[str, ...]] = (
+        "the model itself: splits that were chosen while they were in stay, without revisit for good, and bins were "
+        "made from the rows of the warm-up",
+    )
+
+    kind: Literal["confidence_tree"] = "confidence_tree"
+    rule: RuleName = Field(
+        "ctree",
+        description="When a leaf is split. ctree: intervals of the theorems; hoeffding: VFDT; corrected: CorrH-Tree; "
+        "mcdiarmid: Rutkowski's bound",
+    )
+    criterion: Literal["gini", "entropy", "kearns_mansour", "error"] | None = Field(
+        None, description="What is least of the best split; null: gini, of corrected error, of mcdiarmid entropy"
+    )
+    confidence: Literal["theorem", "practical"] = Field(
+        "practical", description="ctree: the width of theorems 1 to 4, or that of the paper's experiments (eq. 8)"
+    )
+    delta: float | Literal["1/t"] = Field(
+        1e-7, description="Probability of error; 1/t: falls with every example. Not used by confidence: practical"
+    )
+    c: float = Field(0.1, gt=0, le=1e6, description="practical: factor of the width; a smaller one splits sooner")
+    tie_threshold: float = Field(
+        0.0, ge=0, description="Half width up to which the best split is taken anyway; 0: never"
+    )
+    grace_period: int = Field(100, ge=1, description="Examples that come to a leaf between two checks")
+    max_bins: int = Field(256, ge=2, le=2**16 - 1, description="Bins of a feature, fixed from the warm-up")
+    rival: Literal["feature", "split"] = Field(
+        "feature", description="What the best split is compared with: the best on another feature, or any other"
+    )
+    finder: Literal["exact", "updgini", "updent"] = Field(
+        "exact",
+        description="How splits on sparse features are found; updgini, updent: kept at hand, confirmed exactly",
+    )
+    finder_alpha: float = Field(
+        0.1, ge=0.01, le=1e3, description="updgini, updent: found within 1 + this times the best"
+    )
+    strict: bool = Field(False, description="hoeffding: twice the width, so that the intervals do not overlap")
+    revisit: bool = Field(
+        False, description="Inner nodes keep their statistics, and a split that another one beats is replaced"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ConfidenceTreeOptions:
+        fitting = _CRITERIA[self.rule]
+        own = _CRITERION_OF.get(self.finder)
+        if self.criterion is not None and self.criterion not in fitting:
+            raise ValueError(
+                f"criterion: {self.criterion} has no width under rule: {self.rule}; it may be {_any(fitting)}"
+            )
+        if own is not None and self.resolved_criterion != own:
+            raise ValueError(f"finder: {self.finder} is for criterion: {own}, not {self.resolved_criterion}")
+        if not isinstance(self.delta, str) and not 0 < self.delta < 1:
+            raise ValueError("delta must be a number between 0 and 1, or 1/t")
+        if self.revisit and self.finder != "exact":
+            raise ValueError(
+                f"revisit: true needs finder: exact, since {self.finder} keeps no statistics to go back to"
+            )
+        practical = self.rule == "ctree" and self.confidence == "practical"
+        self._unused("confidence", self.rule == "ctree", "rule: ctree")
+        self._unused("c", practical, "rule: ctree with confidence: practical")
+        self._unused("delta", not practical, "confidence: theorem, or another rule than ctree")
+        self._unused("strict", self.rule == "hoeffding", "rule: hoeffding")
+        self._unused("finder_alpha", self.finder != "exact", "finder: updgini or updent")
+        return self
+
+    def _unused(self, key: str, used: bool, by: str) -> None:
+        """Refuse a key that has no effect; its default may be said."""
+        default = type(self).model_fields[key].default
+        if not used and key in self.model_fields_set and getattr(self, key) != default:
+            raise ValueError(f"{key} is used by {by} only. Leave it out")
+
+    @property
+    def resolved_criterion(self) -> Criterion:
+        """The criterion, by the rule or the finder where none is given."""
+        own: Any = _CRITERION_OF.get(self.finder)
+        return self.criterion or (own if own in _CRITERIA[self.rule] else _CRITERIA[self.rule][0])
+
+    @property
+    def takes_sparse(self) -> bool:
+        """All finders know sparse features."""
+        return True
+
+    @property
+    def needs_sparse(self) -> bool:
+        """A structure has nothing to keep without them."""
+        return self.finder != "exact"
+
+    @property
+    def most_classes(self) -> int | None:
+        """Two where the index or the structure is of two."""
+        return 2 if self.resolved_criterion == "kearns_mansour" or self.finder != "exact" else None
+
+    @property
+    def needs_warmup(self) -> str:
+        """The first rows fix the bins."""
+        return "makes the bins of its features from the first rows"
+
+    def split_rule(self, d: int) -> SplitRule:
+        """When a leaf is split, for d features."""
+        delta = None if isinstance(self.delta, str) else self.delta
+        practical = self.confidence == "practical"
+        settings = delta, self.c, self.tie_threshold, self.strict
+        return SplitRule(self.rule, self.resolved_criterion, practical, *settings, d)
+
+    def promise(self) -> Promise:
+        """Theorem 4, where its premises hold."""
+        if self.rule != "ctree":
+            return Promise(
+                False, f"rule: {self.rule} is bounded by no theorem of the paper: it ignores the bias of the index"
+            )
+        lacks = [
+            reason
+            for reason, holds in (
+                ("confidence: practical leaves out the constants of the theorems", self.confidence == "practical"),
+                (
+                    "rival: feature compares with splits on other features only, Theorem 4 with all",
+                    self.rival == "feature",
+                ),
+                ("revisit: true looks at splits more often than Theorem 4 counts", self.revisit),
+            )
+            if holds
+        ]
+        if lacks:
+            return Promise(False, "; ".join(lacks))
+        tau = (
+            f", or suboptimal by at most {2 * self.tie_threshold:g} where taken on a tie," if self.tie_threshold else ""
+        )
+        return Promise(
+            True,
+            f"every split{tau} beats all others by two widths of Theorem 4 with delta {self.delta}: for examples that "
+            "are independent of what was deleted, a random one is routed via a suboptimal split with at most that probability",
+        )
+
+    def size(self, statistics: Mapping[str, int]) -> str:
+        """Leaves, and how often they were checked."""
+        return f"{statistics['leaves']:,} leaves after {statistics['checks']:,} checks"
+
+    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
+        """How the tree came to its splits."""
+        return {key: statistics[key] for key in self.counts if key in statistics}
+
+
+def _any(names: tuple[str, ...]) -> str:
+    return " or ".join(names)
