@@ -73,6 +73,17 @@ class RowsOnShards:
         sparse = [dense + self._features.sparse_of(groups) for groups in self._groups]
         return np.concatenate([part for parts in zip(self._columns, sparse, strict=True) for part in parts])
 
+    def owners(self, features: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The shard that has each of some features, by number."""
+        dense = len(self._features.names)
+        shard_of = np.repeat(np.arange(len(self._groups)), [len(groups) for groups in self._groups])
+        group = self._features.groups_of(np.maximum(features - dense, 0))
+        for shard, columns in enumerate(self._columns):
+            mine = np.isin(features, columns)
+            group[mine] = self._groups[shard][0] if mine.any() else 0
+        owners: npt.NDArray[np.int64] = shard_of[group]
+        return owners
+
     def put(self, slots: Slots, rows: Rows) -> Exchange[None]:
         """Tell the shards new rows, each its part."""
         if len(slots):

@@ -135,4 +135,4 @@ class SplitRule:
         """Why a leaf of this impurity is to be split: ``RULE``, ``TIE`` or None for not at all."""
         if self.beats(best, rival, width):
             return RULE
-        return TIE if 0.0 < self.tie_threshold and width <= self.tie_threshold and best < impurity else None
+        return TIE if self.tie_threshold > 0.0 and width <= self.tie_threshold and best < impurity else None

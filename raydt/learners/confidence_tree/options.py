@@ -155,8 +155,8 @@ class ConfidenceTreeOptions(LearnerOptions):
         )
         return Promise(
             True,
-            f"every split{tau} beats all others by two widths of Theorem 4 with delta {self.delta}: for examples that "
-            "are independent of what was deleted, a random one is routed via a suboptimal split with at most that probability",
+            f"every split{tau} beats all others by two widths of Theorem 4 with delta {self.delta}: if examples and "
+            "deletions are independent, a random one is routed via a suboptimal split with at most that probability",
         )
 
     def size(self, statistics: Mapping[str, int]) -> str:

@@ -1,0 +1,142 @@
+"""The tree as canonical arrays (preorder, node 0 = root), and the record of each split: saved, hashed and audited."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.learners.confidence_tree.tree import FREE, LEAF, LEAVES, NODES, USED, Tree, new_tree, with_room
+from raydt.learners.fudyadt.model import preorder
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: Types of the arrays by node that predictions need; ``counts`` has a column for each class.
+MODEL_TYPES: dict[str, np.dtype[Any]] = {
+    "feature": np.dtype(np.int32),
+    "threshold": np.dtype(np.float64),
+    "left": np.dtype(np.int32),
+    "right": np.dtype(np.int32),
+    "counts": np.dtype(np.int64),
+}
+#: And of those that a state has beside them; ``own`` has a column for each class.
+NODE_TYPES: dict[str, np.dtype[Any]] = {
+    "cut": np.dtype(np.int32),
+    "created": np.dtype(np.int64),
+    "since": np.dtype(np.int64),
+    "place": np.dtype(np.int32),
+    "own": np.dtype(np.int64),
+}
+
+
+class Split(NamedTuple):
+    """What was known when an inner node got its split.
+
+    Attributes
+    ----------
+    stamp : int
+        2 seq + 1 of the insertion.
+    m, t, classes : int
+        Live examples the node had counted, examples the tree had taken, K.
+    rival_feature, rival_cut : int
+        What the split was compared with; -1 where there was nothing else.
+    reason : int
+        ``RULE``, ``TIE`` or ``REVISIT`` (``bounds``).
+    phi, rival_phi, impurity, epsilon : float
+        Scores of the split, of its rival and of the node unsplit, and the width, in the rule's unit.
+    own, left : tuple of int, length K or less
+        Class counts of the m, and of those on the left.
+    """
+
+    stamp: int
+    m: int
+    t: int
+    classes: int
+    rival_feature: int
+    rival_cut: int
+    reason: int
+    phi: float
+    rival_phi: float
+    impurity: float
+    epsilon: float
+    own: tuple[int, ...]
+    left: tuple[int, ...]
+
+
+#: Types of the arrays of the splits, by inner node in preorder; ``own`` and ``left`` have a column for each class.
+SPLIT_TYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(np.float64 if name in ("phi", "rival_phi", "impurity", "epsilon") else np.int64)
+    for name in Split._fields
+}
+
+
+def splits_as_arrays(splits: list[Split], classes: int) -> Arrays:
+    """Records one after the other, under ``split_`` and their names."""
+    arrays: Arrays = {}
+    for name, dtype in SPLIT_TYPES.items():
+        column = [getattr(record, name) for record in splits]
+        if name in ("own", "left"):
+            table = np.zeros((len(splits), classes), dtype=dtype)
+            for i, counts in enumerate(column):
+                table[i, : len(counts)] = counts
+            arrays[f"split_{name}"] = table
+        else:
+            arrays[f"split_{name}"] = np.array(column, dtype=dtype)
+    return arrays
+
+
+def splits_of_arrays(arrays: Arrays) -> list[Split]:
+    """What :func:`splits_as_arrays` was given."""
+    columns = [arrays[f"split_{name}"].tolist() for name in Split._fields]
+    rows = (dict(zip(Split._fields, row, strict=True)) for row in zip(*columns, strict=True))
+    return [Split(**row | {"own": tuple(row["own"]), "left": tuple(row["left"])}) for row in rows]
+
+
+def canonical_tree(tree: Tree, splits: dict[int, Split]) -> tuple[Arrays, npt.NDArray[np.int32]]:
+    """All arrays by node and those of the splits; and the preorder place of each node id (-1: not in the tree)."""
+    order, at, _ = preorder(tree)  # type: ignore[arg-type]
+    nodes = tree.nodes[order]
+    inner = nodes["feature"] >= 0
+    classes = max(2, int(np.flatnonzero(tree.counts[0] + tree.own[order].max(axis=0)).max(initial=0)) + 1)
+    for record in splits.values():
+        classes = max(classes, len(record.own))
+    arrays: Arrays = {
+        "feature": nodes["feature"].copy(),
+        "threshold": nodes["threshold"].copy(),
+        "left": np.where(inner, at[nodes["left"]], np.int32(-1)),
+        "right": np.where(inner, at[nodes["right"]], np.int32(-1)),
+        "counts": tree.counts[order, :classes],
+        **{name: nodes[name].copy() for name in ("cut", "created", "since", "place")},
+        "own": tree.own[order, :classes],
+    }
+    return arrays | splits_as_arrays([splits[node] for node in order[inner].tolist()], classes), at
+
+
+def predictive(arrays: Arrays) -> Arrays:
+    """What predictions need; a leaf without examples gets the counts of the nearest node above that has some."""
+    model = {name: arrays[name].copy() for name in MODEL_TYPES}
+    counts = model["counts"]
+    for node in np.flatnonzero(model["feature"] >= 0).tolist():  # parents come first
+        for child in (model["left"][node], model["right"][node]):
+            if not counts[child].any():
+                counts[child] = counts[node]
+    return model
+
+
+def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:
+    """The live tree of canonical arrays, without the examples of its leaves; and the splits by node."""
+    n, classes = arrays["counts"].shape
+    tree = with_room(new_tree(classes), n, classes)
+    nodes = tree.nodes
+    for name in ("feature", "threshold", "left", "right", "cut", "created", "since", "place"):
+        nodes[name][:n] = arrays[name]
+    tree.counts[:n], tree.own[:n] = arrays["counts"], arrays["own"]
+    nodes["head"][:n] = -1
+    nodes["parent"][0], nodes["depth"][0] = -1, 0
+    inner = np.flatnonzero(arrays["feature"] != LEAF)
+    for node in inner.tolist():
+        for child in (nodes["left"][node], nodes["right"][node]):
+            nodes["parent"][child], nodes["depth"][child] = node, nodes["depth"][node] + 1
+    tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, n - len(inner)
+    return tree, dict(zip(inner.tolist(), splits_of_arrays(arrays), strict=True))

@@ -1,0 +1,248 @@
+"""What a shard does for the confidence tree: keep its features of every live row, and count them at nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.binning import Bins, joined, learn_bins
+from raydt.exchange import Payload
+from raydt.features import Features
+from raydt.finders.buckets import buckets_of
+from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
+from raydt.finders.scores import table_of, xlogx_table
+from raydt.kernel import kernel
+from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.statistics import Columns, Search, Sparse, Statistics, confirm, encode, take
+from raydt.learners.confidence_tree.structured import put_back, take_structured
+from raydt.learners.rows import HeldRows
+from raydt.memory import grown
+
+#: Entries that are counted, and rows that are encoded, at once.
+_TOGETHER = 1 << 12
+#: Arrays of the sparse features in a group's state, by place and feature.
+SEEN = ("place", "feature", "n1", "c11", "bucket")
+
+
+class ConfidenceTreeShard:
+    """Owner of whole feature groups.
+
+    Parameters
+    ----------
+    options : ConfidenceTreeOptions
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns, contiguous.
+    """
+
+    def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+        self._options, self._features, self._groups = options, features, groups
+        self._structure = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
+        self._entropy = options.resolved_criterion == "entropy"
+        sizes = [len(features.group_columns(g)) for g in groups.tolist()]
+        self._group_of_columns = np.cumsum([0, *sizes])
+        self._clear()
+        self.columns = self._held.columns
+
+    def _clear(self) -> None:
+        self._held = HeldRows(self._features, self._groups)
+        self._bins: Bins | None = None
+        self._codes = np.empty((0, len(self._held.columns)), dtype=np.uint16)
+        self._counts = Statistics.none()
+        self._pool: Pool = new_pool(0 if self._structure is None else len(self._structure.s))
+        self._table = xlogx_table(0)
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: each is a method below."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    # ---------------------------------------------------------------- rows
+
+    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+        """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
+        self._held.put(slots, X, indptr, indices)
+        if self._bins is not None:
+            self._encode(slots)
+
+    def _on_gather(self, slots: Any) -> dict[str, Any]:
+        """Features of some rows."""
+        return self._held.gather(slots)
+
+    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
+        return self._held.equal(slots, X, indptr, indices)
+
+    def _on_learn(self, slots: Any) -> dict[str, Any]:
+        """Fix the bins of the dense columns by the first rows."""
+        self._held.make_room(slots)
+        kinds, none = self._features.kinds[self.columns], np.empty(0, dtype=np.int64)
+        bins = learn_bins(self._held.X[slots], kinds, self._options.max_bins, "quantile", none)
+        self._begin(bins)
+        return bins.arrays()
+
+    def _begin(self, bins: Bins) -> None:
+        self._bins = bins
+        self._columns = Columns.of(bins, self.columns, self._group_of_columns)
+        self._encode(np.arange(len(self._held.X), dtype=np.int32))  # all there are, also those after the warm-up
+
+    def _encode(self, slots: Any) -> None:
+        """Find the bins of rows."""
+        if len(self._held.X) > len(self._codes):
+            self._codes = grown(self._codes, len(self._held.X))
+        for begin in range(0, len(slots), _TOGETHER):
+            part = np.array(slots[begin : begin + _TOGETHER])
+            encode(self._held.X[part], self._bins, part, self._codes)
+
+    # ---------------------------------------------------------------- counting
+
+    def _on_count(self, places: int, classes: int, entries: Any, checks: Any) -> npt.NDArray[np.int64]:
+        """Count rows in and out, and answer the checks among them, shape (checks, groups, 3, 2 + K).
+
+        ``entries``, shape (4, entries), int32, has slot, place, sign and label of each; ``checks`` are those of
+        ``statistics.take``; ``places`` and ``classes`` are how many there may be by now.
+        """
+        found = np.empty((len(checks), len(self._groups), 3, COUNTS + classes), dtype=np.int64)
+        if not len(self._groups):
+            return found
+        self._room_for(places, classes)
+        slot, place, sign, label = np.array(entries)
+        checks, left, scores = np.array(checks), np.empty(classes, dtype=np.int64), np.empty(3)
+        self._held.make_room(slot)
+        check = 0
+        for begin in range(0, max(1, len(slot)), _TOGETHER):
+            stop = min(len(slot), begin + _TOGETHER)
+            search = self._search(slot[begin:stop])
+            where = self._counts, self._columns, self._codes, self._sparse, search
+            rest: tuple[Any, ...] = slot, place, sign, label, begin, stop, checks, check, left, scores, found
+            check = take(*where, *rest) if self._structure is None else take_structured(*where, self._structure, *rest)
+        return found
+
+    def _on_confirm(self, places: Any, later: Any, entries: Any) -> npt.NDArray[np.int64]:
+        """Exact candidates at some places before later entries (``statistics.confirm``), as ``count`` answers."""
+        classes = self._counts.totals.shape[1]
+        found = np.empty((len(places), len(self._groups), 3, COUNTS + classes), dtype=np.int64)
+        if len(self._groups):
+            slot, _, sign, label = np.array(entries)
+            where = self._counts, self._columns, self._codes, self._sparse, self._search(slot)
+            left, scores = np.empty(classes, dtype=np.int64), np.empty(3)
+            confirm(*where, np.array(places), np.array(later), slot, sign, label, left, scores, found)
+        return found
+
+    def _on_divide(self, gone: Any, feature: Any, cut: Any, ends: Any, slots: Any) -> npt.NDArray[np.uint8]:
+        """Forget the statistics at some places; of splits whose feature this shard owns, who goes right, as bits.
+
+        The rows of split i are ``slots[ends[i - 1]:ends[i]]``; the bits of the splits it owns follow each other.
+        """
+        self._forget(np.array(gone))
+        sides = [np.empty(0, dtype=np.bool_)]
+        dense = len(self._features.names)
+        begin = 0
+        for j, t, end in zip(feature.tolist(), cut.tolist(), ends.tolist(), strict=True):
+            rows, begin = np.array(slots[begin:end]), end
+            if j >= dense:
+                if np.isin(self._features.groups_of(np.array([j - dense])), self._groups)[0]:
+                    ones = self._held.sparse(rows)
+                    of_row = np.repeat(np.arange(len(rows)), ones.lengths)
+                    sides.append(np.isin(np.arange(len(rows)), of_row[ones.indices == j - dense]))
+            elif j in self.columns:
+                codes = self._codes[rows, np.searchsorted(self.columns, j)]
+                sides.append(codes != t if self._features.categorical[j] else codes > t)
+        return np.packbits(np.concatenate(sides))
+
+    def _forget(self, gone: npt.NDArray[np.int32]) -> None:
+        gone = gone[gone < len(self._counts.totals)]
+        self._counts.totals[gone], self._counts.bins[gone] = 0, 0
+        if self._features.sparse and len(self._groups):
+            _release(self._pool, gone, len(self._groups))
+
+    def _room_for(self, places: int, classes: int) -> None:
+        self._counts = self._counts.with_room(places, int(self._columns.first[-1]), classes)
+        if self._features.sparse:
+            self._pool = with_units(self._pool, len(self._counts.totals) * len(self._groups))
+
+    @property
+    def _sparse(self) -> Sparse:
+        first = int(self._groups[0])
+        of = self._features.groups if self._features.sparse else 0
+        return Sparse(self._held.ones, first, of, len(self._features.names))
+
+    def _search(self, slots: npt.NDArray[np.int32]) -> Search:
+        """How to look for candidates, with room for the ones of some rows."""
+        if self._features.sparse:
+            begin, end, _ = self._held.ones
+            free_dead(self._pool)
+            self._pool = with_entries(self._pool, int((end[slots] - begin[slots]).sum()))
+        self._table = table_of(self._entropy, len(self._held.X), self._table)
+        o = self._options
+        criterion = CRITERIA.index(o.resolved_criterion)
+        return Search(criterion, o.rival == "feature", self._pool, self._table)
+
+    # ---------------------------------------------------------------- snapshots
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
+        return self._held.by_group(slots)
+
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """By group: the bins, what is counted at every place (``totals``, ``bins``), of sparse features ``SEEN``."""
+        state: dict[int, dict[str, Any]] = {}
+        for i, g in enumerate(self._groups.tolist()):
+            state[g] = {}
+            if self._bins is not None:
+                mine = np.arange(self._group_of_columns[i], self._group_of_columns[i + 1])
+                first = self._columns.first[self._group_of_columns[[i, i + 1]]]
+                counted = self._counts.bins[:, first[0] : first[1]].copy()
+                state[g] = {**self._bins.select(mine).arrays(), "totals": self._counts.totals.copy(), "bins": counted}
+            if self._features.sparse:
+                state[g] |= self._seen(i)
+        return state
+
+    def _seen(self, group: int) -> dict[str, npt.NDArray[Any]]:
+        """Counters and buckets of the sparse features that are 1 somewhere, ascending by place and feature."""
+        p, per = self._pool, len(self._groups)
+        unit = p.unit[: p.reg[USED]]
+        used = np.flatnonzero((unit >= 0) & (unit % per == group) & (p.n1[: len(unit)] > 0))
+        place = p.unit[used] // np.int32(per)
+        order = np.lexsort((p.feature[used], place))
+        return {"place": place[order], **{name: getattr(p, name)[used[order]] for name in SEEN[1:]}}
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
+        self._clear()
+        self._held.restore(state)
+        parts = [state[g] for g in self._groups.tolist()]
+        if not parts or "totals" not in parts[0]:
+            return
+        self._begin(joined([Bins.from_arrays(part) for part in parts]))
+        counted = np.concatenate([part["bins"] for part in parts], axis=1)
+        self._counts = Statistics(np.array(parts[0]["totals"]), counted)
+        if not self._features.sparse:
+            return
+        self._pool = with_units(self._pool, len(self._counts.totals) * len(parts))
+        self._table = table_of(self._entropy, len(self._held.X), self._table)
+        for i, part in enumerate(parts):
+            self._pool = with_entries(self._pool, len(part["feature"]))
+            unit = part["place"].astype(np.int64) * len(parts) + i
+            feature, n1, c11, bucket = (np.array(part[name]) for name in SEEN[1:])
+            _restore(self._pool, unit, feature, n1, c11)
+            if self._structure is not None:
+                put_back(self._pool, self._structure, self._table, unit, feature, bucket)
+
+
+@kernel
+def _release(pool: Any, places: Any, per: int) -> None:
+    for place in places:
+        for group in range(per):
+            if place * per + group < len(pool.first):
+                release(pool, place * per + group)
+
+
+@kernel
+def _restore(pool: Any, unit: Any, feature: Any, n1: Any, c11: Any) -> None:
+    for i in range(len(unit)):
+        e = find_or_add(pool, unit[i], feature[i])
+        pool.n1[e], pool.c11[e] = n1[i], c11[i]
