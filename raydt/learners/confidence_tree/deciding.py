@@ -12,13 +12,10 @@ from raydt.exchange import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.bounds import REVISIT, SplitRule
 from raydt.learners.confidence_tree.impurity import (
-    BEST,
     COUNTS,
     CRITERIA,
-    CURRENT,
     CUT,
     FEATURE,
-    RIVAL,
     merge,
 )
 from raydt.learners.confidence_tree.model import Split
@@ -73,12 +70,20 @@ class Change(NamedTuple):
     split: Split | None
 
 
-class _Found(NamedTuple):
-    """Of checks: candidates BEST, RIVAL and CURRENT with their scores, and the impurity of the node unsplit."""
+class _Due(NamedTuple):
+    """One check with its candidates: as ``impurity`` has them, as plain values."""
 
-    candidates: Int64
-    scores: npt.NDArray[np.float64]
-    impurity: npt.NDArray[np.float64]
+    node: int
+    step: int
+    depth: int
+    inner: bool
+    leaving: bool
+    t: int
+    classes: int
+    own: list[int]
+    candidates: list[list[int]]
+    scores: list[float]
+    impurity: float
 
 
 class Decider:
@@ -105,94 +110,92 @@ class Decider:
 
         ``replies`` are the candidates of all shards.
         """
-        found = self._merged(window.owns, replies)
-        due: dict[int, list[int]] = {}
-        for check, node in enumerate(window.checks["node"].tolist()):
-            if self._change(tree, window, found, check, check) is not None:
-                due.setdefault(node, []).append(check)
-        if self._revisit:
-            first = min((checks[0] for checks in due.values()), default=None)
-            due = {} if first is None else {int(window.checks["node"][first]): [first]}
-        if self._confirms:
-            return (yield from self._confirmed(tree, window, due))
-        changes = [self._change(tree, window, found, checks[0], checks[0]) for checks in due.values()]
-        return [change for change in changes if change is not None]
+        passed: dict[int, list[int]] = {}
+        changes: dict[int, Change] = {}
+        for check, due in enumerate(self._due(tree, window, np.arange(len(window.checks)), replies)):
+            if due.node in changes and not self._confirms:
+                continue  # of a leaf that is split by now
+            change = self._change(window, due)
+            if change is None:
+                continue
+            changes[due.node] = change
+            passed.setdefault(due.node, []).append(check)
+            if self._revisit:
+                break
+        return (yield from self._confirmed(tree, window, passed)) if self._confirms else list(changes.values())
 
-    def _merged(self, owns: Int64, replies: list[Any]) -> _Found:
+    def _due(self, tree: Tree, window: Window, which: Int64, replies: list[Any]) -> list[_Due]:
+        """Some checks, and what the shards answered to them."""
+        if not len(which):
+            return []
+        owns = np.ascontiguousarray(window.owns[which])
         checks, classes = owns.shape
         found = np.empty((checks, 3, COUNTS + classes), dtype=np.int64)
         scores, impurity = np.empty((checks, 3)), np.empty(checks)
-        if checks:
-            self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
-            candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
-            where = self._criterion, self._by_feature, self._table
-            merge(*where, owns, candidates, found, scores, impurity)
-        return _Found(found, scores, impurity)
+        self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
+        candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
+        merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
+        node, step, depth, entry = (window.checks[name][which] for name in ("node", "step", "depth", "entry"))
+        inner, leaving = tree.nodes["feature"][node] != LEAF, window.entries["sign"][entry] < 0
+        columns = node, step, depth, inner, leaving, window.t[step], window.classes[step]
+        found_of = owns, found, scores, impurity
+        return [_Due(*row) for row in zip(*(column.tolist() for column in (*columns, *found_of)), strict=True)]
 
-    def _change(self, tree: Tree, window: Window, found: _Found, check: int, at: int) -> Change | None:
-        """What check number ``check`` comes to, whose candidates are number ``at`` of ``found``."""
-        best, rival, current = found.candidates[at, [BEST, RIVAL, CURRENT]]
-        best_phi, rival_phi, current_phi = found.scores[at].tolist()
-        due, own = window.checks[check], window.owns[check]
-        node, step = int(due["node"]), int(due["step"])
-        inner = tree.nodes["feature"][node] != LEAF
-        impurity, m = float(found.impurity[at]), int(own.sum())
-        if inner and self._is_void(best, current, own):
-            return Change(node, step, LEAF, LEAF, None)
+    def _change(self, window: Window, due: _Due) -> Change | None:
+        """What a check comes to."""
+        best, rival, current = due.candidates
+        best_phi, rival_phi, current_phi = due.scores
+        m = sum(due.own)
+        if due.inner and _is_void(best, current, due.own):
+            return Change(due.node, due.step, LEAF, LEAF, None)
         if best[FEATURE] < 0:
             return None
-        classes, t = int(window.classes[step]), int(window.t[step])
-        width = self._rule.width(m, t, int(due["depth"]), classes)
-        if inner:
-            same = best[FEATURE] == current[FEATURE] and best[CUT] == current[CUT]
-            if same or not self._rule.beats(best_phi, current_phi, width):
+        width = self._rule.width(m, due.t, due.depth, due.classes)
+        reason = REVISIT
+        if due.inner:
+            if best[:COUNTS] == current[:COUNTS] or not self._rule.beats(best_phi, current_phi, width):
                 return None
-            if window.entries["sign"][due["entry"]] < 0:
-                return Change(node, step, LEAF, LEAF, None)
-            reason: int | None = REVISIT
+            if due.leaving:
+                return Change(due.node, due.step, LEAF, LEAF, None)
             rival, rival_phi = current, current_phi
         else:
-            rival_phi = rival_phi if rival[FEATURE] >= 0 else impurity
-            reason = self._rule.reason(best_phi, rival_phi, impurity, width)
-        if reason is None:
-            return None
-        against = (int(rival[FEATURE]), int(rival[CUT])) if rival[FEATURE] >= 0 else (-1, -1)
-        stamp = int(window.steps["stamp"][step])
-        scores = best_phi, rival_phi, impurity, width
-        sides = tuple(own.tolist()), tuple(best[COUNTS:].tolist())
-        record = Split(stamp, m, t, classes, *against, reason, *scores, *sides)
-        return Change(node, step, int(best[FEATURE]), int(best[CUT]), record)
+            rival_phi = rival_phi if rival[FEATURE] >= 0 else due.impurity
+            why = self._rule.reason(best_phi, rival_phi, due.impurity, width)
+            if why is None:
+                return None
+            reason = why
+        against = rival[:COUNTS] if rival[FEATURE] >= 0 else [-1, -1]
+        stamp = int(window.steps["stamp"][due.step])
+        scores = best_phi, rival_phi, due.impurity, width
+        sides = tuple(due.own), tuple(best[COUNTS:])
+        record = Split(stamp, m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
+        return Change(due.node, due.step, best[FEATURE], best[CUT], record)
 
-    @staticmethod
-    def _is_void(best: Int64, current: Int64, own: Int64) -> bool:
-        """Whether an inner node has nothing to split any more: one class, one side, or no candidate."""
-        left = int(current[COUNTS:].sum())
-        return bool((own > 0).sum() < 2 or left == 0 or left == own.sum() or best[FEATURE] < 0)
-
-    def _confirmed(self, tree: Tree, window: Window, due: dict[int, list[int]]) -> Exchange[list[Change]]:
+    def _confirmed(self, tree: Tree, window: Window, passed: dict[int, list[int]]) -> Exchange[list[Change]]:
         """Of the checks that pass with approximate candidates the first of each leaf that does with exact ones."""
         changes = []
-        while due:
-            asked = [checks[0] for checks in due.values()]
-            nodes = np.array(list(due))
+        while passed:
+            asked = np.array([checks[0] for checks in passed.values()])
+            nodes = np.array(list(passed))
             parts = [
                 np.flatnonzero(window.entries["node"][after:] == node) + after
-                for node, after in zip(due, (window.checks["entry"][asked] + 1).tolist(), strict=True)
+                for node, after in zip(passed, (window.checks["entry"][asked] + 1).tolist(), strict=True)
             ]
             later = np.cumsum([0, *(len(part) for part in parts)])
-            payload = {
-                "places": tree.nodes["place"][nodes],
-                "later": later,
-                "entries": packed(tree, window, np.concatenate(parts)),
-            }
-            found = self._merged(np.ascontiguousarray(window.owns[asked]), (yield Ask("confirm", payload)))
-            for at, (node, check) in enumerate(zip(nodes.tolist(), asked, strict=True)):
-                change = self._change(tree, window, found, check, at)
-                if change is not None:
-                    changes.append(change)
-                due[node] = [] if change is not None else due[node][1:]
-            due = {node: checks for node, checks in due.items() if checks}
+            entries = packed(tree, window, np.concatenate(parts))
+            replies = yield Ask("confirm", {"places": tree.nodes["place"][nodes], "later": later, "entries": entries})
+            for due in self._due(tree, window, asked, replies):
+                change = self._change(window, due)
+                passed[due.node] = passed[due.node][1:] if change is None else []
+                changes += [] if change is None else [change]
+            passed = {node: checks for node, checks in passed.items() if checks}
         return changes
+
+
+def _is_void(best: list[int], current: list[int], own: list[int]) -> bool:
+    """Whether an inner node has nothing to split any more: one class, one side, or no candidate."""
+    left = sum(current[COUNTS:])
+    return sum(n > 0 for n in own) < 2 or left in (0, sum(own)) or best[FEATURE] < 0
 
 
 def packed(tree: Tree, window: Window, which: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
