@@ -34,9 +34,9 @@ def run(request: Request) -> None:
         steps, d = real(name)
         taken = in_turns(steps, request.seeds)
         n, ones = len(steps), len(steps.feature)
-        seen = taken["UPDGINI"].finder.features
-        sizes = [f"{n:,}", f"{d:,}", f"{seen:,}", f"{ones / n / d:.5f}", f"{ones / n:.1f}", f"{seen * n / ones:.0f}"]
-        about.append([name, *sizes, *chosen(steps)])
+        entries = taken["UPDGINI"].finder.features
+        sizes = [f"{n:,}", f"{d:,}", f"{entries:,}", f"{ones / n / d:.5f}", f"{ones / n:.1f}"]
+        about.append([name, *sizes, f"{entries * n / ones:.0f}", *chosen(steps)])
         factors = [f"{taken[scan].seconds / taken[who].seconds:.1f}" for who, scan in OPPONENT.items()]
         times.append([name, *(f"{one.seconds:.3f}" for one in taken.values()), *factors])
         for who in OPPONENT:
@@ -49,7 +49,8 @@ def run(request: Request) -> None:
             at = [n * (part + 1) / PARTS for part in range(PARTS)]
             lines = {who: [(x, sum(found[: i + 1])) for i, x in enumerate(at)] for who, found in parts.items()}
             panels.append(Panel(f"{name}: seconds since the first row", lines, x="rows"))
-    header = ["data", "rows", "d", "seen", "density", "ones of a row", "seen / ones of a row", "in the warm-up", "auto"]
+    header = ["data", "rows", "d", "entries", "density", "ones of a row", "entries / ones of a row"]
+    header += ["seen / ones in the warm-up", "auto"]
     show("Data (Table 1)", header, about, f"auto chooses by the first {WARMUP:,} rows; Gini.")
     header = ["data", *(f"{who} s" for who in CONTESTANTS), *(f"{who}: times faster" for who in OPPONENT)]
     note = f"alpha 0.1, a query after every row; CPU seconds, median of {request.seeds}."

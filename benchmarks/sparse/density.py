@@ -1,6 +1,6 @@
 """Time against the number of features and against density, the ones of a row being constant: the paper's Figure 4.
 
-From the first row on, so that few features are seen where there are very many.
+From the first row on, so that few features have an entry where there are very many.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def run(request: Request) -> None:
             by_density[who].append((density, 1e3 * one.seconds))
         factors = [f"{taken[scan].seconds / taken[who].seconds:.1f}" for who, scan in OPPONENT.items()]
         times = [f"{1e3 * one.seconds:.1f}" for one in taken.values()]
-        seen = taken["UPDGINI"].finder.features
-        ratio = seen * ROWS / len(steps.feature)
-        rows.append([f"{d:,}", f"{seen:,}", f"{density:.5f}", f"{ratio:.0f}", *times, *factors])
+        entries = taken["UPDGINI"].finder.features
+        ratio = entries * ROWS / len(steps.feature)
+        rows.append([f"{d:,}", f"{entries:,}", f"{density:.5f}", f"{ratio:.0f}", *times, *factors])
         progress(*rows[-1])
-    header = ["d2", "seen", "density", "seen / ones of a row", *(f"{who} ms" for who in CONTESTANTS)]
+    header = ["d2", "entries", "density", "entries / ones of a row", *(f"{who} ms" for who in CONTESTANTS)]
     header += [f"{who}: times faster" for who in OPPONENT]
     note = f"sparse({ROWS:,}, 10, d2, 10/d2), alpha 0.1, a query after every row; median of {request.seeds}."
     show("By dimension and density (Figure 4)", header, rows, note)

@@ -30,7 +30,7 @@ def before() -> int:
 
 
 def measure(d: int, turns: int) -> tuple[int, dict[str, float]]:
-    """Features that were seen, and the CPU seconds per update of each contestant."""
+    """Features that have an entry, and the CPU seconds per update of each contestant."""
     first = before()
     steps = sparse(first + (turns + 1) * ROWS["structure"], 10, d, 10 / d)
     finders = {who: new(who, ALPHA) for who in CONTESTANTS} | {COUNTING: new("scan, Gini")}
@@ -52,13 +52,13 @@ def run(request: Request) -> None:
     """Print the table, and draw it."""
     rows, found = [], {}
     for d in DIMENSIONS:
-        seen, found[d] = measure(d, request.seeds)
+        entries, found[d] = measure(d, request.seeds)
         cells = [f"{1e6 * seconds:.2f}" for seconds in found[d].values()]
         least = found[min(DIMENSIONS)]
         ratios = [f"{found[d][who] / least[who]:.2f}" for who in found[d]]
-        rows.append([f"{d:,}", f"{seen:,}", *cells, *ratios])
+        rows.append([f"{d:,}", f"{entries:,}", *cells, *ratios])
         progress(*rows[-1])
-    header = ["d", "seen", *(f"{who} us" for who in found[d])]
+    header = ["d", "entries", *(f"{who} us" for who in found[d])]
     header += [f"{who}: of d = {min(DIMENSIONS):,}" for who in found[d]]
     note = (
         f"sparse(n, 10, d, 10/d), alpha {ALPHA}; CPU time per update and its query, after {before():,} rows without; "
