@@ -115,15 +115,18 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     """What an update changed; ``out`` is None if nothing was written."""
     deletes, inserts, work = len(receipt.ids), len(receipt.inserted), dict(receipt.work)
     counts = int(work.pop("counts_changed", 0))
+    searched = "changes" in work
+    changed = f"class counts changed at {counted(counts, 'node')} on their paths"
+    if searched:  # there is no tree
+        changed = f"{counted(counts, 'class count')} changed, of all examples or a side of the split"
     rows = [
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
         (
             "updates",
-            f"{deletes:,} deleted, {inserts:,} inserted"
-            + (f"; class counts changed at {counted(counts, 'node')} on their paths" if counts else ""),
+            f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {changed}" if counts else ""),
         ),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        _searches(work) if "changes" in work else _rebuilds(receipt),
+        _searches(work) if searched else _rebuilds(receipt),
         *(
             (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
             for name, value in work.items()
@@ -161,7 +164,8 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
         for depth, rows, n in zip(*rebuilds, strict=True)
     ]
     label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
-    titles = {"id": "deleted id", "label": label, "path": "nodes changed", "changed": "best feature changed"}
+    path = "class counts changed" if "changed" in receipt.deletions else "nodes changed"
+    titles = {"id": "deleted id", "label": label, "path": path, "changed": "best feature changed"}
     columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
     columns += [["rebuilt because of it", *caused]] if caused else []
     widths = [max(map(len, column)) for column in columns]

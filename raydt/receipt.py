@@ -65,8 +65,9 @@ class Receipt:
         What else the whole call took, in the learner's own words: for ``fudyadt`` ``counts_changed``, the nodes on the
         paths of all deleted and inserted examples, added up. For ``gbdt``, which applies the call at once,
         ``trees_checked`` and ``trees_retrained`` (by the deletions and by the insertions), ``refreshed`` (examples
-        whose derivatives were replaced), ``rounds`` and ``seconds``. For ``best_split`` ``counts_changed``, ``changes``
-        of the best feature and ``moves`` of features between buckets; nothing is rebuilt.
+        whose derivatives were replaced), ``rounds`` and ``seconds``. For ``best_split`` ``counts_changed`` (class
+        counts of all examples, and of the side of the split that each was on), ``changes`` of the best feature and
+        ``moves`` of features between buckets; nothing is rebuilt.
     active_before, active : int
         Live examples before and after.
     digest_before, digest_after : str or None

@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.report.charts import POINTS, WINDOWS, has_curve, last_of
 from pipelines.report.folder import Columns, RunFolder
 from pipelines.report.formatting import ABSENT, Form, count, counted, figure, names, share
-from pipelines.report.identity import compared_figures
+from pipelines.report.identity import SPLIT_FIGURES, TREE_FIGURES, ComparedFigure, compared_figures, searches_a_split
 from pipelines.report.plot import Chart, Panel, Values, curve, linear, look, updates_axis
 from pipelines.report.quality import SQUARED_ERROR, quality_of
 from pipelines.report.series import merged, per_unit
@@ -43,9 +43,10 @@ class Comparison:
 def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
     """Compare at least two runs."""
     quality = quality_of(runs[0].summary.get("metrics"))
-    table = [compared_figures(run, quality) for run in runs]
-    if not any(number(run.summary, "restarts") for run in runs):
-        table = [[figure for figure in column if figure[0] != "Restarts"] for column in table]
+    left_out = [] if any(number(run.summary, "restarts") for run in runs) else ["Restarts"]
+    left_out += [] if any(map(searches_a_split, runs)) else SPLIT_FIGURES
+    left_out += TREE_FIGURES if all(map(searches_a_split, runs)) else []
+    table = [[figure for figure in compared_figures(run, quality) if figure[0] not in left_out] for run in runs]
     differing, same = _differing([run.config for run in runs])
     return Comparison(
         list(labels),
@@ -60,7 +61,7 @@ def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
 
 
 def _best_marked(
-    table: list[list[tuple[str, float | str | None, Form | None]]],
+    table: list[list[ComparedFigure]],
 ) -> list[tuple[str, list[tuple[str, bool]]]]:
     """A row per figure with a cell per run, and whether it is the best; only scores and speed have a best."""
     rows = []
@@ -120,16 +121,19 @@ def _groups(values: Sequence[Any], labels: Sequence[str]) -> dict[Any, list[str]
 
 
 def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
-    """Which runs ended with the same model."""
+    """Which runs ended with the same model, or the same split: the digest of a best split covers no more."""
     groups = _groups([run.summary.get("model_digest") for run in runs], labels)
     unknown = len(runs) - sum(map(len, groups.values()))
     rest = f" {counted(unknown, 'run')} left no digest." if unknown else ""
+    same, another = "the same model, bit for bit", "another model"
+    if all(map(searches_a_split, runs)):
+        same, another = "the same split, counts and examples", "another split, or other counts or examples"
     if len(groups) == 1 and not unknown:
-        return f"All {len(runs)} runs ended with the same model, bit for bit: their digests are equal."
+        return f"All {len(runs)} runs ended with {same}: their digests are equal."
     equal = [", ".join(group) for group in groups.values() if len(group) > 1]
     if not equal:
-        return "Every run ended with another model: no two digests are equal." + rest
-    return "The same model, bit for bit: " + "; ".join(equal) + ". All other digests differ." + rest
+        return f"Every run ended with {another}: no two digests are equal." + rest
+    return f"{same.capitalize()}: " + "; ".join(equal) + ". All other digests differ." + rest
 
 
 def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
@@ -142,6 +146,10 @@ def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
         + "; ".join(f"({k}) {', '.join(group)}" for k, group in enumerate(groups.values(), start=1))
         + "."
     )
+
+
+#: Curves that only runs of a best split have (True), or only the others (False).
+_OF_A_KIND = {"work": False, "nodes": False, "moves": True, "buckets": True}
 
 
 def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
@@ -157,14 +165,17 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
         ("window", f"Prequential {quality.name}, window by window", quality.window, quality.unit, quality.form),
         (quality.score, f"Prequential {quality.name} so far", quality.score, quality.unit, quality.form),
         ("work", "Rows rebuilt per update", "", "rows/update", figure),
+        ("moves", "Features moved to another bucket per update", "", "moves/update", figure),
         ("speed", "Updates per second", "", "updates/s", figure),
         ("nodes", "Nodes of the tree", "nodes", "nodes", count),
+        ("buckets", "Buckets with features", "buckets", "buckets", count),
     ]
     charts = []
     for key, title, column, unit, form in wanted:
-        here = [entry for entry in drawn if not column or has_curve(entry[2], column)]
+        have_it = {k for k, run in enumerate(runs) if _OF_A_KIND.get(key) in (None, searches_a_split(run))}
+        here = [entry for entry in drawn if entry[0] in have_it and (not column or has_curve(entry[2], column))]
         if here:
-            charts.append(_overlaid(key, title, column, unit, form, here, len(runs) - len(here)))
+            charts.append(_overlaid(key, title, column, unit, form, here, len(have_it) - len(here)))
     return charts
 
 
@@ -208,4 +219,6 @@ def _overlaid(
 def _series(table: Columns, key: str, column: str) -> Values:
     if key == "work":
         return per_unit(table["rebuilt_rows"], table["seq"])
+    if key == "moves":
+        return per_unit(table["moves"], table["seq"])
     return per_unit(table["seq"], table["seconds"]) if key == "speed" else table[column]

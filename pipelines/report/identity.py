@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import ABSENT, Form, clipped, count, duration, figure, moment, names, share, size
@@ -15,6 +15,12 @@ from pipelines.report.verdicts import number
 
 #: Letters of a feature's name among the key figures.
 NAME_SHOWN = 24
+#: Figures by which runs are compared that only trees have, and only a best split.
+TREE_FIGURES = {"Nodes": "nodes", "Depth": "depth", "Rebuilds": "rebuilds", "Rows rebuilt": "rebuilt_rows"}
+SPLIT_FIGURES = ("Best feature", "Score", "Changes")
+
+#: Name, value, and how a number is written.
+ComparedFigure: TypeAlias = tuple[str, float | str | None, Form | None]
 
 
 def name_of(run: RunFolder, location: str) -> str:
@@ -92,6 +98,11 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
+def searches_a_split(run: RunFolder) -> bool:
+    """Whether what a run has at its end is one split, and no tree."""
+    return learner_of(run) == "best_split"
+
+
 def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, str]]:
     """Value, name and remark of each key figure."""
     summary = run.summary
@@ -149,13 +160,16 @@ def _of_a_split(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     return figures
 
 
-def compared_figures(run: RunFolder, quality: Quality) -> list[tuple[str, float | str | None, Form | None]]:
-    """What several runs are compared by, the same names for every run: name, value, and how a number is written."""
+def compared_figures(run: RunFolder, quality: Quality) -> list[ComparedFigure]:
+    """What several runs are compared by, the same names for every run; None of what a run of its learner has not."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
 
-    def total(name: str, key: str) -> tuple[str, float | str | None, Form | None]:
-        return name, number(summary, key), count
+    def total(name: str, key: str, has: bool = True) -> ComparedFigure:
+        return name, number(summary, key) if has else None, count
+
+    split, searches = summary.get("split") or {}, searches_a_split(run)
+    best = clipped(str(split.get("name") or "none"), NAME_SHOWN) if searches else ABSENT
 
     return [
         ("Status", _status(run), None),
@@ -165,10 +179,10 @@ def compared_figures(run: RunFolder, quality: Quality) -> list[tuple[str, float 
         *((name.capitalize(), number(baselines, key), quality.form) for key, name in quality.baselines.items()),
         *((quality.titles[key], number(scores, key), form) for key, form in quality.compared.items()),
         total("Live", "active"),
-        total("Nodes", "nodes"),
-        total("Depth", "depth"),
-        total("Rebuilds", "rebuilds"),
-        total("Rows rebuilt", "rebuilt_rows"),
+        *(total(name, key, not searches) for name, key in TREE_FIGURES.items()),
+        ("Best feature", best, None),
+        ("Score", number(split, "score"), figure),
+        total("Changes", "changes"),
         total("Restarts", "restarts"),
         ("Audit", _audited(summary.get("audit")), None),
     ]

@@ -10,11 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.report.document import document
-from pipelines.report.formatting import ABSENT, Form, count, counted, duration, figure, moment, share
+from pipelines.report.formatting import ABSENT, Form, clipped, count, counted, duration, figure, moment, share
+from pipelines.report.identity import NAME_SHOWN
 from pipelines.report.tables import Row as TableRow
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
-from pipelines.sweeping.table import Row, best, promised
+from pipelines.sweeping.table import Row, best, own_columns, promised
 
 #: Criteria whose best value stands at the top: what it is called, and how it is written.
 _FIGURES: dict[str, tuple[str, Form]] = {
@@ -25,7 +26,7 @@ _FIGURES: dict[str, tuple[str, Form]] = {
 
 _BEST = Markup("<strong>{}</strong>")
 
-#: Columns of the table: title, name in the row, how it is written.
+#: Columns of the table, of any learner: title, name in the row, how it is written.
 _COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("accuracy", "accuracy", share),
     ("F1", "f1", share),
@@ -34,11 +35,18 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("no-change", "no_change", share),
     ("majority", "majority", share),
     ("µs/update", "us_per_update", figure),
+)
+#: The rest of a tree, and of a best split.
+_TREE_COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("rebuilds", "rebuilds", count),
     ("rows rebuilt", "rebuilt_rows", count),
     ("nodes", "nodes", count),
     ("depth", "depth", count),
-    ("promised", "promised", promised),
+)
+_SPLIT_COLUMNS: tuple[tuple[str, str, Form], ...] = (
+    ("best feature", "best_feature", lambda name: clipped(name or "none", NAME_SHOWN)),
+    ("score", "score", figure),
+    ("changes", "changes", count),
 )
 
 
@@ -60,6 +68,8 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
     winners = best(rows)
     top = {(row["setting"], name) for name, row in winners.items()}
     keys = [axis.key for axis in axes]
+    own = _SPLIT_COLUMNS if "best_feature" in own_columns(rows) else _TREE_COLUMNS
+    shown = (*_COLUMNS, *own, ("promised", "promised", promised))
     return document(
         Path(__file__).with_name("sweep.html"),
         title=summary["name"],
@@ -70,14 +80,14 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
         facts=_facts(summary),
         chart=chart_of(axes, rows),
         keys=keys,
-        columns=[title for title, _, _ in _COLUMNS],
+        columns=[title for title, _, _ in shown],
         scored=[
             TableRow(
                 (
                     *(written(row[key]) for key in keys),
                     *(
                         _BEST.format(form(row[name])) if (row["setting"], name) in top else form(row[name])
-                        for _, name, form in _COLUMNS
+                        for _, name, form in shown
                     ),
                 )
             )

@@ -82,6 +82,7 @@ def run_setting(
             # Settings share the cores, so that wall time would tell how busy the machine was.
             "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
             **{name: statistics.get(name, 0) for name in _WORK},
+            **_of_a_split(config.learner.outcome(statistics, lambda j: features.name(j, source.tokens.to_pylist()))),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
             "digest": session.digest(),
         }
@@ -89,3 +90,11 @@ def run_setting(
         return {"updates": updates, "error": str(error), "exit_code": error.exit_code}
     except Exception as error:  # one setting's defect must not end the others
         return {"updates": updates, "error": f"{type(error).__name__}: {error}", "exit_code": 1}
+
+
+def _of_a_split(outcome: dict[str, Any]) -> dict[str, Any]:
+    """Columns of a learner that ends with one split, and no tree; none of the others."""
+    if "split" not in outcome:
+        return {}
+    split = outcome["split"] or {}
+    return {"best_feature": split.get("name"), "score": split.get("score"), "changes": outcome["changes"]}

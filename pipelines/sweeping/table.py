@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.display import columns, share
+from pipelines.report.formatting import clipped
+from pipelines.report.identity import NAME_SHOWN
 from pipelines.sweeping.grid import Axis, written
 
 #: Scores by which settings are compared, and whether more is better.
@@ -19,10 +21,13 @@ SHOWN = 30
 _COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped")
 _SCORES = ("accuracy", "f1", "macro_f1", "kappa", "no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
 _WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
+#: Of these, what a terminal shows of a tree.
+_TREE = ("rebuilds", "nodes", "depth")
 _RESULTS = (
     [(name, pa.int64()) for name in _COUNTS]
     + [(name, pa.float64()) for name in _SCORES]
     + [(name, pa.int64()) for name in _WORK]
+    + [("best_feature", pa.string()), ("score", pa.float64()), ("changes", pa.int64())]
     + [("promised", pa.bool_()), ("digest", pa.string()), ("error", pa.string())]
 )
 
@@ -89,6 +94,11 @@ def against_baselines(rows: Sequence[Row]) -> str:
     return f"{count} the better baseline ({name}, accuracy {level})."
 
 
+def own_columns(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What the learner of a sweep ends with: its best split, or else its tree."""
+    return ("best_feature", "score", "changes") if any("changes" in row for row in rows) else _TREE
+
+
 def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """The table for a terminal: in the order of the grid, or the best settings if it is long."""
     winners = best(rows)
@@ -96,23 +106,31 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     ordered = sorted(rows, key=lambda row: row["setting"])
     if len(rows) > SHOWN:
         ordered = sorted(rows, key=lambda row: -1.0 if row.get("accuracy") is None else row["accuracy"], reverse=True)
+    own = own_columns(rows)
     cells = []
     for row in ordered[:SHOWN]:
         first = [written(row[key]) for key in keys]
         if row.get("error"):
-            cells.append([*first, *["-"] * 8, f"failed: {_first_line(row['error'])}"])
+            cells.append([*first, *["-"] * (5 + len(own)), f"failed: {_first_line(row['error'])}"])
             continue
         scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
         speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
-        work = [f"{row[name]:,}" for name in ("rebuilds", "nodes", "depth")]
+        work = [_cell(name, row.get(name)) for name in own]
         cells.append([*first, *scores, speed, *work, promised(row["promised"]), "best accuracy" if row is top else ""])
-    names = [*keys, "accuracy", "f1", "kappa", "us/update", "rebuilds", "nodes", "depth", "promised", ""]
+    names = [*keys, "accuracy", "f1", "kappa", "us/update", *(name.replace("_", " ") for name in own), "promised", ""]
     return columns(names, cells)
 
 
 def promised(value: bool | None) -> str:
     """Whether the guarantee of the method holds for a setting, in a word."""
     return "-" if value is None else "yes" if value else "no"
+
+
+def _cell(name: str, value: Any) -> str:
+    """A figure of a tree or of a best split."""
+    if name == "best_feature":
+        return clipped(value or "none", NAME_SHOWN)
+    return "-" if value is None else f"{value:.3f}" if name == "score" else f"{value:,}"
 
 
 def _first_line(text: str, most: int = 100) -> str:

@@ -34,6 +34,8 @@ class StoredSource:
     Attributes
     ----------
     chunks : tuple of Rows
+    tokens : pyarrow.Array of large_string
+        What the indices of the sparse features stand for; empty where they are numbers themselves.
 
     Raises
     ------
@@ -42,7 +44,7 @@ class StoredSource:
 
     Notes
     -----
-    Memory: 8 bytes per cell, 4 per sparse feature that is 1 and 20 per row, beside the strings of text ids.
+    Memory: 8 bytes per cell, 4 per sparse feature that is 1 and 20 per row, beside the strings of text ids and tokens.
     """
 
     def __init__(self, source: Source) -> None:
@@ -57,6 +59,9 @@ class StoredSource:
         # A stream that was made over the original has asked it for times already.
         self._column = source.require_ts() if any(chunk.ts is not None for chunk in self.chunks) else None
         self._places = [place for chunk in self.chunks for place in _places(source, chunk)]
+        self.tokens = pa.array(
+            source.state().get("categories", {}).get(self.features.sparse_column, []), pa.large_string()
+        )
         self._ids = pa.array([], pa.large_string())
         self._id_row = np.empty(0, dtype=np.int64)
         if self.id_kind == "text":

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import cli
+from pipelines.display import receipt_lines
 from pipelines.prediction import predict_file
 from pipelines.running.job import replay, resume
 from pipelines.updating import update
@@ -137,6 +138,9 @@ def test_predictions_and_an_update(run: Path, data: Path, tmp_path: Path) -> Non
     second = load_model(tmp_path / "second")
     assert second.digest() == receipt.digest_after != receipt.digest_before
     assert second.audit().feasibility == "proven"
+    lines = receipt_lines(receipt, "first", "second")
+    assert "30 deleted, 20 inserted; 100 class counts changed, of all examples or a side of the split" in lines
+    assert "node" not in lines
     assert raydt("audit", tmp_path / "second")[0] == 0
     assert set(found) <= {"0", "1", 0, 1}
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from pipelines.cli import cli
 from pipelines.prediction import predict_file
 from pipelines.running.job import replay, resume
+from pipelines.sweeping.job import sweep
 from pipelines.updating import update
 from raydt import load_model
 from raydt.errors import InputError
@@ -81,6 +82,15 @@ def test_the_best_feature_is_a_word(run: Path, data: Path) -> None:
     ended = CliRunner().invoke(cli, ["audit", str(run)])
     assert ended.exit_code == 0
     assert "prize" in ended.stdout
+
+
+def test_a_sweep_says_the_same(run: Path, data: Path, tmp_path: Path) -> None:
+    sweep(config(data), {"learner.alpha": [0.1, 1.0]}, out=tmp_path / "sweep")
+    first = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()[0]
+    summary = summary_of(run)
+    assert (first["best_feature"], first["score"]) == ("prize", summary["split"]["score"])
+    assert (first["changes"], first["digest"]) == (summary["changes"], summary["model_digest"])
+    assert "prize" in (tmp_path / "sweep" / "sweep.html").read_text()
 
 
 def test_resumed_on_other_shards(run: Path, data: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from fabricated_run import fabricated_run
+from fabricated_split import best_split_run
 
 from pipelines.report.compare import Comparison, compare, flat
 from pipelines.report.folder import read_run
@@ -69,6 +70,29 @@ def test_the_best_scores_are_marked_and_nothing_else(tmp_path: Path) -> None:
 )
 def test_whether_models_are_equal(tmp_path: Path, digests: list[str | None], said: str) -> None:
     assert compared(tmp_path, *({"model_digest": digest} for digest in digests)).models == said
+
+
+def test_best_splits_are_compared_by_their_splits(tmp_path: Path) -> None:
+    """They have no tree, and their digests cover split, counts and examples, not the structure."""
+    runs = [best_split_run(tmp_path / name, finder={"name": name}) for name in ("updgini", "scan")]
+    view = compare([read_run(run) for run in runs], ["a", "b"])
+    figures = dict(view.figures)
+    assert figures["Best feature"] == [("offer", False)] * 2
+    assert figures["Score"] == [("0.25", False)] * 2
+    assert figures["Changes"] == [("7", False)] * 2
+    assert not {"Nodes", "Depth", "Rebuilds", "Rows rebuilt"} & figures.keys()
+    assert view.models == "All 2 runs ended with the same split, counts and examples: their digests are equal."
+    keys = [chart.key.removeprefix("compared-") for chart in view.charts]
+    assert keys == ["window", "accuracy", "moves", "speed", "buckets"]
+
+
+def test_a_tree_beside_a_best_split(tmp_path: Path) -> None:
+    runs = fabricated_run(tmp_path / "tree", rows=20, rebuilds=20), best_split_run(tmp_path / "split")
+    view = compare([read_run(run) for run in runs], ["tree", "split"])
+    figures = dict(view.figures)
+    assert [cell for cell, _ in figures["Best feature"]] == ["\u2013", "offer"]
+    assert figures["Nodes"][1] == ("\u2013", False) != figures["Nodes"][0]
+    assert "1 run with" not in " ".join(chart.caption for chart in view.charts)
 
 
 def test_different_data_is_said(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ class TestCodes:
         drawn, order = lists_of(found), [int(i) for rows in found.rows() for i in rows.id]
         words = found.state()["categories"]["words"]
         assert [sorted(words[code] for code in row) for row in drawn] == [sorted(set(ROWS[i])) for i in order]
-        assert lists_of(StoredSource(opened(tmp_path))) == [[0, 1], [], [1, 2], [3]]
+        stored = StoredSource(opened(tmp_path))
+        assert lists_of(stored) == [[0, 1], [], [1, 2], [3]]
+        assert stored.tokens.to_pylist() == ["b", "a", "c", "d"]
 
     def test_files_whose_lists_are_empty_may_be_of_any_kind(self, tmp_path):
         write(tmp_path, [[], []], pa.null(), "a.parquet")

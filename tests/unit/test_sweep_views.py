@@ -25,6 +25,21 @@ def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
     assert table_of(axes, []).schema == table.schema
 
 
+def test_a_best_split_is_shown_and_no_tree():
+    axes, rows = rows_of(["learner.alpha=0.1,0.2"], [0.5, 0.6])
+    rows = [{**row, "best_feature": "w" * 100, "score": 0.25, "changes": 1234} for row in rows]
+    rows[1]["best_feature"] = None
+    title, first, second = table_lines(["learner.alpha"], rows)
+    assert "best feature" in title
+    assert "rebuilds" not in title
+    assert re.search(r" w{21}\.\.\. +0\.250 +1,234 ", first)
+    assert re.search(r" none +0\.250 +1,234 ", second)
+    page = fabricated_page(axes, rows)
+    assert "best feature" in page
+    assert "rows rebuilt" not in page
+    assert table_of(axes, rows)["best_feature"].to_pylist() == ["w" * 100, None]
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "column"),
     [
