@@ -1,0 +1,206 @@
+"""What all estimators share once they are fitted: scikit-learn's conventions, digest, audit, saving and loading.
+
+An estimator is a session in this process. scikit-learn is not needed to use it; where it is installed, its tags,
+``clone`` and errors work.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, history_of_live
+from raydt.errors import InputError, ModelFileError
+from raydt.estimators.frames import FrameEncoder
+from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.parameters import Parameters
+from raydt.example_store import ExampleStore
+from raydt.features import Features
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.persistence import save_folder
+from raydt.saved_model import SavedModel, model_meta, state_components
+from raydt.session import InProcessSession
+from raydt.sparse import SparseRows
+
+Self = TypeVar("Self", bound="Fitted")
+
+
+class Fitted(Parameters, ABC):
+    """Base of :class:`raydt.estimators.base.Estimator`: a session with a live model, or a model that was loaded."""
+
+    categorical_features: Sequence[str | int] | None
+    session_: InProcessSession
+    row_ids_: npt.NDArray[Any]
+    _fitted_options: Any
+    _encoder: FrameEncoder
+    #: Whether all classes were named before the first examples came.
+    _declared: bool
+    #: Updates so far, and the next running id.
+    _seq: int
+    _next_id: int
+    #: Of the state that was loaded, if one was: the columns that its labels and ids came from.
+    _columns: dict[str, Any]
+    #: Arrays of a model that was loaded without examples.
+    _loaded: dict[str, npt.NDArray[Any]]
+
+    def digest(self) -> str:
+        """Digest of the live model: equal for equal streams, whatever their cut into calls."""
+        self._require_fitted()
+        self._require_examples()
+        if "digest" not in self._known:
+            self._known["digest"] = self.session_.digest()
+        return str(self._known["digest"])
+
+    def audit(self) -> AuditReport:
+        """Prove the guarantee on the live model from the example store.
+
+        What needs the past (counters, the sets on which splits were chosen) is not checked: an estimator keeps
+        live examples only.
+        """
+        self._require_fitted()
+        self._require_examples()
+        state, groups = self.session_.state()
+        history = history_of_live(state, groups, self._features())
+        return learners()[self.kind].audit(self._fitted_options, self._features(), state, history, groups)
+
+    def save(self, path: Any, with_examples: bool = False) -> None:
+        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on.
+
+        Raises
+        ------
+        InputError
+            The examples are to be saved, but came from a state whose ids are text.
+        """
+        self._require_fitted()
+        categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
+        meta = model_meta(self._fitted_options, self._features(), self._classes, categories)
+        meta |= {"named": self._encoder.named, "declared": self._declared}
+        if not with_examples:
+            save_folder(path, "model", meta, {"arrays": self._model()})
+            return
+        self._require_examples()
+        self._refuse_text_ids("save without the examples")
+        meta |= {"columns": self._columns} if self._columns else {}
+        meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
+        save_folder(path, "state", meta, state_components(*self.session_.state()))
+
+    @classmethod
+    def from_saved(cls: type[Self], saved: SavedModel) -> Self:
+        """An estimator that goes on from a state, or predicts with a model; written by ``save`` or by a run."""
+        parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
+        self = cls(**parameters)
+        self._fitted_options = saved.options.model_copy(update=cls._fixed)
+        names, kinds = saved.features.names, saved.features.categorical
+        categorical = [name for name, kind in zip(names, kinds, strict=True) if kind]
+        self.categorical_features = categorical or None
+        self._encoder = self._new_encoder(categorical)
+        self._encoder.take(saved.features, saved.meta.get("named", True), saved.categories)
+        self._declared = saved.meta.get("declared", True)
+        self._take_classes(saved.classes)
+        self._set_fitted()
+        if not saved.is_state:
+            self._loaded = saved.arrays
+            return self
+        self._open_session()
+        self.session_.restore(saved.arrays, saved.groups)
+        self.row_ids_ = saved.arrays["id"][np.argsort(saved.arrays["born"], kind="stable")]
+        self._columns = saved.meta.get("columns", {})
+        self._seq = int(saved.meta["offset"])
+        self._next_id = saved.next_id
+        return self
+
+    # ------------------------------------------------------------ inside
+
+    def _takes_missing(self) -> bool:
+        return bool(learners()[self.kind].Options.takes_missing)
+
+    def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
+        options = self._fitted_options
+        kind = ListEncoder if options.needs_sparse else FrameEncoder
+        encoder = kind(categorical, options.feature_groups, options.takes_missing)
+        encoder.takes_sparse = options.takes_sparse
+        return encoder
+
+    def _set_fitted(self) -> None:
+        features = self._features()
+        self._known: dict[str, Any] = {}  # predictor and digest of the model as it is, once they were needed
+        self.n_features_in_ = len(features)
+        self.__dict__.pop("feature_names_in_", None)
+        if self._encoder.named:
+            sparse = (features.sparse_column,) if features.sparse else ()
+            self.feature_names_in_ = np.array(features.names + sparse, dtype=object)
+
+    def _open_session(self) -> None:
+        plan = WorkPlan(local_work_limit=2**62)
+        self.session_ = InProcessSession(learners()[self.kind], self._fitted_options, self._features(), 1, plan)
+
+    def _store(self) -> ExampleStore:
+        store: ExampleStore = self.session_.coordinator.store  # type: ignore[attr-defined]
+        return store
+
+    def _features(self) -> Features:
+        assert self._encoder.features is not None
+        return self._encoder.features
+
+    def _model(self) -> dict[str, npt.NDArray[Any]]:
+        loaded: dict[str, npt.NDArray[Any]] | None = getattr(self, "_loaded", None)
+        return self.session_.model() if loaded is None else loaded
+
+    def _predictor(self) -> Any:
+        if "predictor" not in self._known:
+            learner = learners()[self.kind]
+            self._known["predictor"] = learner.predictor(self._fitted_options, self._features(), self._model())
+        return self._known["predictor"]
+
+    def _refuse_text_ids(self, instead: str) -> None:
+        if self._columns.get("id_kind") == "text":
+            raise InputError(
+                "the ids of the examples are text, of which an estimator knows the codes only",
+                remedy=f"Change the state that it was loaded from with raydt update, or {instead}",
+            )
+
+    def _require_fitted(self) -> None:
+        if self.__sklearn_is_fitted__():
+            return
+        message = f"This {type(self).__name__} instance is not fitted yet. Call 'fit' or 'partial_fit' first."
+        try:
+            from sklearn.exceptions import NotFittedError
+        except ImportError:
+            raise ValueError(message) from None
+        raise NotFittedError(message)
+
+    def _require_examples(self) -> None:
+        if hasattr(self, "_loaded"):
+            raise ModelFileError(
+                "this model holds no training rows: it only predicts",
+                remedy="Save with with_examples=True to go on learning",
+            )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "session_") or hasattr(self, "_loaded")
+
+    def _rows(self, X: Any) -> npt.NDArray[np.float64]:
+        """Rows to predict, as the learner takes them."""
+        self._require_fitted()
+        return self._encoder.encode(X, type(self).__name__, grow=False)
+
+    def _sparse_of(self, X: Any, known: bool = False) -> dict[str, SparseRows]:
+        """The sparse features of ``X``, as a predictor takes them."""
+        sparse = self._encoder.sparse_of(X, type(self).__name__, known)
+        return {} if sparse is None else {"sparse": sparse}
+
+    # ------------------------------------------------------------ what y is
+
+    @property
+    @abstractmethod
+    def _classes(self) -> list[Any]:
+        """Labels in the order of their codes, as plain values; empty where they are numbers."""
+
+    @abstractmethod
+    def _take_classes(self, classes: list[Any]) -> None:
+        """Go on with the classes of a saved model."""
