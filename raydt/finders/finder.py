@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.finders.buckets import Buckets, buckets_of
-from raydt.finders.pool import LIVE, MOVES, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
+from raydt.finders.pool import LIVE, MOVES, USED, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
 from raydt.finders.scan import best_of_all, count
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach, best, change, settle
@@ -23,7 +23,7 @@ from raydt.memory import empty
 FinderName = Literal["updgini", "updent", "scan"]
 #: Entries made room for at once.
 _ROOM = 1 << 12
-#: What a group without a seen feature answers, and the columns of a candidate.
+#: The feature of a candidate where no feature is 1 in any row, and the columns of a candidate.
 NO_FEATURE = -1
 CANDIDATE = 3
 
@@ -123,7 +123,8 @@ class Finder:
     def state(self, unit: int) -> dict[str, npt.NDArray[Any]]:
         """Of one group: ``feature`` (ascending), ``n1``, ``c11``, ``bucket``, of the features with ones."""
         p = self._pool
-        mine = np.flatnonzero((p.unit[: p.reg[0]] == unit) & (p.n1[: p.reg[0]] > 0))
+        used = int(p.reg[USED])
+        mine = np.flatnonzero((p.unit[:used] == unit) & (p.n1[:used] > 0))
         mine = mine[np.argsort(p.feature[mine])]
         return {name: getattr(p, name)[mine] for name in ("feature", "n1", "c11", "bucket")}
 
@@ -188,7 +189,7 @@ def _apply(
             if not scan:
                 found[u], _ = best(pool, buckets, table, u, n, c1)
             e = found[u]
-            answers[answered, u, 0] = pool.feature[e] if e >= 0 else -1
+            answers[answered, u, 0] = pool.feature[e] if e >= 0 else NO_FEATURE
             answers[answered, u, 1] = pool.n1[e] if e >= 0 else 0
             answers[answered, u, 2] = pool.c11[e] if e >= 0 else 0
         answered += 1

@@ -17,11 +17,10 @@ from raydt.errors import ConfigError, InputError
 from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange
 from raydt.features import Features
-from raydt.finders.finder import FinderName
+from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
 from raydt.learners.best_split.model import (
-    NO_FEATURE,
     Arrays,
     BestSplitPredictor,
     Splits,

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import score_of, scores_of
 from raydt.kernel import kernel
 from raydt.sparse import SparseRows, is_one
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Int64 = npt.NDArray[np.int64]
-
-#: No feature is 1 anywhere.
-NO_FEATURE = -1
 
 
 class Splits(NamedTuple):
