@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Ask, Exchange, Tell
+from raydt.exchange import Ask, Exchange, Payload, Tell
 from raydt.features import Features
 from raydt.memory import grown
 from raydt.ragged import RaggedRows
@@ -208,3 +208,45 @@ class HeldRows:
             self._sparse = SparseStore(width)
             rows = merged([SparseRows.of_arrays(part, width) for part in parts])
             self._sparse.put(np.arange(len(rows), dtype=np.int32), rows)
+
+
+class ShardWithRows:
+    """A learner's shard that keeps its rows here: what it answers of them, and how a request finds its method.
+
+    Parameters
+    ----------
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns.
+
+    Attributes
+    ----------
+    columns : ndarray of int64
+        Of ``X``, those of the groups.
+    """
+
+    def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
+        self._features, self.groups = features, groups
+        self._held = HeldRows(features, groups)
+        self.columns = self._held.columns
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: each is a method ``_on_...``."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
+        return self._held.by_group(slots)
+
+    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
+        """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
+        self._held.put(slots, X, indptr, indices)
+
+    def _on_gather(self, slots: Any) -> dict[str, Any]:
+        """Features of some rows."""
+        return self._held.gather(slots)
+
+    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
+        return self._held.equal(slots, X, indptr, indices)

@@ -7,11 +7,10 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.finders.finder import Finder, FinderName
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.rows import HeldRows
+from raydt.learners.rows import ShardWithRows
 
 #: Finders by their number in messages and states.
 FINDERS: tuple[FinderName, ...] = get_args(FinderName)
@@ -22,7 +21,7 @@ UNDECIDED = -1
 _TOGETHER = 1 << 14
 
 
-class BestSplitShard:
+class BestSplitShard(ShardWithRows):
     """Owner of whole feature groups.
 
     Parameters
@@ -34,28 +33,14 @@ class BestSplitShard:
     """
 
     def __init__(self, options: BestSplitOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
-        self._options, self._features, self._groups = options, features, groups
-        self._held = HeldRows(features, groups)
-        self.columns = self._held.columns
+        super().__init__(features, groups)
+        self._options = options
         self._unit_of = np.full(features.groups, -1, dtype=np.int32)
         self._unit_of[groups] = np.arange(len(groups))
         self._number, self._finder = UNDECIDED, self._new_finder("scan")
 
     def _new_finder(self, name: FinderName) -> Finder:
-        return Finder(name, self._options.entropy, self._options.alpha, len(self._groups))
-
-    def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: ``rows``, ``steps``, ``measure`` or ``equal``."""
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
-
-    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
-        """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
-        self._held.put(slots, X, indptr, indices)
-
-    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
-        """Which of some rows equal a row in every feature of this shard."""
-        return self._held.equal(slots, X, indptr, indices)
+        return Finder(name, self._options.entropy, self._options.alpha, len(self.groups))
 
     def _on_measure(self, slots: Any) -> npt.NDArray[np.int64]:
         """How many features are 1 in some of the rows, and how many ones these have."""
@@ -85,19 +70,15 @@ class BestSplitShard:
         work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)
         return {"candidates": candidates, "work": work}
 
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Sparse features of some rows, by group."""
-        return self._held.by_group(slots)
-
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Counters and bucket of every feature that is 1 somewhere, by group; ``node`` is the finder, n and c1."""
         node = np.array([self._number, self._finder.n, self._finder.c1], dtype=np.int64)
-        return {g: {**self._finder.state(unit), "node": node} for unit, g in enumerate(self._groups.tolist())}
+        return {g: {**self._finder.state(unit), "node": node} for unit, g in enumerate(self.groups.tolist())}
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
         self._held.restore(state)
-        parts = [state[g] for g in self._groups.tolist()]
+        parts = [state[g] for g in self.groups.tolist()]
         if not parts:
             return
         self._number, n, c1 = parts[0]["node"].tolist()

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.binning import Bins, learn_bins
-from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.growth import (
@@ -29,14 +28,14 @@ from raydt.learners.gbdt.histograms import change, encode
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.ranks import better_candidates
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units
-from raydt.learners.rows import HeldRows
+from raydt.learners.rows import ShardWithRows
 from raydt.ragged import RaggedStore
 
 #: Rows encoded at once.
 _ENCODED = 1 << 14
 
 
-class GBDTShard:
+class GBDTShard(ShardWithRows):
     """Owner of whole feature groups.
 
     Parameters
@@ -48,10 +47,8 @@ class GBDTShard:
     """
 
     def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
-        self._options, self.groups = options, groups
-        self._held = HeldRows(features, groups)
-        self.columns = self._held.columns
-        self._features, self._sparse_of = features, features.sparse_of(groups)
+        super().__init__(features, groups)
+        self._options, self._sparse_of = options, features.sparse_of(groups)
         #: All features of this shard, ascending: these columns, then sparse ones.
         self.owned = np.concatenate([self.columns, len(features.names) + self._sparse_of])
         self._kinds = features.kinds[self.columns]
@@ -60,16 +57,11 @@ class GBDTShard:
         self._bins: Bins | None = None
         self._change: tuple[Any, ...] = ()
 
-    def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: each is a method below."""
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
-
     # ---------------------------------------------------------------- rows
 
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
-        """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
-        self._held.put(slots, X, indptr, indices)
+        """Keep new rows, encoded too once there are bins."""
+        super()._on_rows(slots, X, indptr, indices)
         if len(slots) and self._bins is not None:
             self._on_encode(slots)
 
@@ -94,18 +86,6 @@ class GBDTShard:
             offsets = self._candidates.offsets
             used = encode(part, X, sparse.lengths, own, self._bins, offsets, self._columns, counts, entries)
             self._entries.put(part, counts, entries[:used])
-
-    def _on_gather(self, slots: Any) -> dict[str, Any]:
-        """Features of some rows."""
-        return self._held.gather(slots)
-
-    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
-        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
-        return self._held.equal(slots, X, indptr, indices)
-
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
-        return self._held.by_group(slots)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: sums follow from rows, leaves and ledger."""

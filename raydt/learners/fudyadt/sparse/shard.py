@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import LIVE, NOTES, USED, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
@@ -25,7 +24,7 @@ from raydt.learners.fudyadt.sparse.opening import (
     release_nodes,
 )
 from raydt.learners.fudyadt.sparse.watching import Nodes, places, take_back, watch
-from raydt.learners.rows import HeldRows
+from raydt.learners.rows import HeldRows, ShardWithRows
 from raydt.memory import empty, grown
 
 #: Entries made room for at once.
@@ -34,7 +33,7 @@ _ROOM = 1 << 14
 STATE = ("node", "feature", "n1", "c11", "bucket")
 
 
-class SparseTreeShard:
+class SparseTreeShard(ShardWithRows):
     """Owner of whole feature groups.
 
     Parameters
@@ -46,16 +45,14 @@ class SparseTreeShard:
     """
 
     def __init__(self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
-        self.groups, self._features = groups, features
+        super().__init__(features, groups)
         self._kinds = features.kinds
         self._rules = options.watch_rules()
         assert options.finder != "exact"
         self._buckets = buckets_of(options.finder, options.finder_alpha)
         self._clear()
-        self.columns = self._held.columns
 
     def _clear(self) -> None:
-        self._held = HeldRows(self._features, self.groups)
         self._pool: Pool = new_pool(len(self._buckets.s))
         link, count = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
         self._nodes = Nodes(link, link, link, link, count, count)
@@ -72,25 +69,6 @@ class SparseTreeShard:
     def _where(self) -> tuple[int, int, int]:
         """Groups of this shard, the first of them, and groups of all shards."""
         return len(self.groups), int(self.groups[0]) if len(self.groups) else 0, self._features.groups
-
-    def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: each is a method below."""
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
-
-    # ---------------------------------------------------------------- rows
-
-    def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
-        """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
-        self._held.put(slots, X, indptr, indices)
-
-    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
-        """Which of some rows equal a row in every feature of this shard."""
-        return self._held.equal(slots, X, indptr, indices)
-
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Of some rows, by group, columns ``X`` and sparse features."""
-        return self._held.by_group(slots)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Of each group ``node``, ``feature``, ``n1``, ``c11``, ``bucket`` of all features seen at all nodes.
@@ -116,6 +94,7 @@ class SparseTreeShard:
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows take slots 0, 1, ... as at the coordinator; the structures wait for the tree (``resume``)."""
         self._clear()
+        self._held = HeldRows(self._features, self.groups)
         self._held.restore(state)
         self._saved = state
 
