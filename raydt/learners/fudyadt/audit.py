@@ -103,9 +103,25 @@ def audit(
         feasibility = "proven"
         nodes = "the only node is" if len(tree) == 1 else f"all {len(tree)} nodes are"
         reason = f"epsilon is below the bound, and {nodes} feasible on the live examples"
+    replayed = int(((tree.feature >= 0) & truth.replayed).sum())
+    return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible)
+
+
+def report_of(
+    truth: Truth,
+    history: History,
+    feasibility: Literal["proven", "violated", "not_promised"],
+    reason: str,
+    replayed: int,
+    worst: dict[str, float],
+    broken: list[str],
+    infeasible: list[str],
+    **checked: int,
+) -> AuditReport:
+    """The report on a tree; ``replayed``: of its splits, those searched again; ``checked``: what else was."""
+    nodes = len(truth.tree)
     if not history.complete:
         reason += "; counters and build-time splits were not checked, as only the live examples are known"
-    inner = tree.feature >= 0
     return AuditReport(
         conformance="violated" if broken else "holds",
         feasibility=feasibility,
@@ -113,10 +129,11 @@ def audit(
         checked={
             "examples": len(history.y),
             "live": int(truth.alive.sum()),
-            "nodes": len(tree),
-            "counters": len(tree) if history.complete else 0,
-            "splits": int(inner.sum()),
-            "splits_replayed": int((inner & truth.replayed).sum()),
+            "nodes": nodes,
+            "counters": nodes if history.complete else 0,
+            "splits": int((truth.tree.feature >= 0).sum()),
+            "splits_replayed": replayed,
+            **checked,
         },
         worst=worst,
         failures=broken + infeasible,

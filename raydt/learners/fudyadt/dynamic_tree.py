@@ -31,9 +31,9 @@ from raydt.learners.fudyadt.live_tree import (
     take_rows,
     with_room,
 )
-from raydt.learners.fudyadt.model import Arrays, link_members, live_tree
+from raydt.learners.fudyadt.model import Arrays, link_members, restored
 from raydt.learners.fudyadt.presort import largest_build
-from raydt.memory import empty, grown
+from raydt.memory import grown
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
@@ -100,14 +100,9 @@ class DynamicTree:
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
-        n = len(state["id"])
-        self.store.fill(state["id"], state["y"], state["born"])
-        self.tree = live_tree(state, self.rules)
-        self.members = empty(self.store.capacity, MEMBER)
-        self.members["leaf"][:n] = state["leaf"]
-        link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
+        self.tree, self.members = restored(self.store, state, self.rules)
         self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
-        self._rows_to_fetch = 0 if self.plan.shared_store else min(n, len(self.store.X))
+        self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
     def fill_cache(self) -> Exchange[None]:
         """Fetch the features of cached rows from the shards, after a restore and before the next batch."""

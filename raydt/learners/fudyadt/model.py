@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.example_store import ExampleStore
 from raydt.features import Features
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.live_tree import (
     FREE,
     LEAVES,
+    MEMBER,
     NODES,
     USED,
     Rules,
@@ -24,6 +26,7 @@ from raydt.learners.fudyadt.live_tree import (
     new_tree,
     with_room,
 )
+from raydt.memory import empty
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -222,6 +225,16 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
                 nodes["parent"][child], nodes["depth"][child] = i, nodes["depth"][i] + 1
     tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, int((nodes["feature"][:n] < 0).sum())
     return tree
+
+
+def restored(store: ExampleStore, arrays: Arrays, rules: Rules) -> tuple[Tree, npt.NDArray[np.void]]:
+    """The live tree and the lists of its leaves from a saved state, whose rows take slots 0, 1, ... of ``store``."""
+    n = len(arrays["id"])
+    store.fill(arrays["id"], arrays["y"], arrays["born"])
+    tree, members = live_tree(arrays, rules), empty(store.capacity, MEMBER)
+    members["leaf"][:n] = arrays["leaf"]
+    link_members(tree, members, np.arange(n, dtype=np.int32))
+    return tree, members
 
 
 def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from raydt.audit import AuditReport, History
 from raydt.features import Features
-from raydt.learners.fudyadt.audit import compare_counters, compare_counts, compare_rows, found
+from raydt.learners.fudyadt.audit import compare_counters, compare_counts, compare_rows, found, report_of
 from raydt.learners.fudyadt.guarantee import not_promised
 from raydt.learners.fudyadt.recompute import FOREVER, Bools, MalformedTreeError, RecordedTree
 from raydt.learners.fudyadt.sparse.recompute import Counted, Recounted, Sets
@@ -97,25 +97,9 @@ def audit(
             f"no score of the {len(tree)} nodes is above (1 + {options.finder_alpha:g}) times the least of the sparse "
             f"features by more than beta ({worst['gap']:.4g} at most)"
         )
-    if not history.complete:
-        reason += "; counters and build-time splits were not checked, as only the live examples are known"
-    inner = int((tree.feature >= 0).sum())
-    return AuditReport(
-        conformance="violated" if broken else "holds",
-        feasibility=feasibility,
-        reason=reason,
-        checked={
-            "examples": len(history.y),
-            "live": int(truth.alive.sum()),
-            "nodes": len(tree),
-            "counters": len(tree) if history.complete else 0,
-            "splits": inner,
-            "splits_replayed": inner if history.complete else 0,
-            "entries": sum(len(part.node) for part in truth.features),
-        },
-        worst=worst,
-        failures=broken + infeasible,
-    )
+    replayed = int((tree.feature >= 0).sum()) if history.complete else 0
+    entries = sum(len(part.node) for part in truth.features)
+    return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible, entries=entries)
 
 
 def _may_split(options: FuDyADTOptions, truth: Recounted, sets: Sets) -> Bools:

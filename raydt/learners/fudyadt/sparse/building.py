@@ -24,11 +24,11 @@ from raydt.learners.fudyadt.live_tree import (
     take_rows,
     with_room,
 )
-from raydt.learners.fudyadt.model import Arrays, link_members, live_tree
+from raydt.learners.fudyadt.model import Arrays, link_members, restored
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.opening import best_candidates
 from raydt.learners.fudyadt.sparse.rules import keep_leaves
-from raydt.memory import empty, grown
+from raydt.memory import grown
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 Slots = npt.NDArray[np.int32]
@@ -72,12 +72,7 @@ class Builder:
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
-        n = len(state["id"])
-        self.store.fill(state["id"], state["y"], state["born"])
-        self.tree = live_tree(state, self.rules)
-        self.members = empty(self.store.capacity, MEMBER)
-        self.members["leaf"][:n] = state["leaf"]
-        link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
+        self.tree, self.members = restored(self.store, state, self.rules)
         self.keep = 0
 
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
