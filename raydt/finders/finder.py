@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.finders.buckets import Buckets, buckets_of
-from raydt.finders.pool import LIVE, MOVES, USED, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
+from raydt.finders.pool import (
+    LIVE,
+    MOVES,
+    USED,
+    Pool,
+    find_or_add,
+    free_dead,
+    new_pool,
+    room_at_once,
+    with_entries,
+    with_units,
+)
 from raydt.finders.scan import best_of_all, count
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach, best, change, settle
@@ -21,7 +32,7 @@ from raydt.kernel import kernel
 from raydt.memory import empty
 
 FinderName = Literal["updgini", "updent", "scan"]
-#: Entries made room for at once.
+#: Entries made room for at once, at most.
 _ROOM = 1 << 12
 #: The feature of a candidate where no feature is 1 in any row, and the columns of a candidate.
 NO_FEATURE = -1
@@ -108,10 +119,11 @@ class Finder:
         totals = np.array([self.n, self.c1], dtype=np.int64)
         found, least = np.empty(self._groups, dtype=np.int64), np.empty(self._groups)
         steps = sign, label, indptr, feature, unit, query
-        step = answered = 0
+        step = answered = asked = 0
         while step < len(sign):
             free_dead(self._pool)
-            self._pool = with_entries(self._pool, max(_ROOM, int(indptr[step + 1] - indptr[step])))
+            asked = room_at_once(self._pool, asked, _ROOM)
+            self._pool = with_entries(self._pool, max(asked, int(indptr[step + 1] - indptr[step])))
             room = len(self._pool.feature) - int(self._pool.reg[LIVE])
             scores = empty(len(self._pool.feature) if self._scan else 0, np.float64)
             scratch = scores, least, found

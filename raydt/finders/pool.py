@@ -24,6 +24,8 @@ T, L, U = 0, 1, 2
 USED, FREE, LIVE, MOVES, NOTES, KEPT = 0, 1, 2, 3, 4, 5
 #: So many entries may be dead before it is worth looking for them.
 _FEW = 1 << 12
+#: Entries made room for at once where none live.
+_LEAST = 1 << 8
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
@@ -104,6 +106,15 @@ def with_entries(pool: Pool, entries: int) -> Pool:
         _refill(pool, table)
         pool = pool._replace(table=table)
     return pool
+
+
+def room_at_once(pool: Pool, last: int, most: int) -> int:
+    """Entries to make room for at once: for steps enough to be worth a call, but no more than a small model needs.
+
+    ``last`` were made room for the last time in this batch, 0 if none: of a long batch each call takes twice the steps
+    of the one before, up to ``most`` entries.
+    """
+    return min(most, max(_LEAST + 2 * int(pool.reg[LIVE]), 2 * last))
 
 
 def with_units(pool: Pool, units: int) -> Pool:

@@ -9,7 +9,18 @@ import numpy.typing as npt
 
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
-from raydt.finders.pool import LIVE, NOTES, USED, Pool, find_or_add, free_dead, new_pool, with_entries, with_units
+from raydt.finders.pool import (
+    LIVE,
+    NOTES,
+    USED,
+    Pool,
+    find_or_add,
+    free_dead,
+    new_pool,
+    room_at_once,
+    with_entries,
+    with_units,
+)
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach
 from raydt.kernel import kernel
@@ -27,7 +38,7 @@ from raydt.learners.fudyadt.sparse.watching import Nodes, places, take_back, wat
 from raydt.learners.rows import HeldRows, ShardWithRows
 from raydt.memory import empty, grown
 
-#: Entries made room for at once.
+#: Entries made room for at once, at most.
 _ROOM = 1 << 14
 #: Arrays of a group's state, by node and feature.
 STATE = ("node", "feature", "n1", "c11", "bucket")
@@ -46,6 +57,12 @@ class SparseTreeShard(ShardWithRows):
 
     def __init__(self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
+        #: Groups with dense features: place among the groups, numbers of the columns, and their places in the rows.
+        self._dense = [
+            (i, columns, np.searchsorted(self.columns, columns))
+            for i, columns in enumerate(map(features.group_columns, groups.tolist()))
+            if len(columns)
+        ]
         self._kinds = features.kinds
         self._rules = options.watch_rules()
         assert options.finder != "exact"
@@ -136,12 +153,14 @@ class SparseTreeShard(ShardWithRows):
         reg = self._pool.reg
         reg[NOTES] = -1 if alone else 0
         self._table = table_of(self._buckets.entropy, int(self._nodes.n[0]) + len(sign), self._table)
-        step, node = 0, -1
+        step, node, asked = 0, -1, 0
         while step < len(sign) and node < 0:
             first, rows = int(slot[step]), self._held.ones
             if reg[NOTES] <= 0:  # no note names an entry
                 free_dead(self._pool)
-            room = max(_ROOM, (int(self._nodes.depth[leaf[step]]) + 1) * int(rows.end[first] - rows.begin[first]))
+            in_step = (int(self._nodes.depth[leaf[step]]) + 1) * int(rows.end[first] - rows.begin[first])
+            asked = room_at_once(self._pool, asked, _ROOM)
+            room = max(asked, in_step)
             self._pool = with_entries(self._pool, room)
             most = 0 if alone else self._room_for_notes(room)
             where = self._pool, self._buckets, self._table, self._nodes, *self._where, rows
@@ -231,10 +250,9 @@ class SparseTreeShard(ShardWithRows):
         entropy, totals = self._rules.entropy, np.array([[len(rows), ones.sum()]])
         winner = np.empty(1, dtype=np.int64)
         changed = False
-        for g, number in enumerate(self.groups.tolist()):
-            columns = self._features.group_columns(number)
-            X = self._held.X[np.ix_(rows, np.searchsorted(self.columns, columns))]
-            column, *counts, threshold = best_cut(entropy, self._table, X, self._kinds[columns], ones)
+        X = self._held.X[rows]
+        for g, columns, own in self._dense:
+            column, *counts, threshold = best_cut(entropy, self._table, X[:, own], self._kinds[columns], ones)
             if column < 0:
                 continue
             cut = np.array([columns[column], *counts, np.float64(threshold).view(np.int64)])
