@@ -24,8 +24,9 @@ from pipelines.saving import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import build, new_scratch
-from raydt.learners.fudyadt.live_tree import MEMBER, Rules, new_tree
+from raydt.learners.fudyadt.live_tree import Rules, new_tree
 from raydt.learners.fudyadt.presort import presort
+from raydt.learners.nodes import MEMBER
 from raydt.session import InProcessSession
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA

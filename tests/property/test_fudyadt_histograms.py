@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.build import build, new_scratch
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
-from raydt.learners.fudyadt.live_tree import MEMBER, Rules, new_tree, route
+from raydt.learners.fudyadt.live_tree import Rules, new_tree, route
+from raydt.learners.nodes import MEMBER
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")
 AWKWARD = np.array([-1e300, -5e-324, 0.0, 5e-324, 0.1, 1.0, 1.0000000000000002, 16777216.000000004, 1e308, 1.7e308])

@@ -28,16 +28,11 @@ from raydt.learners.confidence_tree.deciding import Change, Decider, Window, pac
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.model import SPLIT_TYPES, Arrays, Split, canonical_tree, predictive
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.tree import (
-    LEAVES,
-    NODES,
-    route,
-    take_back,
-)
-from raydt.learners.fudyadt.model import preorder
-from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
+from raydt.learners.confidence_tree.tree import route, take_back
+from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.learners.tree_predictor import SparseTreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 from raydt.updates import joined as joined_logs
@@ -282,7 +277,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
-        deepest = preorder(self.live.tree)[2]  # type: ignore[arg-type]
+        deepest = preorder(self.live.tree)[2]
         reg = self.live.tree.reg
         size = {"active": self.store.live, "nodes": int(reg[NODES]), "leaves": int(reg[LEAVES]), "depth": deepest}
         return {**size, "rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}

@@ -19,7 +19,8 @@ from raydt.learners.confidence_tree.impurity import (
     merge,
 )
 from raydt.learners.confidence_tree.model import Split
-from raydt.learners.confidence_tree.tree import LEAF, Tree
+from raydt.learners.confidence_tree.tree import Tree
+from raydt.learners.nodes import LEAF
 
 Int64 = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
+from raydt.learners.tree_predictor import SparseTreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import DELETE, INSERT, UpdateBatch
 

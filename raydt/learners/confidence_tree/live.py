@@ -10,20 +10,8 @@ from raydt.example_store import ExampleStore
 from raydt.features import CATEGORICAL, Features
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
-from raydt.learners.confidence_tree.tree import (
-    CHECK,
-    ENTRY,
-    NODES,
-    USED,
-    Tree,
-    collapse,
-    new_tree,
-    split,
-    walk,
-    with_room,
-)
-from raydt.learners.fudyadt.live_tree import MEMBER, list_rows
-from raydt.learners.fudyadt.model import link_members
+from raydt.learners.confidence_tree.tree import CHECK, ENTRY, Tree, collapse, new_tree, split, walk, with_room
+from raydt.learners.nodes import MEMBER, NODES, USED, link_members, list_rows
 from raydt.learners.rows import Rows
 from raydt.learners.sequential import Slots
 from raydt.memory import empty, grown

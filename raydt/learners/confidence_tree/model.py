@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.confidence_tree.tree import FREE, LEAF, LEAVES, NODES, USED, Tree, new_tree, with_room
-from raydt.learners.fudyadt.model import preorder
+from raydt.learners.confidence_tree.tree import Tree, new_tree, with_room
+from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, USED, preorder
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -95,7 +95,7 @@ def splits_of_arrays(arrays: Arrays) -> list[Split]:
 
 def canonical_tree(tree: Tree, splits: dict[int, Split]) -> tuple[Arrays, npt.NDArray[np.int32]]:
     """All arrays by node and those of the splits; and the preorder place of each node id (-1: not in the tree)."""
-    order, at, _ = preorder(tree)  # type: ignore[arg-type]
+    order, at, _ = preorder(tree)
     nodes = tree.nodes[order]
     inner = nodes["feature"] >= 0
     classes = max(2, int(np.flatnonzero(tree.counts[0] + tree.own[order].max(axis=0)).max(initial=0)) + 1)

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.binning import Bins, joined, learn_bins
-from raydt.exchange import Payload
 from raydt.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
@@ -18,7 +17,7 @@ from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.statistics import Columns, Search, Sparse, Statistics, confirm, encode, take
 from raydt.learners.confidence_tree.structured import put_back, take_structured
-from raydt.learners.rows import HeldRows
+from raydt.learners.rows import ShardWithRows
 from raydt.memory import grown
 
 #: Entries that are counted, and rows that are encoded, at once.
@@ -27,7 +26,7 @@ _TOGETHER = 1 << 12
 SEEN = ("place", "feature", "n1", "c11", "bucket")
 
 
-class ConfidenceTreeShard:
+class ConfidenceTreeShard(ShardWithRows):
     """Owner of whole feature groups.
 
     Parameters
@@ -39,42 +38,26 @@ class ConfidenceTreeShard:
     """
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
-        self._options, self._features, self._groups = options, features, groups
+        super().__init__(features, groups)
+        self._options = options
         self._structure = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
         self._entropy = options.resolved_criterion == "entropy"
         sizes = [len(features.group_columns(g)) for g in groups.tolist()]
         self._group_of_columns = np.cumsum([0, *sizes])
         self._clear()
-        self.columns = self._held.columns
 
     def _clear(self) -> None:
-        self._held = HeldRows(self._features, self._groups)
         self._bins: Bins | None = None
-        self._codes = np.empty((0, len(self._held.columns)), dtype=np.uint16)
+        self._codes = np.empty((0, len(self.columns)), dtype=np.uint16)
         self._counts = Statistics.none()
         self._pool: Pool = new_pool(0 if self._structure is None else len(self._structure.s))
         self._table = xlogx_table(0)
 
-    def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: each is a method below."""
-        answer: Any = getattr(self, f"_on_{method}")(**payload)
-        return answer
-
-    # ---------------------------------------------------------------- rows
-
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
-        """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
-        self._held.put(slots, X, indptr, indices)
+        """Keep new rows, and their bins once these are known."""
+        super()._on_rows(slots, X, indptr, indices)
         if self._bins is not None:
             self._encode(slots)
-
-    def _on_gather(self, slots: Any) -> dict[str, Any]:
-        """Features of some rows."""
-        return self._held.gather(slots)
-
-    def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
-        """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
-        return self._held.equal(slots, X, indptr, indices)
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Fix the bins of the dense columns by the first rows."""
@@ -105,8 +88,8 @@ class ConfidenceTreeShard:
         ``entries``, shape (4, entries), int32, has slot, place, sign and label of each; ``checks`` are those of
         ``statistics.take``; ``places`` and ``classes`` are how many there may be by now.
         """
-        found = np.empty((len(checks), len(self._groups), 3, COUNTS + classes), dtype=np.int64)
-        if not len(self._groups):
+        found = np.empty((len(checks), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
+        if not len(self.groups):
             return found
         self._room_for(places, classes)
         slot, place, sign, label = np.array(entries)
@@ -124,8 +107,8 @@ class ConfidenceTreeShard:
     def _on_confirm(self, places: Any, later: Any, entries: Any) -> npt.NDArray[np.int64]:
         """Exact candidates at some places before later entries (``statistics.confirm``), as ``count`` answers."""
         classes = self._counts.totals.shape[1]
-        found = np.empty((len(places), len(self._groups), 3, COUNTS + classes), dtype=np.int64)
-        if len(self._groups):
+        found = np.empty((len(places), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
+        if len(self.groups):
             slot, _, sign, label = np.array(entries)
             where = self._counts, self._columns, self._codes, self._sparse, self._search(slot)
             left, scores = np.empty(classes, dtype=np.int64), np.empty(3)
@@ -144,7 +127,7 @@ class ConfidenceTreeShard:
         for j, t, end in zip(feature.tolist(), cut.tolist(), ends.tolist(), strict=True):
             rows, begin = np.array(slots[begin:end]), end
             if j >= dense:
-                if np.isin(self._features.groups_of(np.array([j - dense])), self._groups)[0]:
+                if np.isin(self._features.groups_of(np.array([j - dense])), self.groups)[0]:
                     ones = self._held.sparse(rows)
                     of_row = np.repeat(np.arange(len(rows)), ones.lengths)
                     sides.append(np.isin(np.arange(len(rows)), of_row[ones.indices == j - dense]))
@@ -156,17 +139,17 @@ class ConfidenceTreeShard:
     def _forget(self, gone: npt.NDArray[np.int32]) -> None:
         gone = gone[gone < len(self._counts.totals)]
         self._counts.totals[gone], self._counts.bins[gone] = 0, 0
-        if self._features.sparse and len(self._groups):
-            _release(self._pool, gone, len(self._groups))
+        if self._features.sparse and len(self.groups):
+            _release(self._pool, gone, len(self.groups))
 
     def _room_for(self, places: int, classes: int) -> None:
         self._counts = self._counts.with_room(places, int(self._columns.first[-1]), classes)
         if self._features.sparse:
-            self._pool = with_units(self._pool, len(self._counts.totals) * len(self._groups))
+            self._pool = with_units(self._pool, len(self._counts.totals) * len(self.groups))
 
     @property
     def _sparse(self) -> Sparse:
-        first = int(self._groups[0])
+        first = int(self.groups[0])
         of = self._features.groups if self._features.sparse else 0
         return Sparse(self._held.ones, first, of, len(self._features.names))
 
@@ -183,14 +166,10 @@ class ConfidenceTreeShard:
 
     # ---------------------------------------------------------------- snapshots
 
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
-        return self._held.by_group(slots)
-
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """By group: the bins, what is counted at every place (``totals``, ``bins``), of sparse features ``SEEN``."""
         state: dict[int, dict[str, Any]] = {}
-        for i, g in enumerate(self._groups.tolist()):
+        for i, g in enumerate(self.groups.tolist()):
             state[g] = {}
             if self._bins is not None:
                 mine = np.arange(self._group_of_columns[i], self._group_of_columns[i + 1])
@@ -203,7 +182,7 @@ class ConfidenceTreeShard:
 
     def _seen(self, group: int) -> dict[str, npt.NDArray[Any]]:
         """Counters and buckets of the sparse features that are 1 somewhere, ascending by place and feature."""
-        p, per = self._pool, len(self._groups)
+        p, per = self._pool, len(self.groups)
         unit = p.unit[: p.reg[USED]]
         used = np.flatnonzero((unit >= 0) & (unit % per == group) & (p.n1[: len(unit)] > 0))
         place = p.unit[used] // np.int32(per)
@@ -214,7 +193,7 @@ class ConfidenceTreeShard:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
         self._clear()
         self._held.restore(state)
-        parts = [state[g] for g in self._groups.tolist()]
+        parts = [state[g] for g in self.groups.tolist()]
         if not parts or "totals" not in parts[0]:
             return
         self._begin(joined([Bins.from_arrays(part) for part in parts]))

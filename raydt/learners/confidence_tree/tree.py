@@ -15,14 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.live_tree import goes_left, link, majority, split_node, total, unlink
+from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, goes_left, link, majority, split_node, total, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.memory import grown
 from raydt.sparse import is_one
-
-LEAF = -1
-#: Registers: nodes ever used, head of the free ones, nodes, leaves.
-USED, FREE, NODES, LEAVES = range(4)
 
 #: One node; ``place`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that
 #: made it, ``since`` what it has counted since its last check, ``cut`` the number of its threshold among the bins.

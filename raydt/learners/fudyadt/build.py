@@ -23,9 +23,10 @@ from raydt.learners.fudyadt.histograms import (
     to_elements,
     value_at,
 )
-from raydt.learners.fudyadt.live_tree import link, split_node, start_node, stays_leaf
+from raydt.learners.fudyadt.live_tree import start_node, stays_leaf
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
+from raydt.learners.nodes import link, split_node
 from raydt.memory import empty
 
 

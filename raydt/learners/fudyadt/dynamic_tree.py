@@ -20,8 +20,6 @@ from raydt.learners.fudyadt.build import Scratch, build, new_scratch
 from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
 from raydt.learners.fudyadt.live_tree import (
-    MEMBER,
-    NODES,
     Rules,
     count_rows,
     most_nodes,
@@ -31,8 +29,9 @@ from raydt.learners.fudyadt.live_tree import (
     take_rows,
     with_room,
 )
-from raydt.learners.fudyadt.model import Arrays, link_members, restored
+from raydt.learners.fudyadt.model import Arrays, restored
 from raydt.learners.fudyadt.presort import largest_build
+from raydt.learners.nodes import MEMBER, NODES, link_members
 from raydt.memory import grown
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 

@@ -10,22 +10,19 @@ import numpy.typing as npt
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.build import build
 from raydt.learners.fudyadt.live_tree import (
-    NODES,
     REBUILDS,
     REBUILT_ROWS,
     WARMUP_LEFT,
     climb,
     count_rows,
-    link,
-    majority,
     most_nodes,
     route,
     set_counts,
     start_node,
     stays_leaf,
     take_rows,
-    unlink,
 )
+from raydt.learners.nodes import NODES, link, majority, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 #: Where a rebuild was done (the learner's log).

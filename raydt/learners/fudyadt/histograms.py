@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.kernel import inner_kernel
-from raydt.learners.fudyadt.live_tree import goes_left
 from raydt.learners.fudyadt.presort import code_of
 from raydt.learners.fudyadt.split_search import split_score, threshold_between
+from raydt.learners.nodes import goes_left
 from raydt.memory import empty
 
 #: Most distinct values of a counted column: a code is one byte.

@@ -21,8 +21,8 @@ from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.learners.fudyadt.sparse.audit import audit as audit_sparse_tree
 from raydt.learners.fudyadt.sparse.checks import check_sparse_state, check_sparse_tree
 from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
-from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
 from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
+from raydt.learners.tree_predictor import SparseTreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.kernel import inner_kernel, kernel
+from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, goes_left, majority, total
 from raydt.memory import grown
 
-#: Registers of the tree.
-USED, FREE, NODES, LEAVES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT = range(7)
-LEAF = -1
+#: Registers of the tree behind those of all trees.
+REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 
 
 #: One node. A record is read and written as a whole cache line or two, and is one argument to a kernel.
@@ -47,10 +47,6 @@ class Tree(NamedTuple):
     nodes: npt.NDArray[np.void]
     counts: npt.NDArray[np.int64]
     reg: npt.NDArray[np.int64]
-
-
-#: Leaf of a live slot, and its neighbours in the leaf's list (-1 at the ends).
-MEMBER = np.dtype([("leaf", np.int32), ("next", np.int32), ("prev", np.int32)])
 
 
 class Rules(NamedTuple):
@@ -103,25 +99,6 @@ def floor_product(rate: float, size: int) -> int:
     return int(whole)
 
 
-@inner_kernel
-def total(counts: Any, node: int) -> int:
-    """Number of rows of the class counts of a node."""
-    n = 0
-    for k in range(counts.shape[1]):
-        n += counts[node, k]
-    return n
-
-
-@kernel
-def majority(counts: Any, node: int) -> int:
-    """Class of most rows of a node; the smaller class on a tie."""
-    best = 0
-    for k in range(1, counts.shape[1]):
-        if counts[node, k] > counts[node, best]:
-            best = k
-    return best
-
-
 @kernel
 def stays_leaf(counts: Any, node: int, depth: int, rules: Any) -> bool:
     """Line 3 of BUILD: |S| <= k, or g(S) <= alpha / 2 (compared exactly), or depth = h."""
@@ -155,68 +132,6 @@ def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     tree.nodes[node].allowed = floor_product(rules.epsilon, n)
     tree.nodes[node].built = stamp
     tree.nodes[node].label = majority(tree.counts, node)
-
-
-@inner_kernel
-def new_node(tree: Any, parent: int) -> int:
-    """Take a node; the caller has made room."""
-    reg = tree.reg
-    node: int = reg[FREE]
-    if node >= 0:
-        reg[FREE] = tree.nodes[node].left
-    else:
-        node = reg[USED]
-        reg[USED] += 1
-    tree.nodes[node].parent = parent
-    tree.nodes[node].depth = tree.nodes[parent].depth + 1
-    reg[NODES] += 1
-    return node
-
-
-@inner_kernel
-def split_node(tree: Any, node: int, feature: int, threshold: float) -> tuple[int, int]:
-    """Make a leaf internal and return its two new children, whose counts the caller sets."""
-    left = new_node(tree, node)
-    right = new_node(tree, node)
-    tree.nodes[node].feature = feature
-    tree.nodes[node].threshold = threshold
-    tree.nodes[node].left = left
-    tree.nodes[node].right = right
-    tree.reg[LEAVES] += 1
-    return left, right
-
-
-@inner_kernel
-def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
-    """Put a slot at the head of a leaf's list."""
-    head = tree.nodes[leaf].head
-    members[slot].leaf = leaf
-    members[slot].next = head
-    members[slot].prev = -1
-    if head >= 0:
-        members[head].prev = slot
-    tree.nodes[leaf].head = slot
-
-
-@inner_kernel
-def unlink(tree: Any, members: Any, slot: int) -> int:
-    """Take a slot out of its leaf's list and return the leaf."""
-    leaf: int = np.int64(members[slot].leaf)
-    before = members[slot].prev
-    after = members[slot].next
-    if before >= 0:
-        members[before].next = after
-    else:
-        tree.nodes[leaf].head = after
-    if after >= 0:
-        members[after].prev = before
-    return leaf
-
-
-@inner_kernel
-def goes_left(value: float, threshold: float, categorical: bool) -> bool:
-    """The routing rule: ``value == threshold`` for a category, ``value <= threshold`` for a number."""
-    return value == threshold if categorical else value <= threshold
 
 
 @kernel
@@ -324,12 +239,3 @@ def take_rows(tree: Any, members: Any, node: int, slots: Any) -> int:
     tree.nodes[node].feature = LEAF
     tree.nodes[node].head = -1
     return n
-
-
-@kernel
-def list_rows(tree: Any, members: Any, leaf: int, slots: Any) -> None:
-    """Slots of one leaf, in the order of its list, into an array of their number."""
-    slot = tree.nodes[leaf].head
-    for i in range(len(slots)):
-        slots[i] = slot
-        slot = members[slot].next

@@ -11,20 +11,18 @@ import numpy.typing as npt
 from raydt.example_store import ExampleStore
 from raydt.features import Features
 from raydt.kernel import kernel
-from raydt.learners.fudyadt.live_tree import (
+from raydt.learners.fudyadt.live_tree import Rules, Tree, floor_product, new_tree, with_room
+from raydt.learners.nodes import (
     FREE,
     LEAVES,
     MEMBER,
     NODES,
     USED,
-    Rules,
-    Tree,
-    floor_product,
     goes_left,
-    link,
+    link_members,
     majority,
-    new_tree,
-    with_room,
+    preorder,
+    shares_of,
 )
 from raydt.memory import empty
 
@@ -53,40 +51,12 @@ LIMITS = {"s": 2**31, "c": 2**53}
 
 
 @kernel
-def _preorder(tree: Any, order: Any, place: Any) -> int:
-    """Node ids in preorder, and the place of each; returns the largest depth."""
-    n = 0
-    deepest: int = 0
-    node: int = 0
-    while True:
-        order[n] = node
-        place[node] = n
-        n += 1
-        deepest = max(deepest, tree.nodes[node].depth)
-        if tree.nodes[node].feature >= 0:
-            node = tree.nodes[node].left
-            continue
-        while node != 0 and tree.nodes[tree.nodes[node].parent].right == node:
-            node = tree.nodes[node].parent
-        if node == 0:
-            return int(deepest)
-        node = tree.nodes[tree.nodes[node].parent].right
-
-
-@kernel
 def _sum_up(feature: Any, left: Any, right: Any, counts: Any) -> None:
     """Class counts of internal nodes from their children, which follow them in preorder."""
     for node in range(len(feature) - 1, -1, -1):
         if feature[node] >= 0:
             for k in range(counts.shape[1]):
                 counts[node, k] = counts[left[node], k] + counts[right[node], k]
-
-
-@kernel
-def link_members(tree: Any, members: Any, slots: Any) -> None:
-    """Put slots into the lists of the leaves that ``members.leaf`` names."""
-    for slot in slots:
-        link(tree, members, np.int64(members[slot].leaf), slot)
 
 
 @kernel
@@ -97,14 +67,6 @@ def _predict(feature: Any, threshold: Any, left: Any, right: Any, categorical: A
             j = feature[node]
             node = left[node] if goes_left(X[i, j], threshold[node], categorical[j]) else right[node]
         out[i] = node
-
-
-def preorder(tree: Tree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
-    """Node ids in preorder, the place of each (-1: not in the tree, as the last entry), and the largest depth."""
-    order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
-    place = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
-    deepest = int(_preorder(tree, order, place[:-1]))
-    return order, place, deepest
 
 
 def _require_types(arrays: Arrays, types: Mapping[str, np.dtype[Any]], length: int, what: str) -> None:
@@ -235,16 +197,6 @@ def restored(store: ExampleStore, arrays: Arrays, rules: Rules) -> tuple[Tree, n
     members["leaf"][:n] = arrays["leaf"]
     link_members(tree, members, np.arange(n, dtype=np.int32))
     return tree, members
-
-
-def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:
-    """Shares of ``n_classes`` classes by their counts, shape (n, any number of classes); uniform where all are 0."""
-    shares = np.zeros((len(counts), n_classes))
-    known = min(n_classes, counts.shape[1])
-    shares[:, :known] = counts[:, :known]
-    shares[shares.sum(axis=1) == 0] = 1.0
-    shares /= shares.sum(axis=1, keepdims=True)
-    return shares
 
 
 class TreePredictor:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from raydt.digest import digest
 from raydt.example_store import ExampleStore
-from raydt.learners.fudyadt.live_tree import LEAVES, NODES, REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
-from raydt.learners.fudyadt.model import Arrays, canonical_tree, preorder
+from raydt.learners.fudyadt.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
+from raydt.learners.fudyadt.model import Arrays, canonical_tree
+from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.sequential import SequentialCoordinator, Slots
 
 #: Totals of a state that are registers of the tree.

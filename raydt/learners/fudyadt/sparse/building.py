@@ -14,20 +14,12 @@ from raydt.features import Features
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.kernel import kernel
 from raydt.learners.fudyadt.engine import SHARDS, record
-from raydt.learners.fudyadt.live_tree import (
-    MEMBER,
-    NODES,
-    count_rows,
-    new_tree,
-    split_node,
-    start_node,
-    take_rows,
-    with_room,
-)
-from raydt.learners.fudyadt.model import Arrays, link_members, restored
+from raydt.learners.fudyadt.live_tree import count_rows, new_tree, start_node, take_rows, with_room
+from raydt.learners.fudyadt.model import Arrays, restored
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.opening import best_candidates
 from raydt.learners.fudyadt.sparse.rules import keep_leaves
+from raydt.learners.nodes import MEMBER, NODES, link_members, split_node
 from raydt.memory import grown
 from raydt.updates import INSERT, UPDATE, UpdateBatch
 

@@ -17,15 +17,16 @@ from raydt.exchange import Ask, Exchange, Tell
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.engine import logged, new_log
-from raydt.learners.fudyadt.live_tree import NODES, WARMUP_LEFT, list_rows, target_of
+from raydt.learners.fudyadt.live_tree import WARMUP_LEFT, target_of
 from raydt.learners.fudyadt.model import Arrays
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.building import Builder
-from raydt.learners.fudyadt.sparse.predictor import SparseTreePredictor
 from raydt.learners.fudyadt.sparse.walk import list_steps, route, walk, walk_back
 from raydt.learners.fudyadt.tree_coordinator import TreeCoordinator
+from raydt.learners.nodes import NODES, list_rows
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
+from raydt.learners.tree_predictor import SparseTreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from raydt.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.live_tree import goes_left, link, majority, unlink
 from raydt.learners.fudyadt.sparse.rules import must_be_leaf
+from raydt.learners.nodes import goes_left, link, majority, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.sparse import is_one
 

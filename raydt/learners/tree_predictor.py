@@ -1,4 +1,4 @@
-"""Predictions of a saved sparse tree."""
+"""Predictions of a saved tree whose features may be sparse."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from raydt.features import Features
 from raydt.kernel import kernel
-from raydt.learners.fudyadt.live_tree import goes_left
-from raydt.learners.fudyadt.model import Arrays, shares_of
+from raydt.learners.nodes import goes_left, shares_of
 from raydt.sparse import SparseRows, is_one
+
+Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 @kernel
