@@ -19,6 +19,9 @@ _CRITERIA: dict[str, tuple[Criterion, ...]] = {
 }
 _CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
 
+#: Counts that have another name in a summary, where theirs is taken.
+OUTCOME = {"replaced": "replaced_splits"}
+
 
 class ConfidenceTreeOptions(LearnerOptions):
     """A tree that splits a leaf when a confidence interval says so (De Rosa, Cesa-Bianchi), under deletions too."""
@@ -164,8 +167,8 @@ class ConfidenceTreeOptions(LearnerOptions):
         return f"{statistics['leaves']:,} leaves after {statistics['checks']:,} checks"
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """How the tree came to its splits."""
-        return {key: statistics[key] for key in self.counts if key in statistics}
+        """How the tree came to its splits: the counts, where ``replaced`` (of updates, in a summary) has another name."""
+        return {OUTCOME.get(key, key): statistics[key] for key in self.counts if key in statistics}
 
 
 def _any(names: tuple[str, ...]) -> str:
