@@ -98,6 +98,15 @@ class SplitRule:
         """Whether differences are told in bits of information instead of halves of nats."""
         return self.criterion == "entropy" and self.rule in ("hoeffding", "mcdiarmid")
 
+    @property
+    def widths(self) -> float:
+        """By how many widths a split must lead."""
+        return 2.0 if self.strict or self.rule in ("ctree", "corrected") else 1.0
+
+    def lead(self, best: float, rival: float) -> float:
+        """By how much a split is better than another, by their scores, in the unit of the widths."""
+        return (rival - best) * 2.0 / NATS_PER_BIT if self.bits else rival - best
+
     def width(self, m: int, t: int, depth: int, classes: int) -> float:
         """Half width of the interval around a score, in the unit of the rule.
 
@@ -128,8 +137,7 @@ class SplitRule:
         """Whether a split is better than another with confidence, by their scores; smaller is better."""
         if self.rule == "ctree":
             return best <= rival - 2.0 * width
-        lead = (rival - best) * 2.0 / NATS_PER_BIT if self.bits else rival - best
-        return lead > (2.0 * width if self.strict or self.rule == "corrected" else width)
+        return self.lead(best, rival) > self.widths * width
 
     def reason(self, best: float, rival: float, impurity: float, width: float) -> int | None:
         """Why a leaf of this impurity is to be split: ``RULE``, ``TIE`` or None for not at all."""

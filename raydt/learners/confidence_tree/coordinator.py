@@ -23,10 +23,11 @@ from raydt.example_store import ExampleStore
 from raydt.exchange import Ask, Exchange
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
-from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, TIE
+from raydt.learners.confidence_tree.bounds import REVISIT, TIE
 from raydt.learners.confidence_tree.deciding import Change, Decider, Window, packed
 from raydt.learners.confidence_tree.live import LiveTree
-from raydt.learners.confidence_tree.model import SPLIT_TYPES, Arrays, Split, canonical_tree, predictive
+from raydt.learners.confidence_tree.log import Logged, logged
+from raydt.learners.confidence_tree.model import Arrays, canonical_tree, predictive
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import route, take_back
 from raydt.learners.nodes import LEAVES, NODES, preorder
@@ -152,7 +153,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         t = self._t + np.cumsum(adds)
         label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
         classes = np.maximum.accumulate(np.append(self._classes, label + 1))[1:]
-        log: list[tuple[Change, int]] = []
+        log: list[Logged] = []
         while len(which):
             window, leaves = self.live.walk(steps, which[: self._length], rows, path, scored=scored)
             window.t, window.classes = t, classes
@@ -160,7 +161,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             changes = yield from self._decider.decide(self.live.tree, window, replies)
             void = self._back(window, leaves, changes)
             self._note(window, changes, void)
-            log += [(change, int(self.live.tree.nodes["depth"][change.node])) for change in changes]
+            log += [self._logged(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
             which = np.concatenate([void, which[self._length :]])
@@ -168,7 +169,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 self._length = max(_SHORTEST, self._length // 2) if changes else min(_LONGEST, 2 * self._length)
         if len(steps):
             self._t, self._classes = int(t[-1]), int(classes[-1])
-        return logged(sorted(log, key=lambda entry: steps["stamp"][entry[0].step]), steps)
+        return logged(sorted(log, key=lambda entry: steps["stamp"][entry.change.step]), steps)
+
+    def _logged(self, change: Change) -> Logged:
+        """A change as the log takes it, before the tree is changed."""
+        new, node = change.split, self.live.tree.nodes[change.node]
+        compared = [(change.feature, change.cut), (-1, -1) if new is None else (new.rival_feature, new.rival_cut)]
+        return Logged(change, int(node["depth"]), *(self.live.threshold(*split) for split in compared))
 
     def _count(self, window: Window) -> Exchange[list[npt.NDArray[np.int64]]]:
         """Have the shards count what was counted, and answer the checks."""
@@ -297,18 +304,3 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._seq, self._warmup, self._t, self._classes, *counts = (int(state[name][0]) for name in SCALARS)
         self._counts, self._length = _Counts(*counts), _LONGEST
         self._undo = np.empty((4, 0), dtype=np.int32)
-
-
-def logged(changes: list[tuple[Change, int]], steps: npt.NDArray[np.void]) -> Log:
-    """The log of a batch: one entry for each change of the tree, in order."""
-    if not changes:
-        return {}
-    none = Split(0, 0, 0, 0, -1, -1, PRUNED, *(float("nan"),) * 4, (), ())
-    records = [change.split or none for change, _ in changes]
-    seq = steps["stamp"][[change.step for change, _ in changes]] >> 1
-    log: Log = {"seq": seq.astype(np.int64), "depth": np.array([depth for _, depth in changes], dtype=np.int64)}
-    log["feature"] = np.array([change.feature for change, _ in changes], dtype=np.int64)
-    names = ("m", "t", "rival_feature", "reason", "phi", "rival_phi", "impurity", "epsilon")
-    return log | {
-        name: np.array([getattr(record, name) for record in records], dtype=SPLIT_TYPES[name]) for name in names
-    }

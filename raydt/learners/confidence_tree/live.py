@@ -112,7 +112,7 @@ class LiveTree:
         """Split a leaf whose examples are ``slots``; ``right`` says which of them go right."""
         assert change.split is not None
         self.tree = with_room(self.tree, 2, 2)
-        node, threshold = change.node, self._threshold(change.feature, change.cut)
+        node, threshold = change.node, self.threshold(change.feature, change.cut)
         where = self.tree, self.members, self.store.y, node, change.feature, change.cut, threshold
         split(*where, change.split.stamp, slots, right)
         self.splits[node] = change.split
@@ -129,8 +129,10 @@ class LiveTree:
         self.places += 1
         return self.places - 1
 
-    def _threshold(self, feature: int, cut: int) -> float:
-        """What a split compares with: a boundary, infinity where only NaN goes right, or a category."""
+    def threshold(self, feature: int, cut: int) -> float:
+        """What a split compares with: a boundary, infinity where only NaN goes right, or a category; NaN of none."""
+        if feature < 0:
+            return float("nan")
         if feature >= len(self.categorical):
             return 0.0
         assert self.bins is not None

@@ -113,15 +113,24 @@ def canonical_tree(tree: Tree, splits: dict[int, Split]) -> tuple[Arrays, npt.ND
     return arrays | splits_as_arrays([splits[node] for node in order[inner].tolist()], classes), at
 
 
+#: Of the records of the splits what a model has, for those who read it; nothing is predicted by them.
+SHOWN = ("stamp", "m", "rival_feature", "reason", "phi", "rival_phi", "impurity", "epsilon")
+
+
 def predictive(arrays: Arrays) -> Arrays:
-    """What predictions need; a leaf without examples gets the counts of the nearest node above that has some."""
+    """What predictions need; a leaf without examples gets the counts of the nearest node above that has some.
+
+    And what is only read: ``live``, the examples that each node really has, and the ``SHOWN`` columns of the splits,
+    under ``split_`` and their names.
+    """
+    shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN} | {"live": arrays["counts"].sum(axis=1)}
     model = {name: arrays[name].copy() for name in MODEL_TYPES}
     counts = model["counts"]
     for node in np.flatnonzero(model["feature"] >= 0).tolist():  # parents come first
         for child in (model["left"][node], model["right"][node]):
             if not counts[child].any():
                 counts[child] = counts[node]
-    return model
+    return model | shown
 
 
 def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:

@@ -167,7 +167,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         return f"{statistics['leaves']:,} leaves after {statistics['checks']:,} checks"
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """How the tree came to its splits: the counts, where ``replaced`` (of updates, in a summary) has another name."""
+        """How the tree came to its splits: the counts; in a summary ``replaced`` is of updates."""
         return {OUTCOME.get(key, key): statistics[key] for key in self.counts if key in statistics}
 
 
