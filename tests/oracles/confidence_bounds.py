@@ -1,0 +1,184 @@
+"""Widths and rules of confidence trees in forty decimal digits: a transcription of the equations as they are printed.
+
+Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining", eqs (1),
+(2) and (4) to (8). Where this leaves the paper: (4) for K classes, in which label and side together take 2K values
+(appendix A), so that the bias is 1/2 (2K - 1) / m + 1/2 (2 - 1) / m; h of (8) is 1 at the root, h of (7) is 0.
+
+Estimates are written with p_k = P(Y = 1, F = k) and q_k = P(Y = 0, F = k), which is what appendices B and C compute
+with; section IV says q_k = 1 - p_k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal, localcontext
+from functools import wraps
+from typing import Any
+
+FORTY_DIGITS = Context(prec=40)
+
+
+def exactly(equation: Callable[..., Decimal]) -> Callable[..., Decimal]:
+    """The equation of numbers taken as they are, int, float or Decimal."""
+
+    @wraps(equation)
+    def evaluated(*numbers: Any) -> Decimal:
+        with localcontext(FORTY_DIGITS):
+            return equation(*map(Decimal, numbers))
+
+    return evaluated
+
+
+def log2(x: Decimal) -> Decimal:
+    return x.ln() / Decimal(2).ln()
+
+
+@exactly
+def eq1(m: Decimal, delta: Decimal, R: Decimal) -> Decimal:
+    return R * (1 / (2 * m) * (1 / delta).ln()).sqrt()
+
+
+@exactly
+def eq2(m: Decimal, delta: Decimal, K: Decimal) -> Decimal:
+    C = 6 * (K * log2(Decimal(1).exp()) + log2(2 * m)) + 2 * log2(K)
+    return C * (1 / (2 * m) * (1 / delta).ln()).sqrt()
+
+
+@exactly
+def eq4_deviation(m: Decimal, delta: Decimal) -> Decimal:
+    """Two entropies, of delta / 2 each."""
+    return 2 * (m.ln() / 2 * (2 / m * (4 / delta).ln()).sqrt())
+
+
+@exactly
+def eq4_bias(m: Decimal, K: Decimal) -> Decimal:
+    return (2 * K - 1) / m / 2 + (2 - 1) / m / 2
+
+
+@exactly
+def eq4(m: Decimal, delta: Decimal, K: Decimal) -> Decimal:
+    return eq4_deviation(m, delta) + eq4_bias(m, K)
+
+
+@exactly
+def eq5_deviation(m: Decimal, delta: Decimal) -> Decimal:
+    return (8 / m * (2 / delta).ln()).sqrt()
+
+
+@exactly
+def eq5_bias(m: Decimal) -> Decimal:
+    return 4 * (1 / m).sqrt()
+
+
+@exactly
+def eq5(m: Decimal, delta: Decimal) -> Decimal:
+    return eq5_deviation(m, delta) + eq5_bias(m)
+
+
+@exactly
+def lemma3(m: Decimal, delta: Decimal) -> Decimal:
+    return (1 / m * (2 / delta).ln()).sqrt()
+
+
+@exactly
+def eq6(m: Decimal, delta: Decimal) -> Decimal:
+    return 4 * (1 / m * (8 / delta).ln()).sqrt()
+
+
+@exactly
+def eq7(delta: Decimal, m: Decimal, t: Decimal, h: Decimal, d: Decimal) -> Decimal:
+    """The delta at which (4), (5) or (6) is taken; h is 0 at the root."""
+    return delta / ((h + 1) * (h + 2)) / (t * d * m)
+
+
+@exactly
+def eq8(m: Decimal, t: Decimal, h: Decimal, d: Decimal, c: Decimal) -> Decimal:
+    """h is 1 at the root; the practical width of the entropy is ``ln m`` times this."""
+    return c * (1 / m * (m**2 * h**2 * t * d).ln()).sqrt()
+
+
+@exactly
+def eq8_entropy(m: Decimal, t: Decimal, h: Decimal, d: Decimal, c: Decimal) -> Decimal:
+    return m.ln() * eq8(m, t, h, d, c)
+
+
+def width(options: Any, m: int, t: int, depth: int, d: int, K: int) -> Decimal:
+    """The width that a rule with ``learner`` options uses; ``depth`` of the root is 0."""
+    with localcontext(FORTY_DIGITS):
+        delta = 1 / Decimal(t) if options.delta == "1/t" else Decimal(options.delta)
+        criterion = criterion_of(options)
+        if options.rule == "mcdiarmid":
+            return eq2(m, delta, K)
+        if options.rule != "ctree":
+            return eq1(m, delta, log2(Decimal(K)) if criterion == "entropy" else 1)
+        if options.confidence == "practical":
+            return (eq8_entropy if criterion == "entropy" else eq8)(m, t, depth + 1, d, options.c)
+        share = eq7(delta, m, t, depth, d)
+        if criterion == "entropy":
+            return eq4(m, share, K)
+        return {"gini": eq5, "kearns_mansour": eq6}[criterion](m, share)
+
+
+def criterion_of(options: Any) -> str:
+    return options.criterion or {"corrected": "error", "mcdiarmid": "entropy"}.get(options.rule, "gini")
+
+
+def beats(options: Any, best: float, rival: float, eps: float) -> bool:
+    """Whether the best split is far enough before the rival."""
+    if options.rule == "ctree":
+        return best <= rival - 2 * eps
+    gain = rival - best
+    if criterion_of(options) == "entropy":  # halves of nats; the widths are in bits
+        gain = gain * 2 / math.log(2)
+    return gain > 2 * eps if options.rule == "corrected" or options.strict else gain > eps
+
+
+def reason(options: Any, best: float, rival: float, impurity: float, eps: float) -> int | None:
+    """0: the rule; 1: a tie; None: no split."""
+    if beats(options, best, rival, eps):
+        return 0
+    tau = options.tie_threshold
+    return 1 if tau > 0 and eps <= tau and best < impurity else None
+
+
+# ------------------------------------------------------------------ conditional impurities, of probabilities
+
+
+def gini_given(joint: Sequence[Sequence[float]]) -> float:
+    """J(Y | F) of the probabilities P(Y = y, F = k), ``joint[k][y]``."""
+    return math.fsum(sum(side) * (1 - sum((p / sum(side)) ** 2 for p in side)) for side in joint if sum(side) > 0)
+
+
+def entropy_given(joint: Sequence[Sequence[float]]) -> float:
+    """H_1/2(Y, F) - H_1/2(F)."""
+
+    def half(ps: Sequence[float]) -> float:
+        return -math.fsum(p * math.log(p) for p in ps if p > 0) / 2
+
+    return half([p for side in joint for p in side]) - half([sum(side) for side in joint])
+
+
+def kearns_mansour_given(joint: Sequence[Sequence[float]]) -> float:
+    """sqrt(p_1 q_1) + sqrt(p_0 q_0)."""
+    return math.fsum(math.sqrt(q * p) for q, p in joint)
+
+
+def error_given(joint: Sequence[Sequence[float]]) -> float:
+    return math.fsum(sum(side) - max(side) for side in joint)
+
+
+GIVEN: dict[str, Callable[[Sequence[Sequence[float]]], float]] = {
+    "gini": gini_given,
+    "entropy": entropy_given,
+    "kearns_mansour": kearns_mansour_given,
+    "error": error_given,
+}
+
+
+def as_printed(criterion: str, joint: Sequence[Sequence[float]]) -> float:
+    """Theorems 2 and 3 with q_k = 1 - p_k, as section IV has it."""
+    p = [side[1] for side in joint]
+    if criterion == "gini":
+        return sum(2 * x * (1 - x) / (x + (1 - x)) for x in p)
+    return sum(math.sqrt(x * (1 - x)) for x in p)

@@ -1,0 +1,265 @@
+"""Widths and rules of the confidence tree are those of the equations; a rule that is a little off is told apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydt.learners.confidence_tree import bounds
+from raydt.learners.confidence_tree.bounds import SplitRule
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from tests.oracles import confidence_bounds as printed
+
+POINTS = 1000
+TOLERANCE = Decimal("1e-12")
+#: How far from a threshold the tests of rules go: nearer than any mistake would move it.
+NEAR = 1e-6
+
+
+def assert_close(computed: float, exact: Decimal) -> None:
+    assert abs(Decimal(computed) - exact) <= TOLERANCE * exact, (computed, exact)
+
+
+def integers(seed: int, most: float) -> Iterator[int]:
+    """Small and large ones alike."""
+    draws = np.random.default_rng(seed)
+    while True:
+        yield int(10 ** draws.uniform(0, math.log10(most)))
+
+
+def points(seed: int) -> Iterator[dict[str, Any]]:
+    """Examples, time, depth, features, classes, and the settings of a rule."""
+    draws = np.random.default_rng(seed)
+    ms, ds = integers(seed + 1, 1e9), integers(seed + 2, 2e9)
+    for _ in range(POINTS):
+        m = next(ms)
+        t = m * int(10 ** draws.uniform(0, 4)) + int(draws.integers(0, 3))
+        delta = float(10 ** -draws.choice([draws.uniform(0.05, 2), draws.uniform(2, 100)]))
+        c = float(10 ** draws.uniform(-3, 1))
+        yield {
+            "m": m,
+            "t": t,
+            "depth": int(draws.integers(0, 70)),
+            "d": next(ds),
+            "K": int(draws.integers(2, 40)),
+            "delta": delta,
+            "c": c,
+        }
+
+
+WIDTHS: dict[str, tuple[Callable[[Any], float], Callable[[Any], Decimal]]] = {
+    "1": (
+        lambda p: bounds.hoeffding_width(p["m"], p["delta"], math.log2(p["K"])),
+        lambda p: printed.eq1(p["m"], p["delta"], math.log2(p["K"])),
+    ),
+    "2": (
+        lambda p: bounds.mcdiarmid_width(p["m"], p["delta"], p["K"]),
+        lambda p: printed.eq2(p["m"], p["delta"], p["K"]),
+    ),
+    "4": (
+        lambda p: bounds.entropy_width(p["m"], p["delta"], p["K"]),
+        lambda p: printed.eq4(p["m"], p["delta"], p["K"]),
+    ),
+    "5": (lambda p: bounds.gini_width(p["m"], p["delta"]), lambda p: printed.eq5(p["m"], p["delta"])),
+    "6": (lambda p: bounds.kearns_mansour_width(p["m"], p["delta"]), lambda p: printed.eq6(p["m"], p["delta"])),
+    "7": (
+        lambda p: bounds.node_delta(p["delta"], p["m"], p["t"], p["depth"], p["d"]),
+        lambda p: printed.eq7(p["delta"], p["m"], p["t"], p["depth"], p["d"]),
+    ),
+    "8": (
+        lambda p: bounds.practical_width(p["m"], p["t"], p["depth"], p["d"], p["c"]),
+        lambda p: printed.eq8(p["m"], p["t"], p["depth"] + 1, p["d"], p["c"]),
+    ),
+    "8, entropy": (
+        lambda p: bounds.practical_width(p["m"], p["t"], p["depth"], p["d"], p["c"], entropy=True),
+        lambda p: printed.eq8_entropy(p["m"], p["t"], p["depth"] + 1, p["d"], p["c"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("equation", WIDTHS)
+def test_widths_are_those_of_the_equations(equation: str) -> None:
+    computed, exact = WIDTHS[equation]
+    for point in points(len(equation)):
+        assert_close(computed(point), exact(point))
+
+
+def test_two_classes_give_the_entropy_of_the_paper() -> None:
+    for m, delta in ((1, 0.5), (10, 0.1), (12345, 1e-7)):
+        assert_close(math.log(m) * math.sqrt(2 / m * math.log(4 / delta)) + 2 / m, printed.eq4(m, delta, 2))
+
+
+# ------------------------------------------------------------------ rules
+
+SETTINGS: list[dict[str, Any]] = [
+    *({"rule": "ctree", "criterion": c} for c in ("gini", "entropy", "kearns_mansour")),
+    *({"rule": "ctree", "criterion": c, "confidence": "theorem"} for c in ("gini", "entropy", "kearns_mansour")),
+    *({"rule": "hoeffding", "criterion": c, "strict": s} for c in ("gini", "entropy") for s in (False, True)),
+    {"rule": "corrected"},
+    {"rule": "mcdiarmid"},
+]
+
+
+def options_of(point: dict[str, Any], setting: dict[str, Any], tie: float = 0.0) -> ConfidenceTreeOptions:
+    practical = setting["rule"] == "ctree" and "confidence" not in setting
+    own = {"c": point["c"]} if practical else {"delta": "1/t" if point["m"] % 5 == 2 else point["delta"]}
+    return ConfidenceTreeOptions(**setting, **own, tie_threshold=tie)
+
+
+def place(point: dict[str, Any], options: ConfidenceTreeOptions) -> tuple[int, int, int, int, int]:
+    K = 2 if options.resolved_criterion == "kearns_mansour" else point["K"]
+    return point["m"], point["t"], point["depth"], point["d"], K
+
+
+def gap(options: ConfidenceTreeOptions, eps: float) -> float:
+    """By how much a score has to be less than another."""
+    both = options.rule in ("ctree", "corrected") or options.strict
+    bits = printed.criterion_of(options) == "entropy" and options.rule != "ctree"
+    return eps * (2 if both else 1) * (math.log(2) / 2 if bits else 1)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: " ".join(str(v) for v in s.values()))
+def test_widths_of_rules(setting: dict[str, Any]) -> None:
+    for point in points(7):
+        options = options_of(point, setting)
+        m, t, depth, d, K = place(point, options)
+        assert_close(options.split_rule(d).width(m, t, depth, K), printed.width(options, m, t, depth, d, K))
+
+
+def disagreements(setting: dict[str, Any], kind: type[SplitRule] = SplitRule) -> int:
+    """How often a rule differs from the printed one just before and just after a threshold."""
+    wrong = 0
+    for point in islice(points(11), 100):
+        options = options_of(point, setting)
+        m, t, depth, d, K = place(point, options)
+        plain = options.split_rule(d)
+        rule = kind(**{field.name: getattr(plain, field.name) for field in fields(plain)})
+        eps = float(printed.width(options, m, t, depth, d, K))
+        for lead in (gap(options, eps) * (1 + NEAR), gap(options, eps) * (1 - NEAR)):
+            best, rival = 0.0, lead
+            decided = rule.reason(best, rival, rival, rule.width(m, t, depth, K))
+            wrong += decided != printed.reason(options, best, rival, rival, eps)
+    return wrong
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: " ".join(str(v) for v in s.values()))
+def test_rules_decide_as_printed(setting: dict[str, Any]) -> None:
+    assert disagreements(setting) == 0
+
+
+def test_the_rule_is_two_sided() -> None:
+    """Both answers occur, so that agreement says something."""
+    options = ConfidenceTreeOptions()
+    assert [printed.reason(options, 0.0, lead, 1.0, 0.1) for lead in (0.2, 0.19)] == [0, None]
+
+
+class OneWidth(SplitRule):
+    """Eps for 2 eps."""
+
+    def beats(self, best: float, rival: float, width: float) -> bool:
+        return super().beats(best, rival, width / 2)
+
+
+class TwoWidths(SplitRule):
+    """2 eps for eps."""
+
+    def beats(self, best: float, rival: float, width: float) -> bool:
+        return super().beats(best, rival, width * 2)
+
+
+class NoDepth(SplitRule):
+    def width(self, m: int, t: int, depth: int, classes: int) -> float:
+        return super().width(m, t, 0, classes)
+
+
+class RootIsTwo(SplitRule):
+    """The depth of one equation in the other."""
+
+    def width(self, m: int, t: int, depth: int, classes: int) -> float:
+        return super().width(m, t, depth + 1, classes)
+
+
+class ExamplesForTime(SplitRule):
+    """m for t."""
+
+    def width(self, m: int, t: int, depth: int, classes: int) -> float:
+        return super().width(m, m, depth, classes)
+
+
+class TimeForExamples(SplitRule):
+    def width(self, m: int, t: int, depth: int, classes: int) -> float:
+        return super().width(t, t, depth, classes)
+
+
+class TwoClasses(SplitRule):
+    """K = 2 whatever K is."""
+
+    def width(self, m: int, t: int, depth: int, classes: int) -> float:
+        return super().width(m, t, depth, 2)
+
+
+class NatsForBits(SplitRule):
+    def beats(self, best: float, rival: float, width: float) -> bool:
+        return (rival - best) * 2.0 > width
+
+
+def chosen(*rules: str, **more: Any) -> list[dict[str, Any]]:
+    return [s for s in SETTINGS if s["rule"] in rules and all(s.get(k) == v for k, v in more.items())]
+
+
+MUTANTS: list[tuple[type[SplitRule], list[dict[str, Any]]]] = [
+    (OneWidth, SETTINGS),
+    (TwoWidths, SETTINGS),
+    (NoDepth, chosen("ctree")),
+    (RootIsTwo, chosen("ctree")),
+    (ExamplesForTime, [*chosen("ctree")]),
+    (TimeForExamples, SETTINGS),
+    (TwoClasses, [*chosen("hoeffding", criterion="entropy"), *chosen("mcdiarmid")]),
+    (NatsForBits, [*chosen("hoeffding", criterion="entropy", strict=False), *chosen("mcdiarmid")]),
+]
+
+
+@pytest.mark.parametrize(("mutant", "settings"), MUTANTS, ids=lambda m: getattr(m, "__name__", ""))
+def test_a_rule_that_is_a_little_off_is_caught(mutant: type[SplitRule], settings: list[dict[str, Any]]) -> None:
+    for setting in settings:
+        assert disagreements(setting, mutant) > 10, setting
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: " ".join(str(v) for v in s.values()))
+def test_at_the_threshold_itself(setting: dict[str, Any]) -> None:
+    """C-Tree splits at equality (line 6 of Algorithm 1), the others do not ("exceeds")."""
+    rule = ConfidenceTreeOptions(**setting).split_rule(9)
+    width = 0.125
+    if rule.rule == "ctree":
+        rival = 0.75
+        assert rule.beats(rival - 2 * width, rival, width)
+        assert not rule.beats(math.nextafter(rival - 2 * width, 1.0), rival, width)
+    elif not rule.bits:
+        lead = 2 * width if rule.strict or rule.rule == "corrected" else width
+        assert not rule.beats(0.0, lead, width)
+        assert rule.beats(0.0, math.nextafter(lead, 1.0), width)
+    else:  # a lead whose value in bits is a float64 exactly
+        lead = 0.1
+        bits = lead * 2 / math.log(2)
+        width = bits / 2 if rule.strict else bits
+        assert not rule.beats(0.0, lead, width)
+        assert rule.beats(0.0, lead, math.nextafter(width, 0.0))
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: " ".join(str(v) for v in s.values()))
+def test_ties(setting: dict[str, Any]) -> None:
+    """Narrow enough, and of some gain: not strictly narrower, not without gain, not if ties are off."""
+    rule = ConfidenceTreeOptions(**setting, tie_threshold=0.05).split_rule(9)
+    off = ConfidenceTreeOptions(**setting).split_rule(9)
+    assert rule.reason(0.3, 0.3, 0.4, 0.05) == 1
+    assert rule.reason(0.3, 0.3, 0.4, math.nextafter(0.05, 1.0)) is None
+    assert rule.reason(0.3, 0.3, 0.3, 0.05) is None
+    assert off.reason(0.3, 0.3, 0.4, 0.05) is None
+    assert rule.reason(0.1, 9.0, 9.0, 0.05) == 0
