@@ -1,0 +1,403 @@
+"""The confidence tree, slow and obvious: what the fast one has to equal, node by node and record by record.
+
+Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining",
+Algorithm 1. Where this leaves the paper: the best split has the smallest Phi-hat (line 5 prints argmax); leaves are
+checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted;
+with ``revisit`` the splits of inner nodes are looked at again.
+
+Nothing is counted here in advance. Leaves hold their examples as plain rows; at every check all of those that the node
+has counted are gone through once for each cut. All features are columns of ``x``: first the dense ones, then the sparse
+ones, which are 0.0 or 1.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from tests.oracles import confidence_bounds as bounds
+from tests.oracles.binning import CategoryBins, NumericBins
+from tests.oracles.fudyadt import Example, FudyadtTwin
+
+Counts = list[int]
+
+
+class Cut(NamedTuple):
+    """A split and what it would bring, in the order in which splits are preferred."""
+
+    phi: float
+    feature: int
+    cut: int
+    left: Counts
+
+
+@dataclass
+class Record:
+    """Why a node was split: what was known then."""
+
+    stamp: int
+    m: int
+    t: int
+    classes: int
+    own: tuple[int, ...]
+    feature: int
+    cut: int
+    threshold: float
+    left: tuple[int, ...]
+    phi: float
+    rival_feature: int
+    rival_cut: int
+    rival_phi: float
+    impurity: float
+    epsilon: float
+    reason: int
+
+
+@dataclass(eq=False)
+class Node:
+    created: int = -1
+    depth: int = 0
+    arrivals: int = 0
+    record: Record | None = None
+    left: Node | None = None
+    right: Node | None = None
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.record is None
+
+
+class Bits:
+    """A sparse feature: 0 goes left."""
+
+    def code(self, x: float) -> int:
+        return int(x)
+
+
+# ------------------------------------------------------------------ Phi-hat, each operation as the fast path has it
+
+
+def x_log_x(k: int) -> float:
+    return k * math.log(k) if k else 0.0
+
+
+def gini_side(l: Counts) -> float:  # noqa: E741
+    n = sum(l)
+    return float(n * n - sum(k * k for k in l)) / float(n) if n else 0.0
+
+
+def entropy_side(l: Counts) -> float:  # noqa: E741
+    parts = 0.0
+    for k in l:
+        parts += x_log_x(k)
+    return 0.5 * (x_log_x(sum(l)) - parts)
+
+
+def kearns_mansour_side(l: Counts) -> float:  # noqa: E741
+    return math.sqrt(float(l[0]) * float(l[1]))
+
+
+def error_side(l: Counts) -> float:  # noqa: E741
+    return float(sum(l) - max(l))
+
+
+SIDES: dict[str, Callable[[Counts], float]] = {
+    "gini": gini_side,
+    "entropy": entropy_side,
+    "kearns_mansour": kearns_mansour_side,
+    "error": error_side,
+}
+
+
+def stamp(example: Example) -> int:
+    """When it was added, in half updates: a removal of the same update comes before."""
+    return 2 * example.born + 1
+
+
+class ConfidenceTwin(FudyadtTwin):
+    """The tree and its examples.
+
+    ``categorical`` has one entry per column, of which the last ``sparse`` are sparse features; ``options`` are those
+    of the learner. Ids, refusals and the order of events are those of :class:`FudyadtTwin`.
+    """
+
+    root: Any
+
+    def __init__(self, categorical: Sequence[bool], options: Any, sparse: int = 0) -> None:
+        super().__init__(categorical, epsilon=0.0)
+        self.options, self.sparse, self.d = options, sparse, len(categorical)
+        self.side = SIDES[bounds.criterion_of(options)]
+        self.root = Node()
+        self.bins: list[Any] = []
+        self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
+        self.started = False
+        self.t = 0
+        self.done = dict.fromkeys(("checks", "splits", "ties", "replaced", "pruned"), 0)
+        self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
+        self.routes: list[int] = []  # nodes whose counts each update changed
+        self.n_classes = self.K = 2
+
+    # ------------------------------------------------------------------ steps
+
+    def event(self, seq: int, op: int, id: int, x: tuple[float, ...], y: int) -> tuple[int, int]:
+        self.routes.append(0)
+        # One NaN for all, which tuples take to be equal to itself.
+        return super().event(seq, op, id, tuple(math.nan if math.isnan(v) else v for v in x), y)
+
+    def insert(self, seq: int, id: int, x: tuple[float, ...], y: int) -> int:
+        example = self.live[id] = Example(id, x, y, seq)
+        self.ever.append(example)
+        if self.warmup_left == 0:
+            prediction = self.predict(x)
+            self.routes[-1] += self.add(example)
+            return prediction
+        self.root.examples.append(example)
+        self.routes[-1] = 1
+        self.warmup_left -= 1
+        if self.warmup_left == 0:
+            self.start()
+        return -1
+
+    def delete(self, example: Example, seq: int, time: int) -> None:
+        del self.live[example.id]
+        example.died = seq
+        if self.started:
+            self.routes[-1] += self.remove(example, time)
+        else:
+            self.root.examples.remove(example)
+            self.routes[-1] += 1
+
+    def finish(self) -> None:
+        if not self.started:
+            self.warmup_left = 0
+            self.start()
+
+    def start(self) -> None:
+        """The end of the warm-up: bins from its rows, which then come one after the other."""
+        rows, self.root.examples = self.root.examples, []
+        self.started = True
+        for j, categorical in enumerate(self.categorical):
+            values = [e.x[j] for e in rows]
+            if j >= self.d - self.sparse:
+                self.bins.append(Bits())
+            elif categorical:
+                self.bins.append(CategoryBins(values, self.options.max_bins))
+            else:
+                self.bins.append(NumericBins(values, self.options.max_bins, "quantile"))
+        for e in sorted(rows, key=lambda e: e.born):
+            self.add(e)
+
+    def add(self, e: Example) -> int:
+        """An ADD; the nodes on its route."""
+        self.t += 1
+        self.K = max(self.K, e.y + 1)
+        path = self.path(e.x)
+        path[-1].examples.append(e)
+        for v in path if self.options.revisit else path[-1:]:
+            v.arrivals += 1
+            if v.arrivals >= self.options.grace_period:
+                v.arrivals = 0
+                gone = self.split_leaf(v, stamp(e)) if v.is_leaf else self.revisit(v, stamp(e), added=True)
+                if gone:
+                    break
+        return len(path)
+
+    def remove(self, e: Example, now: int) -> int:
+        """A REMOVE; the nodes on its route."""
+        path = self.path(e.x)
+        path[-1].examples.remove(e)
+        for v in path if self.options.revisit else ():
+            if not v.is_leaf and stamp(e) > v.created:
+                v.arrivals += 1
+                if v.arrivals >= self.options.grace_period:
+                    v.arrivals = 0
+                    if self.revisit(v, now, added=False):
+                        break
+        return len(path)
+
+    # ------------------------------------------------------------------ decisions
+
+    def split_leaf(self, v: Node, now: int) -> bool:
+        own = self.own(v)
+        total = self.counts(own)
+        cuts = sorted(self.cuts(own))
+        if sum(n > 0 for n in total) < 2:
+            return False
+        self.done["checks"] += 1
+        if not cuts:
+            return False
+        best, impurity = cuts[0], self.phi(total, [0] * len(total))
+        others = [c for c in cuts[1:] if self.options.rival == "split" or c.feature != best.feature]
+        rival = others[0] if others else Cut(impurity, -1, -1, [])
+        eps = self.width(v, len(own))
+        reason = bounds.reason(self.options, best.phi, rival.phi, impurity, eps)
+        if reason is None:
+            return False
+        self.done["splits"] += 1
+        self.done["ties"] += reason == 1
+        self.split(v, now, best, rival, eps, reason)
+        return True
+
+    def revisit(self, v: Node, now: int, *, added: bool) -> bool:
+        """Look at a split again, at an ADD or a REMOVE of stamp ``now``; whether its subtree has gone."""
+        self.done["checks"] += 1
+        own, split = self.own(v), v.record
+        assert split is not None
+        total = self.counts(own)
+        left = self.counts([e for e in own if self.is_left_of(split.feature, split.cut, self.codes(e.x))])
+        cuts = sorted(self.cuts(own))
+        if sum(n > 0 for n in total) < 2 or sum(left) in (0, len(own)) or not cuts:
+            self.collapse(v, now)
+            return True
+        best = cuts[0]
+        if (best.feature, best.cut) == (split.feature, split.cut):
+            return False
+        current = Cut(self.phi(left, minus(total, left)), split.feature, split.cut, left)
+        eps = self.width(v, len(own))
+        if not bounds.beats(self.options, best.phi, current.phi, eps):
+            return False
+        if added:
+            self.done["splits"] += 1
+            self.done["replaced"] += 1
+            self.split(v, now, best, current, eps, 2)
+        else:
+            self.collapse(v, now)
+        return True
+
+    def width(self, v: Node, m: int) -> float:
+        return float(bounds.width(self.options, m, self.t, v.depth, self.d, self.K))
+
+    def split(self, v: Node, now: int, best: Cut, rival: Cut, eps: float, reason: int) -> None:
+        total = self.counts(self.own(v))
+        v.record = Record(
+            stamp=now,
+            m=sum(total),
+            t=self.t,
+            classes=self.K,
+            own=padded(total),
+            feature=best.feature,
+            cut=best.cut,
+            threshold=self.threshold(best.feature, best.cut),
+            left=padded(best.left),
+            phi=best.phi,
+            rival_feature=rival.feature,
+            rival_cut=rival.cut,
+            rival_phi=rival.phi,
+            impurity=self.phi(total, [0] * len(total)),
+            epsilon=eps,
+            reason=reason,
+        )
+        self.changes.append((now // 2, v.depth, best.feature, reason))
+        examples, v.examples = list(self.below(v)), []
+        v.left, v.right = Node(now, v.depth + 1), Node(now, v.depth + 1)
+        for e in examples:
+            side = v.left if self.is_left_of(best.feature, best.cut, self.codes(e.x)) else v.right
+            side.examples.append(e)
+
+    def collapse(self, v: Node, now: int) -> None:
+        self.done["pruned"] += 1
+        self.changes.append((now // 2, v.depth, -1, 3))
+        v.examples = list(self.below(v))
+        v.record = v.left = v.right = None
+        v.arrivals = 0
+
+    # ------------------------------------------------------------------ candidates
+
+    def cuts(self, own: list[Example]) -> Iterable[Cut]:
+        """Every split that parts the examples, each partition once."""
+        total = self.counts(own)
+        for j in range(self.d):
+            codes = [self.codes(e.x)[j] for e in own]
+            for cut in self.places(j, set(codes)):
+                left = self.counts([e for e in own if self.is_left_of(j, cut, self.codes(e.x))])
+                if 0 < sum(left) < len(own):
+                    yield Cut(self.phi(left, minus(total, left)), j, cut, left)
+
+    def places(self, j: int, present: set[int]) -> list[int]:
+        """Cuts of a feature, given which of its bins are not empty."""
+        bins = self.bins[j]
+        if isinstance(bins, Bits):
+            return [0]
+        if isinstance(bins, NumericBins):
+            return [cut for cut in bins.cuts if cut in present]
+        kept = [c for c in range(len(bins.kept)) if c in present]
+        return kept[:1] if len(present) == 2 else kept
+
+    def phi(self, left: Counts, right: Counts) -> float:
+        return (self.side(left) + self.side(right)) / float(sum(left) + sum(right))
+
+    # ------------------------------------------------------------------ routes
+
+    def codes(self, x: tuple[float, ...]) -> tuple[int, ...]:
+        if x not in self.encoded:
+            self.encoded[x] = tuple(bins.code(v) for bins, v in zip(self.bins, x, strict=True))
+        return self.encoded[x]
+
+    def is_left_of(self, feature: int, cut: int, codes: tuple[int, ...]) -> bool:
+        code = codes[feature]
+        return code == cut if isinstance(self.bins[feature], CategoryBins) else code <= cut
+
+    def goes_left(self, v: Any, x: Any) -> bool:
+        return self.is_left_of(v.record.feature, v.record.cut, self.codes(x))
+
+    def threshold(self, feature: int, cut: int) -> float:
+        bins = self.bins[feature]
+        if isinstance(bins, Bits):
+            return 0.0
+        if isinstance(bins, CategoryBins):
+            return float(bins.kept[cut])
+        return bins.boundaries[cut] if cut < len(bins.boundaries) else math.inf
+
+    def own(self, v: Node) -> list[Example]:
+        """The live examples that a node has counted itself."""
+        if not self.started or not (v.is_leaf or self.options.revisit):
+            return []
+        return [e for e in self.below(v) if stamp(e) > v.created]
+
+    def predict(self, x: tuple[float, ...]) -> int:
+        for v in reversed(self.path(x)):
+            counts = self.counts(list(self.below(v)))
+            if any(counts):
+                return counts.index(max(counts))
+        return 0
+
+    # ------------------------------------------------------------------ comparison
+
+    def canonical(self) -> dict[str, Any]:
+        """What can be asked of the tree: nodes in preorder, examples by id; counts of K classes."""
+        nodes = list(self.preorder(self.root))
+        place = {id(v): i for i, v in enumerate(nodes)}
+        rows = sorted(self.live.values(), key=lambda e: e.id)
+        return {
+            "feature": [v.record.feature if v.record else -1 for v in nodes],
+            "cut": [v.record.cut if v.record else -1 for v in nodes],
+            "left": [place.get(id(v.left), -1) for v in nodes],
+            "right": [place.get(id(v.right), -1) for v in nodes],
+            "depth": [v.depth for v in nodes],
+            "created": [v.created for v in nodes],
+            "arrivals": [v.arrivals for v in nodes],
+            "counts": [padded(self.counts(list(self.below(v)))) for v in nodes],
+            "own": [padded(self.counts(self.own(v))) for v in nodes],
+            "records": [asdict(v.record) for v in nodes if v.record],
+            "id": [e.id for e in rows],
+            "y": [e.y for e in rows],
+            "born": [e.born for e in rows],
+            "leaf": [place[id(self.path(e.x)[-1])] for e in rows],
+            "t": self.t,
+            "classes": self.K,
+        }
+
+
+def minus(total: Counts, left: Counts) -> Counts:
+    return [a - b for a, b in zip(total, left, strict=True)]
+
+
+def padded(counts: Counts) -> tuple[int, ...]:
+    """Without the classes at the end that have no examples, but for two."""
+    kept = list(counts)
+    while len(kept) > 2 and not kept[-1]:
+        kept.pop()
+    return tuple(kept)

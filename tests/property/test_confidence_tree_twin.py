@@ -1,0 +1,195 @@
+"""The confidence tree on any shards and batches against its slow twin: same predictions, same tree, same records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydt.learners.confidence_tree import coordinator as coordinator_module
+from raydt.updates import DELETE, INSERT, QUERY
+from tests.confidence_streams import (
+    LEARNER,
+    RULES,
+    GroupedStream,
+    assert_same_tree,
+    drawn_options,
+    grown,
+    options_for,
+    session_of,
+    short_streams,
+    twin_of,
+)
+from tests.oracles.confidence_tree import ConfidenceTwin
+from tests.strategies import Stream, cuts
+
+# Passing takes seconds; a failure is worth the minutes it takes to shrink.
+pytestmark = pytest.mark.timeout(900)
+
+shard_counts = st.sampled_from((1, 2, 3, 4))
+SIZES: tuple[tuple[int, ...], ...] = ((1,), (7,), (90, 3), (1000,))
+
+
+def assert_same(
+    stream: GroupedStream,
+    options: dict[str, Any],
+    shards: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    skip: bool = False,
+    handovers: Collection[int] = (),
+) -> ConfidenceTwin:
+    """Both take the stream; everything they can be asked is equal after every batch.
+
+    After a batch that has one of the updates ``handovers`` another session takes over, on the next of ``shards``.
+    """
+    session, twin = session_of(stream, options, shards[0]), twin_of(stream, options)
+    turn, changes = 0, []
+    for batch, whole in zip(stream.batches(sizes), stream.columns.batches(sizes), strict=True):
+        before = len(twin.routes)
+        result, expected = session.apply(batch, skip_refused=skip), twin.process(whole, skip_refused=skip)
+        where = f"updates {batch.start} to {batch.stop}"
+        assert result.applied == expected.applied, where
+        assert [(r.position, r.reason) for r in result.refused] == expected.refused, where
+        assert result.predictions.tolist() == expected.predictions, where
+        assert result.path.tolist()[: result.applied] == twin.routes[before:][: result.applied], where
+        assert_same_tree(session, twin, where)
+        changes += logged(result.log)
+        if result.applied < len(batch):
+            break
+        if set(handovers) & set(range(batch.start, batch.stop)):
+            turn += 1
+            state, groups = session.state()
+            LEARNER.check(session.coordinator.options, stream.features, stream.classes, state, groups)
+            session = session_of(stream, options, shards[turn % len(shards)])
+            session.restore(state, groups)
+            assert_same_tree(session, twin, f"restored after {where}")
+    changes += logged(session.finish())
+    twin.finish()
+    assert_same_tree(session, twin, "the end")
+    assert changes == twin.changes
+    statistics = session.statistics()
+    assert {name: statistics[name] for name in twin.done} == twin.done
+    rows = [row for row in stream.columns.rows if row is not None]
+    X = np.array(rows).reshape(len(rows), len(stream.columns.categorical))
+    sparse = {"sparse": stream.sparse_of(X)} if stream.features.sparse else {}
+    predicted = session.coordinator.predict(np.ascontiguousarray(X[:, : stream.dense]), **sparse)
+    assert predicted.tolist() == [twin.predict(row) for row in rows]
+    return twin
+
+
+def logged(log: dict[str, Any] | None) -> list[tuple[int, ...]]:
+    """Update, depth, feature and reason of each change that a log tells of."""
+    names = ("seq", "depth", "feature", "reason")
+    return list(zip(*(log[name].tolist() for name in names), strict=True)) if log else []
+
+
+def fixed(rule: str, *, revisit: bool) -> list[tuple[GroupedStream, dict[str, Any]]]:
+    """Streams that do not change from run to run; with ``revisit`` the oldest examples leave, and drift is followed."""
+    made = []
+    for seed in range(4 if revisit else 6):
+        classes = 3 if seed % 3 == 1 else 2
+        stream = grown(seed, 400 if revisit else 240, classes, oldest=revisit)
+        options = drawn_options(np.random.default_rng(seed), classes, rule, revisit=revisit)
+        if revisit:
+            options["grace_period"] = (2, 5, 9)[seed % 3]
+        made.append((stream, options))
+    return made
+
+
+SPLITS: dict[tuple[str, bool], Counter[str]] = {}
+
+
+@pytest.mark.parametrize("revisit", [False, True], ids=["kept", "revisit"])
+@pytest.mark.parametrize("rule", RULES)
+def test_fixed_streams(rule: str, revisit: bool) -> None:
+    done: Counter[str] = Counter()
+    for i, (stream, options) in enumerate(fixed(rule, revisit=revisit)):
+        twin = assert_same(stream, options, (1 + i % 4, 2), SIZES[i % 4], handovers={100} if i % 2 else ())
+        done.update(twin.done)
+    print(rule, revisit, done)
+    least = {"practical": 60, "theorem": 15, "hoeffding": 20, "corrected": 10, "mcdiarmid": 10}[rule]
+    assert done["splits"] >= least
+    if revisit and rule in ("practical", "hoeffding"):
+        assert done["replaced"] >= 10
+        assert done["pruned"] >= 3
+
+
+@settings(max_examples=100)
+@given(short_streams(), st.data(), shard_counts, cuts())
+def test_differential_random_streams(stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int]) -> None:
+    assert_same(stream, data.draw(options_for(stream.classes)), (shards,), sizes)
+
+
+@settings(max_examples=30)
+@given(short_streams(refusals=True), st.data(), shard_counts, cuts(), st.booleans())
+def test_differential_with_refused_updates(
+    stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int], skip: bool
+) -> None:
+    assert_same(stream, data.draw(options_for(stream.classes)), (shards,), sizes, skip=skip)
+
+
+long_streams = st.builds(
+    grown, st.integers(0, 2**32 - 1), classes=st.integers(2, 3), refusals=st.just(False), oldest=st.booleans()
+)
+
+
+@settings(max_examples=25)
+@given(long_streams, st.data(), st.permutations([1, 2, 3, 4]), st.sampled_from(SIZES))
+def test_state_can_be_restored_anywhere_on_other_shards(
+    stream: GroupedStream, data: st.DataObject, shards: list[int], sizes: tuple[int, ...]
+) -> None:
+    places = data.draw(st.lists(st.integers(0, len(stream.columns)), max_size=4))
+    assert_same(stream, data.draw(options_for(stream.classes)), shards, sizes, handovers=places)
+
+
+@settings(max_examples=25)
+@given(long_streams, st.data(), shard_counts, st.integers(1, 7), cuts())
+def test_no_digest_depends_on_shards_groups_or_batches(
+    stream: GroupedStream, data: st.DataObject, shards: int, groups: int, sizes: list[int]
+) -> None:
+    options = data.draw(options_for(stream.classes))
+    one = session_of(stream, options, 1)
+    other_stream = GroupedStream(stream.columns, stream.dense, groups)
+    other = session_of(other_stream, options, shards)
+    for session, batches in ((one, stream.batches([1000])), (other, other_stream.batches(sizes))):
+        for batch in batches:
+            session.apply(batch)
+        session.finish()
+    assert one.digest() == other.digest()
+    same = {"rounds", "bytes_exchanged"}
+    first, second = one.statistics(), other.statistics()
+    assert {k: v for k, v in first.items() if k not in same} == {k: v for k, v in second.items() if k not in same}
+
+
+@pytest.mark.parametrize("revisit", [False, True], ids=["kept", "revisit"])
+def test_any_window_gives_the_same(revisit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates are walked some thousand at a time; here so few that many windows end within a batch."""
+    for name, steps in (("_WINDOW", 5), ("_REVISITED", 3)):
+        monkeypatch.setattr(coordinator_module, name, steps)
+    for stream, options in fixed("practical", revisit=revisit)[:3]:
+        assert_same(stream, options, (3,), [1000])
+
+
+def script_of(events: list[tuple[int, int, tuple[float, ...] | None, int]], warmup: int) -> GroupedStream:
+    """A stream of two numeric columns, written out."""
+    op, key, rows, y = zip(*events, strict=True)
+    return GroupedStream(Stream(op, key, rows, y, (False, False), True, warmup), 2, 2)
+
+
+@pytest.mark.parametrize("sizes", [[1], [7], [8, 1000], [1000]], ids=str)
+def test_an_emptied_leaf_predicts_as_the_node_above_does_just_then(sizes: list[int]) -> None:
+    """In one batch a leaf is split, loses all its examples and is asked; what comes later turns the majority above."""
+    warmup = [(INSERT, i, (float(i % 2), float(i // 2 % 2)), i % 2) for i in range(8)]
+    split = [(INSERT, 8 + i, (1.0, float(i % 2)), 1 - i % 2) for i in range(8)]
+    emptied = [(DELETE, key, None, -1) for key, x in ((e[1], e[2]) for e in warmup + split) if x[0] == 1.0]
+    asked = [(QUERY, 0, (1.0, 0.0), -1)]
+    later = [(INSERT, 100 + i, (0.0, float(i % 2)), 1) for i in range(10)]
+    stream = script_of([*warmup, *split, *emptied, *asked, *later], 8)
+    twin = assert_same(stream, {"c": 0.001, "grace_period": 8}, (2,), sizes)
+    assert twin.done["splits"] == 2
