@@ -44,7 +44,7 @@ def assert_same(
     skip: bool = False,
     handovers: Collection[int] = (),
 ) -> ConfidenceTwin:
-    """Both take the stream; everything they can be asked is equal after every batch.
+    """Both take the stream; predictions are equal after every batch, and everything else after every eighth update.
 
     After a batch that has one of the updates ``handovers`` another session takes over, on the next of ``shards``.
     """
@@ -58,7 +58,8 @@ def assert_same(
         assert [(r.position, r.reason) for r in result.refused] == expected.refused, where
         assert result.predictions.tolist() == expected.predictions, where
         assert result.path.tolist()[: result.applied] == twin.routes[before:][: result.applied], where
-        assert_same_tree(session, twin, where)
+        if batch.stop % 8 < len(batch):
+            assert_same_tree(session, twin, where)
         changes += logged(result.log)
         if result.applied < len(batch):
             break
@@ -92,17 +93,26 @@ def logged(log: dict[str, Any] | None) -> list[tuple[int, ...]]:
 def fixed(rule: str, *, revisit: bool) -> list[tuple[GroupedStream, dict[str, Any]]]:
     """Streams that do not change from run to run; with ``revisit`` the oldest examples leave, and drift is followed."""
     made = []
-    for seed in range(4 if revisit else 6):
+    for seed in range(3 if revisit else 5):
         classes = 3 if seed % 3 == 1 else 2
-        stream = grown(seed, 400 if revisit else 240, classes, oldest=revisit)
+        stream = grown(seed, 300 if revisit else 240, classes, oldest=revisit)
         options = drawn_options(np.random.default_rng(seed), classes, rule, revisit=revisit)
+        if rule == "practical":
+            options["c"] = (0.001, 0.01)[seed % 2]
         if revisit:
             options["grace_period"] = (2, 5, 9)[seed % 3]
         made.append((stream, options))
     return made
 
 
-SPLITS: dict[tuple[str, bool], Counter[str]] = {}
+#: Splits that the fixed streams have at least, by rule, without and with ``revisit``.
+LEAST = {
+    "practical": (40, 60),
+    "theorem": (30, 30),
+    "hoeffding": (40, 40),
+    "corrected": (30, 15),
+    "mcdiarmid": (40, 40),
+}
 
 
 @pytest.mark.parametrize("revisit", [False, True], ids=["kept", "revisit"])
@@ -112,21 +122,19 @@ def test_fixed_streams(rule: str, revisit: bool) -> None:
     for i, (stream, options) in enumerate(fixed(rule, revisit=revisit)):
         twin = assert_same(stream, options, (1 + i % 4, 2), SIZES[i % 4], handovers={100} if i % 2 else ())
         done.update(twin.done)
-    print(rule, revisit, done)
-    least = {"practical": 60, "theorem": 15, "hoeffding": 20, "corrected": 10, "mcdiarmid": 10}[rule]
-    assert done["splits"] >= least
+    assert done["splits"] >= LEAST[rule][revisit]
     if revisit and rule in ("practical", "hoeffding"):
         assert done["replaced"] >= 10
         assert done["pruned"] >= 3
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(short_streams(), st.data(), shard_counts, cuts())
 def test_differential_random_streams(stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int]) -> None:
     assert_same(stream, data.draw(options_for(stream.classes)), (shards,), sizes)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(short_streams(refusals=True), st.data(), shard_counts, cuts(), st.booleans())
 def test_differential_with_refused_updates(
     stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int], skip: bool
@@ -139,7 +147,7 @@ long_streams = st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(long_streams, st.data(), st.permutations([1, 2, 3, 4]), st.sampled_from(SIZES))
 def test_state_can_be_restored_anywhere_on_other_shards(
     stream: GroupedStream, data: st.DataObject, shards: list[int], sizes: tuple[int, ...]
@@ -148,7 +156,7 @@ def test_state_can_be_restored_anywhere_on_other_shards(
     assert_same(stream, data.draw(options_for(stream.classes)), shards, sizes, handovers=places)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(long_streams, st.data(), shard_counts, st.integers(1, 7), cuts())
 def test_no_digest_depends_on_shards_groups_or_batches(
     stream: GroupedStream, data: st.DataObject, shards: int, groups: int, sizes: list[int]
