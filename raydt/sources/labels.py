@@ -58,16 +58,16 @@ def resolve_positive(positive: Any, counts: Mapping[Any, int]) -> list[Any]:
 
     Parameters
     ----------
-    positive : label, list of labels, or ``"majority"``
-        ``"majority"`` is the most frequent label, of equals the one that appears first. A label that is itself
-        called majority is written as a list.
+    positive : label, list of labels, ``"majority"`` or ``"minority"``
+        The most frequent label, or the rarest; of equals the one that appears first. A label that is itself called
+        so is written as a list.
     counts : mapping of label to number of rows
         In order of first appearance.
     """
-    if positive == "majority":
+    if positive in ("majority", "minority"):
         if not counts:
-            raise ConfigError("source.positive: majority needs at least one row with a label")
-        return [max(counts, key=lambda label: counts[label])]
+            raise ConfigError(f"source.positive: {positive} needs at least one row with a label")
+        return [(max if positive == "majority" else min)(counts, key=lambda label: counts[label])]
     wanted = positive if isinstance(positive, list) else [positive]
     return list(dict.fromkeys(find_label(value, list(counts)) for value in wanted))
 

@@ -21,6 +21,7 @@ from raydt.sources.libsvm import LibsvmDataFile
 from raydt.sources.operations import OpValues
 from raydt.sources.parquet import ParquetDataFile
 from raydt.sources.permuted import PermutedFiles
+from raydt.sources.randcbt import RandCbtSource
 from raydt.sources.sparse_synthetic import SparseSyntheticSource
 from raydt.sources.synthetic import HyperplaneSource, SeaSource
 from raydt.sparse import LARGEST_WIDTH
@@ -44,7 +45,8 @@ class FileOptions(_Options):
     path: str | list[str] = Field(description="file, folder, pattern, URI, or a list of these")
     label: str | None = Field("y", description="label column; null reads rows without labels, for prediction only")
     positive: Label | list[Label] | None = Field(
-        None, description="label or labels of class 1 against the rest, or majority; null keeps every label a class"
+        None,
+        description="label or labels of class 1 against the rest, majority or minority; null: every label is a class",
     )
     features: list[str] | None = Field(
         None, min_length=1, description="feature columns; null takes all that are not label, id, op or ts"
@@ -193,6 +195,28 @@ class Hyperplane(SyntheticOptions):
         return HyperplaneSource(self)
 
 
+class RandCbt(SyntheticOptions):
+    """A random binary tree: as many rows in each leaf, uniform in its region."""
+
+    generator: Literal["randcbt"] = "randcbt"
+    n: int = Field(500_000, ge=1, description="rows of the whole stream, the same number for each leaf")
+    noise: float = Field(0.3, ge=0.0, le=1.0, description="probability that a label is not that of its leaf, 1 - q")
+    leaves: int = Field(50, ge=2, le=100_000, description="leaves of the tree; label 1 in left ones, 0 in right ones")
+    n_features: int = Field(5, ge=1, description="d")
+    drift: int = Field(0, ge=0, description="how often the tree is drawn anew, evenly spaced")
+
+    @model_validator(mode="after")
+    def _filled(self) -> RandCbt:
+        if self.drift >= self.n:
+            raise ValueError(f"source.drift: the {self.n:,} rows of source.n are too few for {self.drift + 1:,} trees")
+        return self
+
+    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> RandCbtSource:
+        """The source."""
+        self._require_classes(reading)
+        return RandCbtSource(self)
+
+
 class SparseSynthetic(SyntheticOptions):
     """Sparse binary features, few of which have to do with the label: sparse(n, d1, d2, q) of Tatti's paper."""
 
@@ -230,7 +254,7 @@ SourceOptions = Annotated[
     | ArrowFiles
     | CsvFiles
     | LibsvmFiles
-    | Annotated[Sea | Hyperplane | SparseSynthetic, Discriminator("generator")],
+    | Annotated[Sea | Hyperplane | RandCbt | SparseSynthetic, Discriminator("generator")],
     Discriminator("kind"),
 ]
 

@@ -116,13 +116,13 @@ class TestMessages:
             ),
             (
                 changed(source={"kind": "csv", "path": "a.csv", "drift": 1}),
-                "source.drift = 1: unknown key. It is used only with generator: hyperplane, generator: sea, "
-                "generator: sparse",
+                "source.drift = 1: unknown key. It is used only with generator: hyperplane, generator: randcbt, "
+                "generator: sea, generator: sparse",
             ),
             (changed(cluster={"resources": {"shard": {"num_cpu": 1}}}), "Did you mean 'num_cpus'?"),
             (changed(source={"kind": "parqet"}), "source.kind = 'parqet': not one of"),
             (changed(source={"kind": "parqet"}), "Did you mean 'parquet'?"),
-            (changed(source={"kind": "synthetic"}), "source.generator: missing. Choose one of hyperplane, sea, sparse"),
+            (changed(source={"kind": "synthetic"}), "source.generator: missing. Choose one of hyperplane, randcbt, "),
             (
                 changed(source={"kind": "csv", "path": "~nobody1/x"}),
                 "source.path = '~nobody1/x': this user has no home",

@@ -43,14 +43,17 @@ def test_an_unknown_or_ambiguous_label_lists_the_labels(wanted, labels, message)
         find_label(wanted, labels)
 
 
-def test_majority_is_the_most_frequent_and_of_equals_the_first():
+def test_majority_is_the_most_frequent_minority_the_rarest_and_of_equals_the_first():
     assert resolve_positive("majority", {"a": 3, "b": 5, "c": 5}) == ["b"]
-    with pytest.raises(ConfigError, match="at least one row"):
-        resolve_positive("majority", {})
+    assert resolve_positive("minority", {"a": 3, "b": 2, "c": 2}) == ["b"]
+    for named in ("majority", "minority"):
+        with pytest.raises(ConfigError, match=f"{named} needs at least one row"):
+            resolve_positive(named, {})
 
 
-def test_a_label_called_majority_is_written_as_a_list():
+def test_a_label_called_majority_or_minority_is_written_as_a_list():
     assert resolve_positive(["majority"], {"minority": 9, "majority": 1}) == ["majority"]
+    assert resolve_positive(["minority"], {"minority": 9, "majority": 1}) == ["minority"]
 
 
 def test_several_labels_can_be_positive():

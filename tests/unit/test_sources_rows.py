@@ -201,6 +201,7 @@ def test_a_delete_needs_nothing_but_its_id(tmp_path):
         (None, ["b", "a", "c"], [0, 1, 2, 1], None),
         ("a", ["not a", "a"], [0, 1, 0, 1], ["a"]),
         ("majority", ["not a", "a"], [0, 1, 0, 1], ["a"]),
+        ("minority", ["not b", "b"], [1, 0, 0, 0], ["b"]),
         (["b", "c"], ["a", "b|c"], [1, 0, 1, 0], ["b", "c"]),
     ],
 )
@@ -275,7 +276,7 @@ def test_two_columns_of_one_name(tmp_path):
         {"kind": "parquet", "path": "x", "label": None, "positive": 1},
         {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"insert": ["D"]}},
         {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"upsert": ["z"]}},
-        {"kind": "synthetic", "generator": "randcbt"},
+        {"kind": "synthetic", "generator": "randtree"},
         {"kind": "synthetic", "generator": "sea", "path": "x"},
         {"kind": "synthetic", "generator": "sea", "n_features": 3},
         {"kind": "synthetic", "generator": "sea", "positive": 1},
