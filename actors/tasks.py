@@ -1,12 +1,12 @@
-"""Independent pieces of work on Ray: one function, one large object all of them read, one small item for each.
+"""Independent pieces of work on Ray: one function, large objects that many of them read, one small item for each.
 
-Invariant: the large object is put into the object store once, whatever the number of items. Ray repeats nothing: a
+Invariant: a large object is put into the object store once, whatever the number of its items. Ray repeats nothing: a
 piece whose process is lost is answered with the error, and the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import ray
@@ -32,8 +32,7 @@ LOOK_SECONDS = 0.2
 def run_tasks(
     cluster: Cluster,
     work: Callable[[S, T], R],
-    shared: S,
-    items: Sequence[T],
+    parts: Iterable[tuple[S, Sequence[T]]],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, R | ProcessLostError]]:
     """Results of ``work(shared, item)`` as they come, each computed in a Ray task of one CPU.
@@ -44,16 +43,16 @@ def run_tasks(
         From :func:`actors.cluster.connect`.
     work : callable
         A function of a module, so that it is found by its name.
-    shared : object
-        Read-only for ``work``: its arrays lie in shared memory.
-    items : sequence
+    parts : iterable of (shared, items)
+        ``shared`` is read-only for ``work``: its arrays lie in shared memory. The next part is asked for when there are
+        CPUs for which nothing is left to do, so that few of these objects are in memory at a time.
     stopped : callable, optional
         Once it says so, no more results are waited for. What is under way then is ended.
 
     Yields
     ------
     index : int
-        Place of the item.
+        Place of the item among those of all parts.
     result : object
         What ``work`` returned, or the error if the process was lost.
 
@@ -68,14 +67,24 @@ def run_tasks(
         remove_placement_group(cluster.reserve([{"CPU": 1.0}]))  # a task that no node can take would wait for ever
     options = {"num_cpus": 1, "max_retries": 0, **cluster.actor_environment()}
     task: Any = ray.remote(**options)(_run)
-    mine, everything = identity(), ray.put(shared)
-    waiting = iter(enumerate(items))
+    mine, remaining = identity(), iter(parts)
+    waiting: Iterator[T] = iter(())
+    everything: Any = None
     under_way: dict[Any, int] = {}
+    index = 0
     try:
         while not stopped():
-            while len(under_way) < UNDER_WAY and (following := next(waiting, None)) is not None:
-                index, item = following
-                under_way[task.remote(mine, work, everything, item)] = index
+            while len(under_way) < UNDER_WAY:
+                for item in waiting:
+                    under_way[task.remote(mine, work, everything, item)] = index
+                    index += 1
+                    break
+                else:
+                    part = next(remaining, None) if len(under_way) < max(1, cpus()) else None
+                    if part is None:
+                        break
+                    everything, waiting = ray.put(part[0]), iter(part[1])
+                    del part
             if not under_way:
                 return
             for reply in ray.wait(list(under_way), num_returns=1, timeout=LOOK_SECONDS)[0]:

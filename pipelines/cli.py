@@ -117,7 +117,8 @@ def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: b
     multiple=True,
     required=True,
     metavar="A.B=VALUES",
-    help="START:STOP:STEP (STOP included) or v1,v2,v3, of a key of learner or stream. Repeated: every combination.",
+    help="START:STOP:STEP (STOP included) or v1,v2,v3, of a key of learner or stream, or of source.permutation or "
+    "source.seed for trials, whose mean counts. Repeated: every combination. --grid or: another group of these.",
 )
 @SET
 @click.option("--out", metavar="FOLDER", help="Folder, new or empty. Default: runs/<UTC>-<name>-sweep.")
@@ -142,14 +143,10 @@ def sweep(
     from pipelines.display import sweep_lines
     from pipelines.progress import reporter
     from pipelines.sweeping import sweep as run
-    from pipelines.sweeping.table import table_lines
 
     result = run(config, grid, out, overrides=overrides, address=address, overwrite=overwrite, progress=reporter())
-    rows = result.table.to_pylist()
-    lines = table_lines(list(result.summary["grid"]), rows)
-    _print(
-        {"path": result.path, **result.summary, "table": rows}, sweep_lines(result.summary, lines, result.path), as_json
-    )
+    printed = {"path": result.path, **result.summary, "table": result.table.to_pylist()}
+    _print(printed, sweep_lines(result.summary, result.lines, result.path), as_json)
     return result.exit_code
 
 

@@ -264,10 +264,9 @@ def sweep_lines(summary: dict[str, Any], table_lines: Sequence[str], path: str) 
     done, total, failed = summary["done"], summary["settings"], summary["failed"]
     counts = f"{done:,} of {total:,} done" + (f", {failed:,} failed" if failed else "")
     where = f"on Ray, {summary['parallel']} at a time" if summary["backend"] == "ray" else "one after another"
-    lines = [*table_lines]
-    if done > len(table_lines) - 1:
-        lines.append(f"... the best {len(table_lines) - 1} by accuracy; all {done:,} are in sweep.parquet")
     rows = [("sweep", path), ("settings", f"{counts}, {where}, in {summary['seconds']:.1f} s")]
+    if summary["trials"] > 1:
+        rows.append(("trials", f"{summary['trials']:,}; numbers are their means"))
     best = summary["best"].get("accuracy")
     if best is not None:
         keys = ", ".join(f"{key}={json.dumps(value)}" for key, value in best["values"].items())
@@ -278,4 +277,4 @@ def sweep_lines(summary: dict[str, Any], table_lines: Sequence[str], path: str) 
     if summary["status"] == "interrupted":
         rows.append(("status", f"interrupted ({summary['exit_reason']})"))
     rows.append(("page", f"{path}/sweep.html"))
-    return "\n".join([*lines, "", table(rows)])
+    return "\n".join([*table_lines, "", table(rows)])

@@ -22,7 +22,7 @@ from pipelines.sweeping.table import Row
 LINES = 16
 
 #: Greatest over least value from which an axis of positive numbers is logarithmic.
-_WIDE = 50.0
+WIDE = 50.0
 
 #: Room that a label below the chart needs, at the least and for each letter, as a share of the width.
 _ROOM, _LETTER = 0.06, 0.012
@@ -32,9 +32,9 @@ _BASELINES = (("no_change", "no-change", "nochange", "6 4"), ("majority", "major
 
 
 def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
-    """The chart of a sweep; None if no setting has an accuracy."""
+    """The chart of a sweep; None if no setting has an accuracy, or not all settings have the same keys."""
     known = [row for row in rows if row.get("accuracy") is not None and row.get("us_per_update") is not None]
-    if not known:
+    if not known or any(axis.key not in row for axis in axes for row in known):
         return None
     values, places, x = _across(axes[0])
     groups = _groups(axes, values, known)
@@ -80,6 +80,11 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
     )
 
 
+def numeric(values: Sequence[Any]) -> bool:
+    """Whether all are numbers."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
 def _groups(axes: Sequence[Axis], values: Sequence[Any], rows: Sequence[Row]) -> list[tuple[str, dict[str, Values]]]:
     """Name and columns of each line: a number for each of ``values``, NaN where a setting has none."""
     by_values = {tuple(written(row[axis.key]) for axis in axes): row for row in rows}
@@ -99,12 +104,12 @@ def _groups(axes: Sequence[Axis], values: Sequence[Any], rows: Sequence[Row]) ->
 def _across(axis: Axis) -> tuple[Sequence[Any], Values, plot.Axis]:
     """Values of a key from left to right, where they stand, and the axis that labels those for which there is room."""
     values, n = axis.values, len(axis.values)
-    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    values = tuple(sorted(values)) if numeric else values
-    places = np.array(values if numeric else range(n), dtype=np.float64)
-    if numeric and values[0] > 0 and values[-1] / values[0] >= _WIDE:
+    scaled = numeric(values)
+    values = tuple(sorted(values)) if scaled else values
+    places = np.array(values if scaled else range(n), dtype=np.float64)
+    if scaled and values[0] > 0 and values[-1] / values[0] >= WIDE:
         places = np.log(places)
-    margin = 0.02 * (places[-1] - places[0]) if numeric and n > 1 else 0.5
+    margin = 0.02 * (places[-1] - places[0]) if scaled and n > 1 else 0.5
     x = plot.Axis(float(places[0] - margin), float(places[-1] + margin), ())
     ticks: list[Tick] = []
     for at, label in zip(x.at(places).tolist(), map(written, values), strict=True):

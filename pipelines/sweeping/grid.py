@@ -1,4 +1,6 @@
-"""What differs between the settings of a sweep: ``--grid`` as axes, and their product.
+"""What differs between the settings of a sweep: ``--grid`` as axes, their product, and groups of such products.
+
+A group has keys of its own, so that methods with different options are compared in one sweep.
 
 Invariant: the values of a range are exact decimals: 0:2:0.1 holds 0.3, not 0.30000000000000004.
 """
@@ -13,13 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError
 
 #: Sections whose keys may differ between settings.
 SECTIONS = ("learner", "stream")
+
+#: Keys of the source that may: they draw or order its rows anew, of which each setting is to be one trial.
+TRIALS = ("source.permutation", "source.seed")
+
+#: The entry of ``--grid`` after which another group begins.
+OR = "or"
 
 #: The most settings of one sweep.
 LIMIT = 10_000
@@ -30,7 +38,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 #: Decimal digits within which the values of a range are exact.
 _DIGITS = 200
 
-Grid = Sequence[str] | Mapping[str, str | Sequence[Any]]
+Group = Sequence[str] | Mapping[str, str | Sequence[Any]]
+Grid = Group | Sequence[Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +50,49 @@ class Axis:
     values: tuple[Any, ...]
 
 
-def read_grid(grid: Grid) -> list[Axis]:
-    """The axes of a grid.
+def read_grids(grid: Grid) -> list[list[Axis]]:
+    """The axes of each group of a grid.
+
+    Parameters
+    ----------
+    grid : sequence of str, mapping, or sequence of these
+        One group as of :func:`read_grid`, or several; among texts, ``or`` begins another group.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`read_grid`, of any group; a setting that two groups have; or too many settings.
+    """
+    if isinstance(grid, str | Mapping) or all(isinstance(entry, str) for entry in grid):
+        groups = _divided(cast(Group, grid))
+    else:
+        groups = [part for group in grid for part in _divided(group)]
+    found = [read_grid(group) for group in groups]
+    seen = set()
+    for setting in (setting for axes in found for setting in _product(axes)):
+        if (same := json.dumps(setting, sort_keys=True, default=str)) in seen:
+            named = ", ".join(f"{key}={written(value)}" for key, value in setting.items())
+            raise ConfigError(f"two groups of the grid have the setting {named}. Leave it out of one")
+        seen.add(same)
+    _require_few(len(seen))
+    return found
+
+
+def _divided(group: Group) -> list[Group]:
+    """A sequence of texts at each ``or``."""
+    if isinstance(group, str | Mapping):
+        return [group]
+    parts: list[list[str]] = [[]]
+    for entry in group:
+        if entry.strip() == OR:
+            parts.append([])
+        else:
+            parts[-1].append(entry)
+    return [*parts]
+
+
+def read_grid(grid: Group) -> list[Axis]:
+    """The axes of one group.
 
     Parameters
     ----------
@@ -64,16 +114,38 @@ def read_grid(grid: Grid) -> list[Axis]:
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"--grid {key}: the key is there twice. Put all its values into one --grid")
-    total = math.prod(len(axis.values) for axis in axes)
-    if total > LIMIT:
-        raise ConfigError(f"the grid has {total:,} settings, at most {LIMIT:,} are possible. Use a coarser one")
+    _require_few(math.prod(len(axis.values) for axis in axes))
     return axes
 
 
-def settings_of(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    """Every combination of values by key; the last axis changes fastest."""
+def _require_few(total: int) -> None:
+    if total > LIMIT:
+        raise ConfigError(f"the grid has {total:,} settings, at most {LIMIT:,} are possible. Use a coarser one")
+
+
+def settings_of(groups: Sequence[Sequence[Axis]]) -> list[dict[str, Any]]:
+    """Group by group every combination of values by key; the last axis of a group changes fastest."""
+    return [setting for axes in groups for setting in _product(axes)]
+
+
+def _product(axes: Sequence[Axis]) -> list[dict[str, Any]]:
     keys = [axis.key for axis in axes]
     return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
+
+
+def merged(groups: Sequence[Sequence[Axis]]) -> list[Axis]:
+    """The keys of all groups, each with all its values, in order of first appearance."""
+    values: dict[str, dict[str, Any]] = {}
+    for axis in (axis for axes in groups for axis in axes):
+        known = values.setdefault(axis.key, {})
+        for value in axis.values:
+            known.setdefault(_same(value), value)
+    return [Axis(key, tuple(known.values())) for key, known in values.items()]
+
+
+def _same(value: Any) -> str:
+    """What values that mean the same have in common: 1 and 1.0."""
+    return str(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else written(value)
 
 
 def written(value: Any) -> str:
@@ -93,20 +165,19 @@ def _axis(key: str, values: str | Sequence[Any]) -> Axis:
     section, *rest = key.split(".")
     if not all([section, *rest]):
         raise ConfigError(f"{place}: {_FORM}")
-    if section not in SECTIONS or not rest:
+    if (section not in SECTIONS or not rest) and key not in TRIALS:
         raise ConfigError(
-            f"{place}: only keys of learner and stream can differ between settings: the source is read once, and "
-            "nothing else changes the model. Use --set for what is the same for all"
+            f"{place}: only keys of learner and stream, {' and '.join(TRIALS)} can differ between settings: all "
+            "have the same rows, and nothing else changes the model. Use --set for what is the same for all"
         )
     found = _values(place, values.strip()) if isinstance(values, str) else list(values)
     if not found:
         raise ConfigError(f"{place}: no values. Write at least one")
     seen = set()
     for value in found:
-        same = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else written(value)
-        if same in seen:
+        if _same(value) in seen:
             raise ConfigError(f"{place}: the value {written(value)} is there twice. Leave one out")
-        seen.add(same)
+        seen.add(_same(value))
     return Axis(key, tuple(found))
 
 

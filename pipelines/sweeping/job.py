@@ -1,5 +1,7 @@
 """The sweep: every setting of a grid over rows that are read once, in parallel on Ray or one after another here.
 
+Trials (``source.permutation``, ``source.seed``) have rows of their own; what follows is per setting all the same.
+
 Invariant: a setting's metrics and digest are those of a replay with the same config; where and beside what it ran
 does not show in them. What is done when a signal comes is written.
 """
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +34,13 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.preparing import location_of, require_ray
 from pipelines.running.summary import versions
-from pipelines.saving import no_rows
-from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
+from pipelines.sweeping.grid import Axis, Grid, merged, read_grids, settings_of
 from pipelines.sweeping.page import render
+from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import compiled, run_setting
-from pipelines.sweeping.table import Row, against_baselines, best, table_of
-from raydt.errors import ConfigError, InputError, ProcessLostError
-from raydt.features import Features
-from raydt.sources.base import Reading
-from raydt.sources.options import open_source
+from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
+from raydt.errors import InputError, ProcessLostError
 from raydt.sources.stored import StoredSource
-from raydt.streams.options import make_stream
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +57,19 @@ class SweepResult:
         Its folder: an absolute path or a URI.
     table : pyarrow.Table
         One row for each setting that was run, in the order of the grid; content of ``sweep.parquet``.
+    curves : pyarrow.Table
+        The logged moments of each setting; content of ``curves.parquet``.
     summary : dict
         Content of ``sweep.json``.
+    lines : list of str
+        The table for a terminal.
     """
 
     path: str
     table: pa.Table
+    curves: pa.Table
     summary: dict[str, Any]
+    lines: list[str]
 
     def __repr__(self) -> str:
         return f"SweepResult({self.path!r}, {self.status}, {self.summary['done']:,} settings)"
@@ -100,9 +105,9 @@ def sweep(
     Parameters
     ----------
     config : Config, mapping or path of a YAML file
-    grid : sequence of str, or mapping
-        As :func:`pipelines.sweeping.grid.read_grid` takes it: ``["learner.epsilon=0:2:0.1"]``, or
-        ``{"learner.epsilon": [0.1, 0.2], "learner.max_depth": [5, None]}``.
+    grid : sequence of str, mapping, or sequence of these
+        As :func:`pipelines.sweeping.grid.read_grids` takes it: ``["learner.epsilon=0:2:0.1"]``, or
+        ``{"learner.epsilon": [0.1, 0.2], "learner.max_depth": [5, None]}``, or a list of such groups.
     out : path or URI, optional
         Folder, new or empty; ``runs/<UTC>-<config>-sweep`` by default.
     overrides, address, overwrite, progress
@@ -121,8 +126,8 @@ def sweep(
         The source cannot be read to its end, or has a bad row and ``stream.on_error`` is not ``skip``. Nothing has
         been run.
     """
-    axes = read_grid(grid)
-    values = settings_of(axes)
+    groups = read_grids(grid)
+    values = settings_of(groups)
     configs = load_variants(config, overrides, values)
     if address is not None:
         require_ray(configs[0], address)
@@ -134,10 +139,11 @@ def sweep(
         try:
             progress.stage("reading the source")
             began = time.perf_counter()
-            source = _read(configs, values)
+            trials = trials_of(configs, values)
+            source = trials[0].read()
             reading = time.perf_counter() - began
             with log_to(folder):
-                return _Sweep(axes, values, configs, folder, interruption).run(source, reading, progress)
+                return _Sweep(groups, values, configs, folder, interruption).run(trials, source, reading, progress)
         except SystemExit:
             folder.discard_beginning()
             raise
@@ -146,93 +152,48 @@ def sweep(
             raise
 
 
-def _read(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> StoredSource:
-    """All rows of the source, once it is sure that every setting can begin to use them."""
-    reading = Reading.of(configs[0].learner)
-    if reading.regression:
-        raise ConfigError(
-            "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error). Replay "
-            "the settings one by one, and give their folders to raydt report"
-        )
-    opened = open_source(configs[0].source, reading=reading)
-    checked = set()
-    for config, setting in zip(configs, values, strict=True):
-        _require_same_rows(Reading.of(config.learner), reading, setting, opened.features)
-        options = config.stream.model_dump_json()
-        if options not in checked:
-            checked.add(options)
-            try:
-                make_stream(config.stream, opened)
-            except ConfigError as error:
-                raise ConfigError(f"with {_named(setting)}: {error}") from error
-    source = StoredSource(opened)
-    if not source.n_rows:
-        raise no_rows(configs[0])
-    bad = source.first_bad()
-    if bad is not None and any(config.stream.on_error == "error" for config in configs):
-        raise bad
-    return source
-
-
-def _named(setting: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={json.dumps(value)}" for key, value in setting.items())
-
-
-def _require_same_rows(reading: Reading, first: Reading, setting: Mapping[str, Any], features: Features) -> None:
-    """Refuse a setting whose learner reads the rows of a source with these features otherwise than the first does."""
-    if features.sparse and not reading.sparse:
-        raise _other_rows(setting, "sparse features")
-    try:
-        reading.require(features)
-    except InputError as error:
-        raise ConfigError(f"with {_named(setting)}: {error}") from error
-    # Both take the features that there are; the others that they might take do not show in what is read.
-    if (reading.regression, reading.missing, reading.classes) != (first.regression, first.missing, first.classes):
-        raise _other_rows(setting, "labels or missing values")
-
-
-def _other_rows(setting: Mapping[str, Any], what: str) -> ConfigError:
-    return ConfigError(
-        f"with {_named(setting)}: this learner reads other rows than that of the first setting, in {what}, and a sweep "
-        "reads its source once. Sweep over them one by one"
-    )
-
-
 class _Sweep:
     """One sweep, from its first setting to its page."""
 
     def __init__(
         self,
-        axes: Sequence[Axis],
+        groups: Sequence[Sequence[Axis]],
         values: Sequence[Mapping[str, Any]],
         configs: Sequence[Config],
         folder: RunFolder,
         interruption: Interruption,
     ) -> None:
-        self.axes, self.values, self.configs = axes, values, configs
+        self.groups, self.axes, self.values, self.configs = groups, merged(groups), values, configs
         self.folder, self.interruption = folder, interruption
         self.cluster = configs[0].cluster
         self.started, self.parallel = datetime.now(timezone.utc), 1
         self.rows: list[Row] = []
+        self.curves: dict[int, dict[str, Any]] = {}
+        self.unread: list[tuple[int, Row]] = []
+        self.reading = 0.0
 
-    def run(self, source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
-        """Run the settings and write what came out."""
-        note = f"# The first setting of a sweep, {_named(self.values[0])}; sweep.json holds the values of the others.\n"
+    def run(self, trials: Sequence[Trial], source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
+        """Run the settings and write what came out; ``source`` has the rows of the first trial."""
+        self.reading = reading
+        note = f"# The first setting of a sweep, {named(self.values[0])}; sweep.json holds the values of the others.\n"
         self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
         where = "on Ray" if self.cluster.backend == "ray" else "in this process"
         progress.stage(f"starting {len(self.configs):,} settings {where}")
         began = time.perf_counter()
         for config in self.configs:
             compiled(config.learner)  # here, so that worker processes find the kernels in the cache
-        with self._results(source) as results:
+        with self._results(trials, source) as results:
             startup = time.perf_counter() - began
             began = time.perf_counter()
-            times = {"read_seconds": reading, "startup_seconds": startup}
+
+            def times() -> dict[str, float]:
+                seconds = time.perf_counter() - began
+                return {"seconds": seconds, "read_seconds": self.reading, "startup_seconds": startup}
 
             def cut_short() -> str:
                 with contextlib.suppress(Exception):
                     progress.stop()
-                self._write(source, {"seconds": time.perf_counter() - began, **times}, self.interruption.signal)
+                self._write(source, times(), self.interruption.signal)
                 return f"interrupted: {len(self.rows):,} of {counted(len(self.configs), 'setting')} done"
 
             self.interruption.arm(lambda: None, cut_short)
@@ -243,16 +204,18 @@ class _Sweep:
                     progress.advance(len(self.rows), self._so_far())
             finally:
                 progress.stop()
-            seconds = time.perf_counter() - began
+            taken = times()
         complete = len(self.rows) == len(self.configs)  # a signal comes when nothing is left to be done
         stop = self.interruption.settle(self._code(None) if complete else None)
-        return self._write(source, {"seconds": seconds, **times}, None if complete else stop)
+        return self._write(source, taken, None if complete else stop)
 
     @contextmanager
-    def _results(self, source: StoredSource) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
+    def _results(
+        self, trials: Sequence[Trial], first: StoredSource
+    ) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
         """Results by place in the grid as they come; None for a setting that was ended early."""
         if self.cluster.backend == "in_process":
-            yield self._one_after_another(source)
+            yield self._one_after_another(trials, first)
             return
         from actors.cluster import connect
 
@@ -263,23 +226,52 @@ class _Sweep:
                 from actors.tasks import cpus, run_tasks
 
                 self.parallel = min(cpus(), len(self.configs))
-                yield run_tasks(
-                    cluster, run_setting, source, self.configs, lambda: self.interruption.signal is not None
-                )
+                order: list[int] = []
+
+                def parts() -> Iterator[tuple[StoredSource, Sequence[Config]]]:
+                    for trial, source in self._read(trials, first):
+                        order.extend(trial.settings)
+                        yield source, trial.configs
+
+                answers = run_tasks(cluster, run_setting, parts(), lambda: self.interruption.signal is not None)
+                yield chain(((order[place], answer) for place, answer in answers), self._failed())
             finally:
                 cluster.close()
 
-    def _one_after_another(self, source: StoredSource) -> Iterator[tuple[int, Row | None]]:
-        for index, config in enumerate(self.configs):
-            if self.interruption.signal is not None:
-                return
-            yield index, run_setting(source, config, self.interruption.arm)
+    def _one_after_another(
+        self, trials: Sequence[Trial], first: StoredSource
+    ) -> Iterator[tuple[int, Row | ProcessLostError | None]]:
+        for trial, source in self._read(trials, first):
+            for index, config in zip(trial.settings, trial.configs, strict=True):
+                if self.interruption.signal is not None:
+                    return
+                yield index, run_setting(source, config, self.interruption.arm)
+        yield from self._failed()
+
+    def _read(self, trials: Sequence[Trial], first: StoredSource) -> Iterator[tuple[Trial, StoredSource]]:
+        """Each trial and its rows, read when it is asked for; settings of one that cannot be read have failed."""
+        yield trials[0], first
+        for trial in trials[1:]:
+            began = time.perf_counter()
+            try:
+                source = trial.read()
+            except InputError as error:
+                failure = {"updates": 0, "error": str(error), "exit_code": error.exit_code}
+                self.unread += [(index, dict(failure)) for index in trial.settings]
+                continue
+            self.reading += time.perf_counter() - began
+            yield trial, source
+
+    def _failed(self) -> Iterator[tuple[int, Row]]:
+        """The settings whose rows could not be read, once the others are done."""
+        yield from self.unread
 
     def _record(self, index: int, result: Row | ProcessLostError | None) -> None:
         if result is None:
             return
         if isinstance(result, ProcessLostError):
             result = {"error": str(result), "exit_code": result.exit_code}
+        self.curves[index] = result.pop("curve", {})
         row = {"setting": index, **self.values[index], **result}
         self.rows.append(row)
         if "error" in result:
@@ -301,31 +293,36 @@ class _Sweep:
 
     def _write(self, source: StoredSource, times: dict[str, float], stop: signal.Signals | None) -> SweepResult:
         """Write table, summary and page, the most needed first."""
-        table, buffer = table_of(self.axes, self.rows), pa.BufferOutputStream()
-        pq.write_table(table, buffer, compression="zstd")
-        self.folder.publish("sweep.parquet", memoryview(buffer.getvalue()))
+        table, curves = table_of(self.axes, self.rows), curves_of(self.curves)
+        for name, content in (("sweep.parquet", table), ("curves.parquet", curves)):
+            buffer = pa.BufferOutputStream()
+            pq.write_table(content, buffer, compression="zstd")
+            self.folder.publish(name, memoryview(buffer.getvalue()))
+        axes, rows = pooled(self.axes, self.rows)
+        grids = [{axis.key: list(axis.values) for axis in group} for group in self.groups]
         summary = {
             "schema_version": SCHEMA_VERSION,
             "name": self.configs[0].name,
             "status": "completed" if stop is None else "interrupted",
             "exit_reason": "end_of_grid" if stop is None else stop.name,
             "exit_code": self._code(stop),
-            "grid": {axis.key: list(axis.values) for axis in self.axes},
+            "grid": grids[0] if len(grids) == 1 else grids,
             "settings": len(self.configs),
+            "trials": len({config.source.model_dump_json() for config in self.configs}),
             "done": len(self.rows),
             "failed": sum("error" in row for row in self.rows),
             "best": {
                 name: {
                     "value": row[name],
                     "setting": row["setting"],
-                    "values": dict(self.values[row["setting"]]),
+                    "values": {axis.key: row[axis.key] for axis in axes if axis.key in row},
                     **{baseline: row[baseline] for baseline in ("no_change", "majority")},
                     "promised": row["promised"],
                     "digest": row["digest"],
                 }
-                for name, row in best(self.rows).items()
+                for name, row in best(rows).items()
             },
-            "verdict": against_baselines(self.rows),
+            "verdict": against_baselines(rows),
             "learner": self.configs[0].learner.kind,
             "rows": source.n_rows,
             "backend": self.cluster.backend,
@@ -339,6 +336,6 @@ class _Sweep:
             "positive": source.positive,
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        page = render(self.axes, self.rows, summary, self.configs[0].to_yaml(), self.folder.location)
+        page = render(self.axes, self.rows, curves, summary, self.configs[0].to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", page)
-        return SweepResult(self.folder.location, table, summary)
+        return SweepResult(self.folder.location, table, curves, summary, table_lines([a.key for a in axes], rows))

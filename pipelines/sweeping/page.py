@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from markupsafe import Markup
 
 from pipelines.report.document import document
@@ -15,7 +16,8 @@ from pipelines.report.identity import NAME_SHOWN
 from pipelines.report.tables import Row as TableRow
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
-from pipelines.sweeping.table import Row, best, own_columns, promised
+from pipelines.sweeping.leaves_chart import leaves_chart
+from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
 
 #: Criteria whose best value stands at the top: what it is called, and how it is written.
 _FIGURES: dict[str, tuple[str, Form]] = {
@@ -40,7 +42,7 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
 _TREE_COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("rebuilds", "rebuilds", count),
     ("rows rebuilt", "rebuilt_rows", count),
-    ("nodes", "nodes", count),
+    ("leaves", "leaves", count),
     ("depth", "depth", count),
 )
 _SPLIT_COLUMNS: tuple[tuple[str, str, Form], ...] = (
@@ -50,13 +52,22 @@ _SPLIT_COLUMNS: tuple[tuple[str, str, Form], ...] = (
 )
 
 
-def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], config_text: str, location: str) -> str:
+def render(
+    axes: Sequence[Axis],
+    rows: Sequence[Row],
+    curves: pa.Table,
+    summary: dict[str, Any],
+    config_text: str,
+    location: str,
+) -> str:
     """The page as text.
 
     Parameters
     ----------
     axes, rows
         As of :func:`pipelines.sweeping.table.table_of`.
+    curves : pyarrow.Table
+        From :func:`pipelines.sweeping.table.curves_of`.
     summary : dict
         Content of ``sweep.json``.
     config_text : str
@@ -64,7 +75,8 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
     location : str
         What commands on the page call the sweep's folder.
     """
-    rows = sorted(rows, key=lambda row: row["setting"])
+    by_leaves = leaves_chart(axes, rows, curves, bool(summary["positive"]))
+    axes, rows = pooled(axes, rows)
     winners = best(rows)
     top = {(row["setting"], name) for name, row in winners.items()}
     keys = [axis.key for axis in axes]
@@ -78,13 +90,14 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
         summary=summary,
         figures=[_figure(axes, name, winners[name]) for name in _FIGURES if name in winners],
         facts=_facts(summary),
-        chart=chart_of(axes, rows),
+        charts=[chart for chart in (chart_of(axes, rows), by_leaves) if chart is not None],
+        accurate="accuracy" in winners,
         keys=keys,
         columns=[title for title, _, _ in shown],
         scored=[
             TableRow(
                 (
-                    *(written(row[key]) for key in keys),
+                    *(worded(row, key) for key in keys),
                     *(
                         _BEST.format(form(row[name])) if (row["setting"], name) in top else form(row[name])
                         for _, name, form in shown
@@ -95,7 +108,7 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
             if not row.get("error")
         ],
         failed=[
-            TableRow((*(written(row[key]) for key in keys), count(row.get("updates")), row["error"]))
+            TableRow((*(worded(row, key) for key in keys), count(row.get("updates")), row["error"]))
             for row in rows
             if row.get("error")
         ],
@@ -106,13 +119,14 @@ def render(axes: Sequence[Axis], rows: Sequence[Row], summary: dict[str, Any], c
 
 def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:
     over = ", ".join(f"{counted(len(axis.values), 'value')} of {axis.key}" for axis in axes)
-    return f"{summary['learner']}, {over}, over the same {count(summary['rows'])} rows"
+    trials = f", mean of {counted(summary['trials'], 'trial')}" if summary["trials"] > 1 else ""
+    return f"{summary['learner']}, {over}, over {'' if trials else 'the same '}{count(summary['rows'])} rows{trials}"
 
 
 def _figure(axes: Sequence[Axis], name: str, row: Row) -> tuple[str, str, str]:
     """The best value of a criterion, what it is, and the setting that has it."""
     title, form = _FIGURES[name]
-    setting = ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes)
+    setting = ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes if axis.key in row)
     return form(row[name]), title, setting if row["promised"] else f"{setting}; no guarantee is promised"
 
 
@@ -141,5 +155,6 @@ def _command(axes: Sequence[Axis], row: Row | None, location: str) -> str:
     """How to replay the setting of the best accuracy."""
     if row is None:
         return ""
-    sets = (word for axis in axes for word in ("--set", f"{axis.key}={written(row[axis.key])}"))
+    keys = [axis.key for axis in axes if axis.key in row]
+    sets = (word for key in keys for word in ("--set", f"{key}={written(row[key])}"))
     return shlex.join(["raydt", "replay", f"{location}/config.yaml", *sets])

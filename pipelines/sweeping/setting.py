@@ -18,9 +18,13 @@ from raydt.session import InProcessSession
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
+from raydt.updates import BatchResult, UpdateBatch
 
 #: A setting has one process, so that no rebuild is large enough to be divided.
 NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)
+
+#: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
+CURVE = ("updates", "leaves", "accuracy", "f1")
 
 _SCORES = ("accuracy", "f1", "macro_f1", "kappa")
 _WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
@@ -48,11 +52,12 @@ def run_setting(
     Returns
     -------
     dict or None
-        Columns of the sweep's table; after an error only ``updates``, ``error`` and ``exit_code``. None if the
-        setting was ended early.
+        Columns of the sweep's table, and ``curve``, those of its curves; after an error only ``updates``, ``error`` and
+        ``exit_code``. None if the setting was ended early.
     """
     compiled(config.learner)
     updates = 0
+    moments: list[tuple[int, int | None, float, float]] = []
     try:
         stream = make_stream(config.stream, source)
         features = features_of(source, config)
@@ -60,9 +65,15 @@ def run_setting(
         tally, intake = Tally(stream), Intake(stream, config.cluster.batch_size, config.output.metrics_every)
         if arm is not None:
             arm(intake.stop)
+
+        def note(batch: UpdateBatch, result: BatchResult) -> None:
+            if tally.updates % config.output.metrics_every == 0:
+                scores = tally.prequential.scores()
+                moments.append((tally.updates, tally.statistics.get("leaves"), scores["accuracy"], scores["f1"]))
+
         began = time.thread_time()
         try:
-            feed(config, session, intake, tally)
+            feed(config, session, intake, tally, note)
         finally:
             updates = tally.updates
         cpu_seconds = time.thread_time() - began
@@ -85,6 +96,7 @@ def run_setting(
             **_of_a_split(config.learner.outcome(statistics, lambda j: features.name(j, source.tokens.to_pylist()))),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
             "digest": session.digest(),
+            "curve": dict(zip(CURVE, zip(*moments, strict=True), strict=True)) if moments else {},
         }
     except RaydtError as error:
         return {"updates": updates, "error": str(error), "exit_code": error.exit_code}

@@ -1,16 +1,19 @@
-"""The table of a sweep: one row for each setting, what is best in it, and how it reads on a terminal."""
+"""The tables of a sweep: one row for each setting, one for each moment of its curve, what is best, and how it reads.
+
+What is compared are settings, not trials: of several (``source.permutation``, ``source.seed``) a setting has the mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.display import columns, share
-from pipelines.report.formatting import clipped
+from pipelines.report.formatting import ABSENT, clipped
 from pipelines.report.identity import NAME_SHOWN
-from pipelines.sweeping.grid import Axis, written
+from pipelines.sweeping.grid import TRIALS, Axis, written
 
 #: Scores by which settings are compared, and whether more is better.
 CRITERIA = {"accuracy": True, "f1": True, "macro_f1": True, "kappa": True, "us_per_update": False}
@@ -22,7 +25,7 @@ _COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", 
 _SCORES = ("accuracy", "f1", "macro_f1", "kappa", "no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
 _WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
 #: Of these, what a terminal shows of a tree.
-_TREE = ("rebuilds", "nodes", "depth")
+_TREE = ("rebuilds", "leaves", "depth")
 _RESULTS = (
     [(name, pa.int64()) for name in _COUNTS]
     + [(name, pa.float64()) for name in _SCORES]
@@ -46,19 +49,93 @@ def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
     Returns
     -------
     pyarrow.Table
-        A key is a column of integers, floats or booleans if all its values are (null among them); else of texts.
+        A key is a column of integers, floats or booleans if all its values are (null among them); else of texts. It is
+        null where a setting does not have it.
     """
     rows = sorted(rows, key=lambda row: row["setting"])
     named: dict[str, pa.Array] = {"setting": pa.array([row["setting"] for row in rows], pa.int64())}
     for axis in axes:
         kind = _type(axis.values)
-        values = [row[axis.key] for row in rows]
+        values = [row.get(axis.key) for row in rows]
         if kind == pa.string():
             values = [None if value is None else written(value) for value in values]
         named[axis.key] = pa.array(values, kind)
     for name, kind in _RESULTS:
         named[name] = pa.array([row.get(name) for row in rows], kind)
     return pa.table(named)
+
+
+def curves_of(curves: Mapping[int, Mapping[str, Sequence[Any]]]) -> pa.Table:
+    """The moments of all settings.
+
+    Parameters
+    ----------
+    curves : mapping of int to mapping
+        ``curve`` of :func:`pipelines.sweeping.setting.run_setting` by setting.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``setting``, ``updates``, ``leaves``, ``accuracy`` and ``f1``, by setting and moment; scores that are undefined,
+        and leaves of what has none, are null.
+    """
+    tables = [
+        pa.table({"setting": pa.array([setting] * len(curve["updates"]), pa.int64())} | _moments(curve))
+        for setting, curve in sorted(curves.items())
+        if curve
+    ]
+    return pa.concat_tables(tables) if tables else pa.table({"setting": pa.array([], pa.int64())} | _moments({}))
+
+
+def _moments(curve: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
+    whole = {name: pa.array(curve.get(name, ()), pa.int64()) for name in ("updates", "leaves")}
+    scores = {name: pa.array(curve.get(name, ()), pa.float64(), from_pandas=True) for name in ("accuracy", "f1")}
+    return whole | scores
+
+
+def pooled(axes: Sequence[Axis], rows: Sequence[Row]) -> tuple[list[Axis], list[Row]]:
+    """The axes but those of trials, and of the trials of each setting one row.
+
+    Parameters
+    ----------
+    axes, rows
+        As of :func:`table_of`.
+
+    Returns
+    -------
+    axes : list of Axis
+    rows : list of dict
+        In the order of the grid, with the number of the setting's first trial: its numbers are means, whether it is
+        promised holds for all, and it failed if one of them did. As they were if nothing but trials differs.
+    """
+    rows = sorted(rows, key=lambda row: row["setting"])
+    kept = [axis for axis in axes if axis.key not in TRIALS]
+    if not kept or len(kept) == len(axes):
+        return list(axes), rows
+    together: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        together.setdefault(tuple(worded(row, axis.key) for axis in kept), []).append(row)
+    return kept, [_mean(trials) for trials in together.values()]
+
+
+def _mean(trials: Sequence[Row]) -> Row:
+    first = {key: value for key, value in trials[0].items() if key not in TRIALS}
+    failed = next((row for row in trials if row.get("error")), None)
+    if failed is not None:
+        own = {key: value for key, value in first.items() if key not in dict(_RESULTS)}
+        return own | {"updates": failed["updates"], "error": failed["error"]}
+    for name, kind in _RESULTS:
+        known = [row[name] for row in trials if row.get(name) is not None]
+        if kind in (pa.int64(), pa.float64()) and name in first:
+            first[name] = sum(known) / len(known) if known else None
+    if len({row.get("best_feature") for row in trials}) > 1:
+        first["best_feature"] = ABSENT
+    return first | {"digest": None, "promised": all(row["promised"] for row in trials), "trials": len(trials)}
+
+
+def worded(row: Row, key: str) -> str:
+    """A row's value of a key as a config would have it; a dash where it does not have the key."""
+    return written(row[key]) if key in row else ABSENT
 
 
 def _type(values: Sequence[Any]) -> pa.DataType:
@@ -109,7 +186,7 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     own = own_columns(rows)
     cells = []
     for row in ordered[:SHOWN]:
-        first = [written(row[key]) for key in keys]
+        first = [worded(row, key) for key in keys]
         if row.get("error"):
             cells.append([*first, *["-"] * (5 + len(own)), f"failed: {_first_line(row['error'])}"])
             continue
@@ -118,7 +195,8 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
         work = [_cell(name, row.get(name)) for name in own]
         cells.append([*first, *scores, speed, *work, promised(row["promised"]), "best accuracy" if row is top else ""])
     names = [*keys, "accuracy", "f1", "kappa", "us/update", *(name.replace("_", " ") for name in own), "promised", ""]
-    return columns(names, cells)
+    more = [f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet"] if len(rows) > SHOWN else []
+    return columns(names, cells) + more
 
 
 def promised(value: bool | None) -> str:
@@ -130,7 +208,7 @@ def _cell(name: str, value: Any) -> str:
     """A figure of a tree or of a best split."""
     if name == "best_feature":
         return clipped(value or "none", NAME_SHOWN)
-    return "-" if value is None else f"{value:.3f}" if name == "score" else f"{value:,}"
+    return "-" if value is None else f"{value:.3f}" if name == "score" else f"{round(value):,}"
 
 
 def _first_line(text: str, most: int = 100) -> str:

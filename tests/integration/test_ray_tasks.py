@@ -29,7 +29,7 @@ SUM = int(SHARED["x"].sum())
 
 
 def test_results_with_their_places_and_a_lost_process_apart(cluster):
-    results = dict(run_tasks(cluster, total, SHARED, [1, 2, "die", 4]))
+    results = dict(run_tasks(cluster, total, [(SHARED, [1, 2, "die", 4])]))
     lost = results.pop(2)
     assert results == {0: (SUM, False), 1: (2 * SUM, False), 3: (4 * SUM, False)}
     assert isinstance(lost, ProcessLostError)
@@ -39,13 +39,30 @@ def test_results_with_their_places_and_a_lost_process_apart(cluster):
 
 def test_what_the_work_raises_is_raised(cluster):
     with pytest.raises(InputError, match="f, row 3: a bad thing"):
-        list(run_tasks(cluster, total, SHARED, ["raise"]))
+        list(run_tasks(cluster, total, [(SHARED, ["raise"])]))
 
 
 def test_what_is_under_way_is_ended(cluster):
     """The sleepers hold every CPU; the next piece can run only once they are gone."""
     seen = []
-    for answer in run_tasks(cluster, total, SHARED, [1, *["sleep"] * cpus()], lambda: bool(seen)):
+    for answer in run_tasks(cluster, total, [(SHARED, [1, *["sleep"] * cpus()])], lambda: bool(seen)):
         seen.append(answer)
     assert seen == [(0, (SUM, False))]
-    assert list(run_tasks(cluster, total, SHARED, [5])) == [(0, (5 * SUM, False))]
+    assert list(run_tasks(cluster, total, [(SHARED, [5])])) == [(0, (5 * SUM, False))]
+
+
+def test_a_part_is_asked_for_when_there_are_cpus_for_it(cluster):
+    asked, answered = [], []
+
+    def parts():
+        for number in range(6):
+            asked.append((number, len(answered)))
+            yield {"x": np.full(3, number)}, [10] * number
+
+    for answer in run_tasks(cluster, total, parts()):
+        answered.append(answer)
+    expected = [(30 * number, False) for number in range(6) for _ in range(number)]
+    assert [result for _, result in sorted(answered)] == expected
+    assert [index for index, _ in sorted(answered)] == list(range(15))
+    for number, done in asked:
+        assert done > sum(range(number)) - cpus()

@@ -20,7 +20,7 @@ import pytest
 import pipelines
 from pipelines import replay, sweep
 from pipelines.cli import cli
-from pipelines.sweeping import job
+from pipelines.sweeping import job, rows
 from raydt.errors import ConfigError, InputError
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ def test_a_deletion_log_with_text_ids_on_ray(tmp_path):
 def test_what_is_left_behind(here):
     folder = Path(here.path)
     assert {file.name for file in folder.iterdir()} == {
-        "config.yaml", "sweep.parquet", "sweep.json", "sweep.html", "log.jsonl",
+        "config.yaml", "sweep.parquet", "curves.parquet", "sweep.json", "sweep.html", "log.jsonl",
     }  # fmt: skip
     assert pq.read_table(folder / "sweep.parquet").equals(here.table)
     summary = json.loads((folder / "sweep.json").read_text())
@@ -124,6 +124,60 @@ def test_the_page_asks_nothing_of_a_network_and_escapes(here):
     assert "https:" not in page
     assert sum(points.count("h0") for points in re.findall(r'class="dots"[^>]* d="([^"]*)"', page)) == 2 * 6
     assert "learner.epsilon 0.3, stream.window 300" in page
+
+
+@pytest.mark.parametrize("backend", ["in_process", pytest.param("ray", marks=pytest.mark.ray)])
+def test_trials_have_rows_of_their_own_and_groups_keys_of_their_own(tmp_path, backend, request):
+    if backend == "ray":
+        request.getfixturevalue("cluster")
+    trials = "source.permutation=5,6"
+    grid = [trials, "learner.epsilon=0.1,0.5", "or", trials, "learner.epsilon=0.3", "learner.min_samples_split=20"]
+    done = sweep(config(backend), grid, tmp_path / "sweep")
+    rows = done.table.to_pylist()
+    assert [(row["source.permutation"], row["learner.min_samples_split"]) for row in rows] == [
+        *[(5, None)] * 2, *[(6, None)] * 2, (5, 20), (6, 20),
+    ]  # fmt: skip
+    assert len({row["digest"] for row in rows}) == 6
+    for row in rows[::5]:
+        keys = [key for key in row if key.startswith(("source.", "learner.")) and row[key] is not None]
+        sets = [f"{key}={row[key]}" for key in keys]
+        summary = replay(config(), tmp_path / str(row["setting"]), overrides=sets).summary
+        assert (row["digest"], row["accuracy"]) == (summary["model_digest"], summary["metrics"]["accuracy"])
+    metrics = pq.read_table(tmp_path / "0" / "metrics").to_pylist()
+    curve = [moment for moment in done.curves.to_pylist() if moment["setting"] == 0]
+    assert [(m["updates"], m["leaves"], m["accuracy"]) for m in curve] == [
+        (m["seq"], m["leaves"], m["accuracy"]) for m in metrics if m["seq"] % 500 == 0
+    ]
+    assert done.summary["trials"] == 2
+    assert [group.keys() for group in done.summary["grid"]] == [
+        {"source.permutation", "learner.epsilon"},
+        {"source.permutation", "learner.epsilon", "learner.min_samples_split"},
+    ]
+    best = done.best["accuracy"]
+    means = {setting: np.mean([rows[setting]["accuracy"], rows[other]["accuracy"]]) for setting, other in
+             ((0, 2), (1, 3), (4, 5))}  # fmt: skip
+    assert best["value"] == pytest.approx(max(means.values()))
+    assert "source.permutation" not in best["values"]
+    page = (tmp_path / "sweep" / "sweep.html").read_text()
+    assert 'id="leaves"' in page
+    assert "mean of 2 trials" in page
+
+
+def test_a_trial_whose_rows_break_off_fails_alone(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"x": np.arange(60.0), "y": [0, 1] * 30}), tmp_path / "data.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "data.parquet")}
+    first = rows.Trial.read
+
+    def read(trial):
+        if trial.configs[0].source.permutation == 2:
+            raise InputError("it is gone", file="data.parquet", row=0)
+        return first(trial)
+
+    monkeypatch.setattr(rows.Trial, "read", read)
+    one = config(source=source, stream={"model": "incremental"})
+    done = sweep(one, ["source.permutation=1:3:1", "learner.epsilon=0.1,0.2"], tmp_path / "a")
+    assert done.table["error"].to_pylist() == [None, None, *["data.parquet, row 0: it is gone"] * 2, None, None]
+    assert (done.exit_code, done.summary["failed"]) == (2, 2)
 
 
 def test_a_setting_that_is_not_valid_is_named_before_anything_runs(tmp_path, monkeypatch):

@@ -6,13 +6,13 @@ from typing import Any
 
 from pipelines.sweeping.grid import Axis, read_grid, settings_of
 from pipelines.sweeping.page import render
-from pipelines.sweeping.table import Row
+from pipelines.sweeping.table import Row, curves_of
 
 
 def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
     """A setting that was scored."""
     scores = dict.fromkeys(("f1", "macro_f1", "kappa"), accuracy)
-    work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "depth"), 5)
+    work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "leaves", "depth"), 5)
     levels = {"no_change": 0.7, "majority": 0.5, "promised": accuracy < 0.6}
     return {"setting": setting, **keys, "accuracy": accuracy, "us_per_update": us, **scores, **work, **levels}
 
@@ -25,15 +25,23 @@ def failed(setting: int, keys: dict[str, Any], error: str = "a <b>bad</b> update
 def rows_of(grid: list[str], accuracies: list[float]) -> tuple[list[Axis], list[Row]]:
     """The axes of a grid and a row for each setting."""
     axes = read_grid(grid)
-    return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of(axes), accuracies, strict=True))]
+    return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of([axes]), accuracies, strict=True))]
 
 
-def fabricated_page(axes: list[Axis], rows: list[Row], text: str = "some", verdict: str = "") -> str:
+def fabricated_page(
+    axes: list[Axis],
+    rows: list[Row],
+    text: str = "some",
+    verdict: str = "",
+    curves: dict[int, dict[str, Any]] | None = None,
+    trials: int = 1,
+) -> str:
     """The page of an interrupted sweep; ``text`` is what names and labels say."""
     summary = {
         "name": text, "learner": "fudyadt", "rows": 9, "status": "interrupted", "exit_reason": "SIGINT",
         "done": len(rows), "settings": len(rows) + 1, "failed": sum("error" in row for row in rows),
         "verdict": verdict, "backend": "ray", "parallel": 2, "positive": [text], "label": text, "seconds": 1.0,
         "read_seconds": 1.0, "startup_seconds": 1.0, "started": "2024-01-01", "raydt_version": "1", "versions": {},
+        "trials": trials,
     }  # fmt: skip
-    return render(axes, rows, summary, f"a: {text}", "/x")
+    return render(axes, rows, curves_of(curves or {}), summary, f"a: {text}", "/x")

@@ -12,7 +12,7 @@ from fabricated_sweep import fabricated_page, failed, rows_of
 
 from pipelines.report.formatting import ABSENT
 from pipelines.sweeping.chart import LINES, chart_of
-from pipelines.sweeping.table import against_baselines, best, table_lines, table_of
+from pipelines.sweeping.table import against_baselines, best, pooled, table_lines, table_of
 
 
 def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
@@ -181,3 +181,25 @@ def test_a_best_setting_without_a_guarantee_says_so():
     assert "<td>yes</td>" in page
     assert "<td>no</td>" in page
     assert "no guarantee" not in fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.4]))
+
+
+def test_trials_of_a_setting_are_one_row_with_their_mean():
+    axes, rows = rows_of(["source.seed=1,2", "learner.epsilon=1,2"], [0.5, 0.7, 0.55, 0.9])
+    rows[2]["nodes"] = 8
+    kept, found = pooled(axes, rows[::-1])
+    assert [axis.key for axis in kept] == ["learner.epsilon"]
+    assert [(row["setting"], row["learner.epsilon"], row["nodes"], row["promised"]) for row in found] == [
+        (0, 1, 6.5, True),
+        (1, 2, 5, False),
+    ]
+    assert [row["accuracy"] for row in found] == pytest.approx([0.525, 0.8])
+    assert all("source.seed" not in row and row["digest"] is None for row in found)
+    assert table_lines(["learner.epsilon"], found)[1].split()[:2] == ["1", "0.525"]
+    rows[3] = failed(3, rows[3] | {})
+    assert pooled(axes, rows)[1][1]["error"]
+    assert best(pooled(axes, rows)[1])["accuracy"]["setting"] == 0
+
+
+def test_trials_alone_are_compared_as_they_are():
+    axes, rows = rows_of(["source.permutation=1,2"], [0.5, 0.7])
+    assert pooled(axes, rows) == (axes, rows)
