@@ -1,0 +1,54 @@
+"""Command line: one name per benchmark; tables in Markdown on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctree.rules import RULES
+from ctree.streams import SETS
+from kit import Kit
+from paper.chart import Panel, Style
+
+#: Name, module of this folder, and what it shows.
+COMMANDS = {
+    "figure2": ("figure2", "accuracy against number of leaves on the streams of random trees (Figure 2)"),
+    "figure3": ("figure3", "performance against number of leaves on real data, in random orders (Figure 3)"),
+    "river": ("river", "time and accuracy beside river's HoeffdingTreeClassifier on Electricity"),
+}
+KIT = Kit("ctree", "Benchmarks of the confidence trees.", COMMANDS, ("river", "scipy"))
+STYLES = dict(zip(RULES, (Style("#c0392b"), Style("#1b6ca8", "--"), Style("#2d8a4e", "-.")), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; ``data`` is empty where the benchmark's own choice is meant."""
+
+    name: str
+    data: tuple[str, ...] = ()
+    seeds: int = 5
+    trees: int = 50
+    examples: int = 500_000
+    settings: int = 12
+    jobs: int = 1
+    plot: bool = False
+
+    def sets(self, *default: str) -> tuple[str, ...]:
+        """Names of the data sets."""
+        return self.data or default
+
+
+def draw(request: Request, name: str, grid: list[list[Panel]]) -> None:
+    """Write a picture, if one is wanted."""
+    KIT.draw(request.plot, name, grid, STYLES)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = KIT.parser()
+    parser.add_argument("--data", nargs="+", default=(), choices=[*SETS], help="data sets of figure3, not all")
+    parser.add_argument("--trees", type=int, default=50, help="random trees of figure2")
+    parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
+    parser.add_argument("--settings", type=int, default=12, help="values of c, and of delta for each baseline")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with streams of its own")
+    given = vars(parser.parse_args())
+    KIT.run(given["name"], Request(**{**given, "data": tuple(given["data"])}))
