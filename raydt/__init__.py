@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.river import RiverTreeClassifier
     from raydt.learners.best_split.estimator import SparseBestSplit
+    from raydt.learners.confidence_tree.estimator import ConfidenceTreeClassifier
     from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
     from raydt.learners.gbdt.estimator import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 
 __version__ = "0.1.0"
 __all__ = [
+    "ConfidenceTreeClassifier",
     "FullyDynamicTreeClassifier",
     "OnlineGradientBoostingClassifier",
     "OnlineGradientBoostingRegressor",
@@ -25,6 +27,7 @@ __all__ = [
 
 #: Where the public names are defined.
 _HOMES = {
+    "ConfidenceTreeClassifier": "raydt.learners.confidence_tree.estimator",
     "FullyDynamicTreeClassifier": "raydt.learners.fudyadt.estimator",
     "OnlineGradientBoostingClassifier": "raydt.learners.gbdt.estimator",
     "OnlineGradientBoostingRegressor": "raydt.learners.gbdt.estimator",

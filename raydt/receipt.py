@@ -194,7 +194,7 @@ def apply_with_receipt(
         columns["path"] = result.path[deleted]
         work |= {name: result.statistics[name] - before[name] for name in options.counts}
         seq = batch.start + np.flatnonzero(deleted)
-        columns |= _rebuilds_of(seq, result) if options.rebuilds else {"changed": np.isin(seq, log["seq"])}
+        columns |= _rebuilds_of(seq, result) if options.rebuilds else {"changed": np.isin(seq, log.get("seq", seq[:0]))}
     return Receipt(
         deletions=columns,
         inserted=names[batch.op == INSERT],

@@ -63,9 +63,14 @@ class Classifier(Estimator):
         self.classes_ = np.unique(labels)
         self._require_few([], labels, "y" if classes is None else "classes")
 
+    def _most_classes(self) -> int | None:
+        """How many classes there may be; None for any number."""
+        most: int | None = self._fitted_options.most_classes
+        return most
+
     def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:
         """Refuse more classes, known ones and those given, than the learner takes with its options."""
-        most = self._fitted_options.most_classes
+        most = self._most_classes()
         seen = list(known)
         if most is None or len({*seen, *np.unique(given).tolist()}) <= most:
             return

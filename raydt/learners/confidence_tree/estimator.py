@@ -1,0 +1,132 @@
+"""The confidence tree as a scikit-learn style classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from raydt.estimators.frames import FrameEncoder
+from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.targets import Classifier
+from raydt.learners.confidence_tree.bounds import Criterion, RuleName
+
+
+class ConfidenceTreeClassifier(Classifier):
+    """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
+
+    The rows of the first call fix the bins of the features, and are then taken one by one as all others are. Numeric
+    features may have NaN, which goes right at every split. After a deletion all counts are those of the examples that
+    remain, in the same structure; splits stay, unless ``revisit`` finds them beaten.
+
+    Parameters
+    ----------
+    rule : {"ctree", "hoeffding", "corrected", "mcdiarmid"}
+        When a leaf is split: C-Tree's intervals, VFDT's, CorrH-Tree's, or McDiarmid's bound of Rutkowski et al.
+    criterion : {"gini", "entropy", "kearns_mansour", "error"}, optional
+        What is least of the best split. By default ``gini``; of ``corrected`` ``error``, of ``mcdiarmid`` ``entropy``.
+        ``kearns_mansour`` is for two classes.
+    confidence : {"practical", "theorem"}
+        Of ``ctree``: the width of the paper's experiments, or that of its theorems, for which far more rows are needed.
+    delta : float or "1/t", default 1e-7
+        Probability of error, except for ``practical``.
+    c : float, default 0.1
+        Of ``practical``: factor of the width. A smaller one splits sooner.
+    tie_threshold : float, default 0
+        Half width up to which the best split is taken though no interval tells it from its rival.
+    grace_period : int, default 100
+        Rows that come to a leaf between two checks.
+    max_bins : int, default 256
+    rival : {"feature", "split"}
+        What the best split has to beat: the best on another feature, or any other, as the theorems ask.
+    finder : {"exact", "updgini", "updent"}
+        How splits on sparse features are found; other than ``exact`` needs some. Two classes with sparse features.
+    finder_alpha : float, default 0.1
+        Not used by ``exact``.
+    strict : bool, default False
+        Of ``hoeffding``: twice the width.
+    revisit : bool, default False
+        Whether a split that another one beats is replaced.
+    categorical_features : sequence of str or int, optional
+        Columns of categories, split one value against the rest; text columns of frames always are.
+    n_features : int, optional
+        Number of sparse features, where rows are lists of indices, by themselves or in a frame. Given, or with another
+        ``finder`` than ``exact``, a list is one of such rows. By default that of the frame, and any index without one.
+    feature_groups : int, default 16
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    row_ids_ : ndarray of int64
+        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        oldest first.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of data frames.
+
+    Notes
+    -----
+    R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row
+    takes O(depth + features), and every ``grace_period`` of them at a leaf O(features * bins * classes) more.
+
+    Examples
+    --------
+    >>> from raydt import ConfidenceTreeClassifier
+    >>> X, y = [[i % 10, i % 7] for i in range(200)], [i % 10 > 4 for i in range(200)]
+    >>> tree = ConfidenceTreeClassifier(grace_period=50).partial_fit(X, y)
+    >>> receipt = tree.forget(tree.row_ids_[:100])
+    >>> receipt.active, tree.predict([[2.0, 3.0], [8.0, 3.0]]).tolist(), tree.audit().conformance
+    (100, [False, True], 'holds')
+    """
+
+    kind = "confidence_tree"
+    _own: ClassVar[tuple[str, ...]] = ("categorical_features", "n_features")
+
+    def __init__(
+        self,
+        *,
+        rule: RuleName = "ctree",
+        criterion: Criterion | None = None,
+        confidence: Literal["theorem", "practical"] = "practical",
+        delta: float | Literal["1/t"] = 1e-7,
+        c: float = 0.1,
+        tie_threshold: float = 0.0,
+        grace_period: int = 100,
+        max_bins: int = 256,
+        rival: Literal["feature", "split"] = "feature",
+        finder: Literal["exact", "updgini", "updent"] = "exact",
+        finder_alpha: float = 0.1,
+        strict: bool = False,
+        revisit: bool = False,
+        categorical_features: Sequence[str | int] | None = None,
+        n_features: int | None = None,
+        feature_groups: int = 16,
+    ) -> None:
+        self.rule = rule
+        self.criterion = criterion
+        self.confidence = confidence
+        self.delta = delta
+        self.c = c
+        self.tie_threshold = tie_threshold
+        self.grace_period = grace_period
+        self.max_bins = max_bins
+        self.rival = rival
+        self.finder = finder
+        self.finder_alpha = finder_alpha
+        self.strict = strict
+        self.revisit = revisit
+        self.categorical_features = categorical_features
+        self.n_features = n_features
+        self.feature_groups = feature_groups
+
+    def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
+        if self.n_features is None:
+            return super()._new_encoder(categorical)  # a list is a matrix, unless the finder needs sparse rows
+        return ListEncoder(categorical, self.feature_groups, self._takes_missing(), self.n_features)
+
+    def _most_classes(self) -> int | None:
+        return 2 if self._features().sparse else super()._most_classes()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.criterion != "kearns_mansour" and self.finder == "exact"
+        return tags

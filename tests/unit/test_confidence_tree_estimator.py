@@ -1,0 +1,87 @@
+"""ConfidenceTreeClassifier: scikit-learn's checks, parameters, cuts of calls, NaN, sparse rows, deletion, saving."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+from raydt import ConfidenceTreeClassifier, load_model
+from raydt.errors import ConfigError, InputError
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+
+scipy_sparse = pytest.importorskip("scipy.sparse")
+
+RNG = np.random.default_rng(5)
+X = np.round(RNG.normal(size=(600, 4)), 1)
+Y = (X[:, 0] > 0).astype(int) + (X[:, 2] > 0.5)
+SOON: dict[str, Any] = {"grace_period": 20, "c": 0.05}
+
+
+@pytest.mark.filterwarnings("ignore:Estimator ConfidenceTree.* does not inherit:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_sklearn_checks() -> None:
+    """With a grace period that fits their small data."""
+    done = check_estimator(ConfidenceTreeClassifier(**SOON))
+    assert sum(check["status"] == "passed" for check in done) > 40
+    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}
+
+
+def test_parameters_are_the_options() -> None:
+    parameters = inspect.signature(ConfidenceTreeClassifier).parameters
+    fields = ConfidenceTreeOptions.model_fields
+    assert set(parameters) - {"categorical_features", "n_features"} == set(fields) - {"kind"}
+    assert all(parameters[name].default == fields[name].default for name in parameters if name in fields)
+    with pytest.raises(ConfigError, match="strict is used by rule: hoeffding only"):
+        ConfidenceTreeClassifier(strict=True).fit(X, Y)
+
+
+def test_the_first_call_fixes_the_bins_and_later_ones_may_be_cut_anyhow() -> None:
+    first = ConfidenceTreeClassifier(**SOON).partial_fit(X[:200], Y[:200], [0, 1, 2])
+    whole = clone(first).partial_fit(X[:200], Y[:200], [0, 1, 2]).partial_fit(X[200:], Y[200:])
+    for begin in range(200, 600, 7):
+        first.partial_fit(X[begin : begin + 7], Y[begin : begin + 7])
+    assert first.digest() == whole.digest()
+    assert first.score(X, Y) > 0.9
+    assert first.fit(X, Y).score(X, Y) > 0.9
+
+
+def test_forgets_and_is_saved(tmp_path: Path) -> None:
+    rows = X.copy()
+    rows[::7, 1] = np.nan
+    tree = ConfidenceTreeClassifier(**SOON).fit(rows, Y)
+    assert tree.forget(tree.row_ids_[:100]).active == 500
+    assert tree.forget_examples(rows[[105, 106]], Y[[105, 106]]).active == 498
+    tree.save(tmp_path / "state", with_examples=True)
+    again = load_model(tmp_path / "state")
+    assert isinstance(again, ConfidenceTreeClassifier)
+    assert again.digest() == tree.digest()
+    assert again.partial_fit(rows[:50], Y[:50]).digest() == tree.partial_fit(rows[:50], Y[:50]).digest()
+    tree.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict_proba(rows), tree.predict_proba(rows))
+
+
+def test_text_is_categorical_and_missing_numbers_are_taken() -> None:
+    frame = pd.DataFrame({"a": np.where(X[:, 0] > 1, np.nan, X[:, 0]), "kind": np.array(list("rgb"))[Y]})
+    tree = ConfidenceTreeClassifier(**SOON).fit(frame, Y > 0)
+    assert tree.score(frame, Y > 0) == 1.0
+
+
+@pytest.mark.parametrize("settings", [{}, {"finder": "updgini"}, {"finder": "updent"}], ids=str)
+def test_sparse_rows(settings: dict[str, Any]) -> None:
+    ones = (RNG.random((500, 30)) < 0.3).astype(np.int8)
+    y = np.where(ones[:, 3] | (ones[:, 5] & ones[:, 7]), "spam", "ham")
+    matrix = scipy_sparse.csr_matrix(ones)
+    lists = [np.flatnonzero(row).tolist() for row in ones]
+    of_matrix = ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, y)
+    of_lists = ConfidenceTreeClassifier(**SOON, **settings, n_features=30).fit(lists, y)
+    assert of_matrix.digest() == of_lists.digest()
+    assert of_matrix.score(matrix, y) > 0.9
+    with pytest.raises(InputError, match="takes two classes with these"):
+        ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, np.arange(500) % 3)
