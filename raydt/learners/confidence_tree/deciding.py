@@ -168,7 +168,8 @@ class Decider:
         against = rival[:COUNTS] if rival[FEATURE] >= 0 else [-1, -1]
         stamp = int(window.steps["stamp"][due.step])
         scores = best_phi, rival_phi, due.impurity, width
-        sides = tuple(due.own), tuple(best[COUNTS:])
+        # Not of classes that are announced only: these must not change the record.
+        sides = tuple(due.own[: due.classes]), tuple(best[COUNTS : COUNTS + due.classes])
         record = Split(stamp, m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
         return Change(due.node, due.step, best[FEATURE], best[CUT], record)
 

@@ -45,7 +45,7 @@ class Split(NamedTuple):
         ``RULE``, ``TIE`` or ``REVISIT`` (``bounds``).
     phi, rival_phi, impurity, epsilon : float
         Scores of the split, of its rival and of the node unsplit, and the width, in the rule's unit.
-    own, left : tuple of int, length K or less
+    own, left : tuple of int, length K
         Class counts of the m, and of those on the left.
     """
 
@@ -90,7 +90,7 @@ def splits_of_arrays(arrays: Arrays) -> list[Split]:
     """What :func:`splits_as_arrays` was given."""
     columns = [arrays[f"split_{name}"].tolist() for name in Split._fields]
     rows = (dict(zip(Split._fields, row, strict=True)) for row in zip(*columns, strict=True))
-    return [Split(**row | {"own": tuple(row["own"]), "left": tuple(row["left"])}) for row in rows]
+    return [Split(**row | {name: tuple(row[name][: row["classes"]]) for name in ("own", "left")}) for row in rows]
 
 
 def canonical_tree(tree: Tree, splits: dict[int, Split]) -> tuple[Arrays, npt.NDArray[np.int32]]:
