@@ -3,21 +3,233 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
-from raydt.features import Features
+from raydt.binning import Bins
+from raydt.features import CATEGORICAL, Features
+from raydt.finders.buckets import buckets_of
+from raydt.learners.checking import Arrays, check_bins, check_held, require, typed
+from raydt.learners.confidence_tree.bounds import REVISIT
+from raydt.learners.confidence_tree.coordinator import SCALARS
+from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.shard import SEEN
+from raydt.learners.fudyadt.model import check_examples, check_nodes, check_sums
+from raydt.sparse import SparseRows
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Ints = npt.NDArray[np.int64]
+
+_SEEN_TYPES = dict(zip(SEEN, (np.int32, np.int32, np.int32, np.int32, np.int16), strict=True))
+_SCORES = ("phi", "rival_phi", "impurity", "epsilon")
+
+
+class _Counted(NamedTuple):
+    """Which examples are counted where: pairs of a row and a node; and where each node has its place."""
+
+    row: Ints
+    node: Ints
+    own: Ints
+    place: Ints
 
 
 def check_model(arrays: Arrays, features: Features, classes: int) -> None:
-    """A tree over these features."""
+    """A tree over these features, to predict with. O(n log n).
+
+    Counts of an empty leaf are those of a node above it, so that they need not add up.
+
+    Raises
+    ------
+    KeyError, ValueError
+        Naming the array that cannot be.
+    """
+    inner = check_nodes(dict(arrays), MODEL_TYPES, len(features), classes)
+    at = arrays["threshold"][inner]
+    require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
 
 
 def check_state(
     arrays: Arrays, groups: Mapping[int, Arrays], options: ConfidenceTreeOptions, features: Features, classes: int
 ) -> None:
-    """A state."""
+    """A state: its tree, records, bins and rows, and statistics that are those of the rows.
+
+    That an example lies in the leaf its features lead to, and what is said of the past, is left to the audit.
+    O(statistics + rows x depth + ones x depth x log).
+
+    Raises
+    ------
+    KeyError, ValueError
+        Naming the array that cannot be.
+    """
+    check_model(arrays, features, classes)
+    inner = check_nodes(dict(arrays), MODEL_TYPES | NODE_TYPES, len(features), classes)
+    check_sums(dict(arrays), inner)
+    check_examples(dict(arrays), SCALARS)
+    totals = {name: int(arrays[name][0]) for name in SCALARS}
+    require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
+    require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
+    most = 2 if features.sparse else options.most_classes
+    require(most is None or totals["classes"] <= most, "classes", f"is more than {most}")
+    check_held(groups, features, arrays["id"].size)
+    fixed = 0 < totals["warmup"] <= totals["seq"]
+    require(("bins_kinds" in arrays) == fixed, "bins_kinds", "is there before the end of the warm-up, or not after it")
+    bins = check_bins(arrays, features.kinds) if fixed else None
+    _check_splits(arrays, inner, bins, features, totals)
+    counted = _check_nodes(arrays, inner, options, totals, fixed)
+    for number, group in groups.items():
+        if bins is not None:
+            _check_statistics(group, bins.select(features.group_columns(number)), counted, classes)
+        else:
+            require("totals" not in group, "totals", "is there before the end of the warm-up")
+        if features.sparse:
+            sparse = SparseRows.of_arrays(group, features.sparse)
+            _check_seen(group, sparse, arrays["y"], counted, options)
+    lengths = {len(group["totals"]) for group in groups.values() if bins is not None}
+    shapes = {group["totals"].shape for group in groups.values() if bins is not None}
+    require(len(shapes) <= 1, "totals", "is not of the same places in all feature groups")
+    require(counted.place.max(initial=-1) < max(lengths, default=0) + len(counted.place), "place", "is out of range")
+
+
+def _check_splits(
+    arrays: Arrays, inner: npt.NDArray[Any], bins: Bins | None, features: Features, totals: Mapping[str, int]
+) -> None:
+    """Cuts are those of the bins, and there is a record of every split."""
+    n, classes = len(inner), arrays["counts"].shape[1]
+    require(not n or bins is not None, "feature", "has splits before the end of the warm-up")
+    feature, cut = arrays["feature"][inner], typed(arrays, "cut", np.int32, arrays["feature"].shape)[inner]
+    require((np.delete(arrays["cut"], inner) == -1).all(), "cut", "has a leaf with a cut")
+    if bins is not None:
+        require(_are_cuts(feature, cut, bins, features), "cut", "names a cut that is not there")
+        thresholds = [_threshold(j, t, bins) for j, t in zip(feature.tolist(), cut.tolist(), strict=True)]
+        require(np.array_equal(arrays["threshold"][inner], thresholds), "threshold", "is not that of the cut")
+    split = {}
+    for name, dtype in SPLIT_TYPES.items():
+        shape = (n, classes) if name in ("own", "left") else (n,)
+        split[name] = typed(arrays, f"split_{name}", dtype, shape)
+    own, left = split["own"], split["left"]
+    require(((left >= 0) & (left <= own)).all(), "split_left", "has a side with more examples than the node")
+    require((own.sum(axis=1) == split["m"]).all() and (split["m"] > 0).all(), "split_m", "does not sum up 'split_own'")
+    stamp, rival = split["stamp"], split["rival_feature"]
+    past = (stamp > 0) & (stamp < 2 * totals["seq"]) & (stamp % 2 == 1)
+    require(past.all(), "split_stamp", "names an insertion that is not among the first 'seq' updates")
+    t = split["t"]
+    require(((t > 0) & (t <= totals["t"])).all(), "split_t", "is not from 1 to 't'")
+    known = (split["classes"] >= 2) & (split["classes"] <= totals["classes"])
+    require(known.all(), "split_classes", "is not from 2 to 'classes'")
+    there = rival >= 0
+    require(((rival >= -1) & (rival < len(features))).all(), "split_rival_feature", "names a feature that is not there")
+    rival_cut = split["rival_cut"]
+    fits = (rival_cut[~there] == -1).all()
+    fits = fits and (bins is None or _are_cuts(rival[there], rival_cut[there], bins, features))
+    require(fits, "split_rival_cut", "names a cut that is not there")
+    require(((split["reason"] >= 0) & (split["reason"] <= REVISIT)).all(), "split_reason", "is none")
+    for name in _SCORES:
+        require(np.isfinite(split[name]).all(), f"split_{name}", "has a score that is not finite")
+
+
+def _are_cuts(feature: npt.NDArray[Any], cut: npt.NDArray[Any], bins: Bins, features: Features) -> bool:
+    """Whether each feature has its cut."""
+    sizes = np.diff(bins.starts)
+    dense = np.where(bins.kinds == CATEGORICAL, sizes, sizes + bins.seen)
+    most = np.ones(len(feature), dtype=np.int64)
+    is_dense = feature < len(features.names)
+    most[is_dense] = dense[feature[is_dense]]
+    return bool(((cut >= 0) & (cut < most)).all())
+
+
+def _threshold(feature: int, cut: int, bins: Bins) -> float:
+    """What a split at a cut that is there compares with."""
+    if feature >= len(bins):
+        return 0.0
+    begin, end = bins.starts[feature : feature + 2]
+    values = bins.values[begin:end]
+    if bins.kinds[feature] == CATEGORICAL:
+        values = values[np.argsort(bins.ranks[begin:end])]
+    return float(values[cut]) if cut < len(values) else float(np.inf)
+
+
+def _check_nodes(
+    arrays: Arrays,
+    inner: npt.NDArray[Any],
+    options: ConfidenceTreeOptions,
+    totals: Mapping[str, int],
+    fixed: bool,
+) -> _Counted:
+    """When nodes were made, and what each has counted of the live examples, and where."""
+    n = len(arrays["feature"])
+    created, since, own = arrays["created"], arrays["since"], arrays["own"]
+    expected, parent = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    for side in ("left", "right"):
+        expected[arrays[side][inner]] = arrays["split_stamp"]
+        parent[arrays[side][inner]] = inner
+    require(np.array_equal(created, expected), "created", "is not when the split above was made")
+    counts = np.ones(n, dtype=np.bool_)
+    counts[inner] = options.revisit
+    require(((since >= 0) & (since < options.grace_period)).all(), "since", "is not below 'grace_period'")
+    require(not since[~counts].any() and (fixed or not since.any()), "since", "is of a node that counts nothing")
+    row, node = _counted_rows(arrays, parent, counts, fixed)
+    found = np.zeros_like(own)
+    require(own.shape == arrays["counts"].shape, "own", "does not count the classes")
+    np.add.at(found, (node, arrays["y"][row]), 1)
+    require(np.array_equal(found, own), "own", "does not count the live examples that came since 'created'")
+    place = arrays["place"].astype(np.int64)
+    require(np.array_equal(place >= 0, counts), "place", "is not of the nodes that count examples")
+    require(len(np.unique(place[counts])) == counts.sum(), "place", "has the same number for two nodes")
+    return _Counted(row, node, own, place)
+
+
+def _counted_rows(arrays: Arrays, parent: Ints, counts: npt.NDArray[np.bool_], fixed: bool) -> tuple[Ints, Ints]:
+    """Pairs of a row and a node that has counted it. O(rows x depth)."""
+    row, node = np.arange(arrays["id"].size), arrays["leaf"].astype(np.int64)
+    stamp = 2 * arrays["born"] + 1
+    rows, nodes = [row[:0]], [node[:0]]
+    while fixed and len(row):
+        at = counts[node] & (stamp[row] > arrays["created"][node])
+        rows.append(row[at])
+        nodes.append(node[at])
+        row, node = row[parent[node] >= 0], parent[node][parent[node] >= 0]
+    return np.concatenate(rows), np.concatenate(nodes)
+
+
+def _check_statistics(group: Arrays, bins: Bins, counted: _Counted, classes: int) -> None:
+    """Bins of a feature group are those of the whole, and what is counted is by the places of the nodes."""
+    for name, array in bins.arrays().items():
+        same = group[name].dtype == array.dtype and np.array_equal(group[name], array)
+        require(same, name, "of a feature group is not that of all features")
+    totals, by_bin = group["totals"], group["bins"]
+    require(totals.dtype == np.int64 and totals.ndim == 2, "totals", "is not int64 by place and class")
+    places, known = totals.shape
+    require(2 <= known <= max(2, classes), "totals", "does not count the classes")
+    width = int(bins.counts().sum()) if places else by_bin.shape[1]
+    typed(group, "bins", np.int32, (places, width, known))
+    expected = np.zeros((places, max(known, counted.own.shape[1])), dtype=np.int64)
+    here = (counted.place >= 0) & (counted.place < places)
+    require(not counted.own[(counted.place >= 0) & ~here].any(), "totals", "lacks a place that counts examples")
+    expected[counted.place[here], : counted.own.shape[1]] = counted.own[here]
+    same = np.array_equal(expected[:, :known], totals) and not expected[:, known:].any()
+    require(same, "totals", "is not what the nodes have counted")
+    require((by_bin >= 0).all(), "bins", "has a bin that counts less than nothing")
+    first = np.cumsum(bins.counts()) - bins.counts()
+    if places and len(first):
+        sums = np.add.reduceat(by_bin, first, axis=1, dtype=np.int64)
+        require((sums == totals[:, None]).all(), "bins", "has a feature that counts more or fewer than 'totals'")
+
+
+def _check_seen(
+    group: Arrays, sparse: SparseRows, y: npt.NDArray[Any], counted: _Counted, options: ConfidenceTreeOptions
+) -> None:
+    """Counters of the sparse features are those of the rows, and buckets are there."""
+    row, place = counted.row, counted.place[counted.node]
+    ones = sparse[row]
+    width = max(1, sparse.n_features)
+    key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
+    of_one = np.repeat(y[row], ones.lengths)
+    n1, c11 = np.bincount(at, minlength=len(key)), np.bincount(at, of_one, minlength=len(key))
+    for name, expected in zip(SEEN, (*np.divmod(key, width), n1, c11), strict=False):
+        array = typed(group, name, _SEEN_TYPES[name], key.shape)
+        require(np.array_equal(array, expected), name, "is not that of the rows the nodes have counted")
+    bucket = typed(group, "bucket", _SEEN_TYPES["bucket"], key.shape)
+    low, high = (-1, 0) if options.finder == "exact" else (0, len(buckets_of(options.finder, options.finder_alpha).s))
+    require(((bucket >= low) & (bucket < high)).all(), "bucket", "names a bucket that is not there")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,12 +72,14 @@ def _predict(feature: Any, threshold: Any, left: Any, right: Any, categorical: A
 def _require_types(arrays: Arrays, types: Mapping[str, np.dtype[Any]], length: int, what: str) -> None:
     for name, dtype in types.items():
         array = arrays[name]
-        if array.dtype != dtype or array.ndim != 1 + (name == "counts") or len(array) != length:
+        if array.dtype != dtype or array.ndim != 1 + (name in ("counts", "own")) or len(array) != length:
             raise ValueError(f"array {name!r} does not have a {dtype} for each {what}")
 
 
-def check_tree(arrays: Arrays, d: int, classes: int) -> None:
-    """Require what the kernels rely on: one tree in preorder over ``d`` features. O(n log n).
+def check_nodes(
+    arrays: Arrays, types: Mapping[str, np.dtype[Any]], d: int, classes: int
+) -> npt.NDArray[np.signedinteger[Any]]:
+    """Require one tree in preorder over ``d`` features, with arrays of these types; its inner nodes. O(n log n).
 
     Raises
     ------
@@ -85,7 +87,7 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
         Naming the array that cannot be.
     """
     n = arrays["feature"].size
-    _require_types(arrays, ARRAY_TYPES, max(1, n), "node")
+    _require_types(arrays, types, max(1, n), "node")
     feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
     if ((feature < -1) | (feature >= d)).any():
         raise ValueError("array 'feature' names a column that is not there")
@@ -96,21 +98,40 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     leaves = feature < 0
     if (left[leaves] != -1).any() or (right[leaves] != -1).any():
         raise ValueError("arrays 'left' and 'right' give children to a leaf")
+    if not 1 <= counts.shape[1] <= max(2, classes) or (counts < 0).any():
+        raise ValueError("array 'counts' does not count the classes")
+    return inner
+
+
+def check_sums(arrays: Arrays, inner: npt.NDArray[np.signedinteger[Any]]) -> None:
+    """Require that every inner node counts what its children do."""
+    counts, left, right = (arrays[name] for name in ("counts", "left", "right"))
+    if (counts[inner] != counts[left[inner]] + counts[right[inner]]).any():
+        raise ValueError("array 'counts' has a node whose children have more or fewer examples than it")
+
+
+def check_tree(arrays: Arrays, d: int, classes: int) -> None:
+    """Require what the kernels rely on: one tree in preorder over ``d`` features. O(n log n).
+
+    Raises
+    ------
+    ValueError
+        Naming the array that cannot be.
+    """
+    inner = check_nodes(arrays, ARRAY_TYPES, d, classes)
     if not np.isfinite(arrays["threshold"][inner]).all():
         raise ValueError("array 'threshold' has a split at no finite number")
     for name, limit in LIMITS.items():
         if ((arrays[name] < 0) | (arrays[name] >= limit)).any():
             raise ValueError(f"array {name!r} has a number that is not from 0 to {limit - 1}")
-    if not 1 <= counts.shape[1] <= max(2, classes) or (counts < 0).any():
-        raise ValueError("array 'counts' does not count the classes")
-    if (counts[inner] != counts[left[inner]] + counts[right[inner]]).any():
-        raise ValueError("array 'counts' has a node whose children have more or fewer examples than it")
+    check_sums(arrays, inner)
 
 
-def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features) -> None:
-    """Require of a state whose tree is checked that its live examples are those it counts, each with its features.
+def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
+    """Require of a state whose tree is checked that its live examples are those it counts. O(n log n).
 
-    O(n log n) for n live examples. That an example lies in the leaf its features lead to is left to the audit.
+    ``scalars`` are arrays of one number that is not negative. That an example lies in the leaf its features lead to is
+    left to the audit.
 
     Raises
     ------
@@ -119,7 +140,7 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features)
     """
     rows = arrays["id"].size
     _require_types(arrays, ROW_TYPES, rows, "live example")
-    for name in ("seq", "warmup_left", "rebuilds", "rebuilt_rows"):
+    for name in scalars:
         if arrays[name].dtype != np.int64 or arrays[name].shape != (1,) or not 0 <= arrays[name][0] < 2**53:
             raise ValueError(f"array {name!r} is not one number from 0 to 2**53 - 1")
     for name in ("id", "born"):
@@ -137,6 +158,18 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features)
     found = np.bincount(leaf * np.int64(classes) + y, minlength=nodes * classes).reshape(nodes, classes)
     if (found != counts)[arrays["feature"] < 0].any():
         raise ValueError("array 'counts' has a leaf with more or fewer examples of a class than 'leaf' and 'y' give it")
+
+
+def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features) -> None:
+    """Require what :func:`check_examples` does, and that each live example has its features.
+
+    Raises
+    ------
+    ValueError
+        Naming the array that cannot be.
+    """
+    check_examples(arrays, ("seq", "warmup_left", "rebuilds", "rebuilt_rows"))
+    rows = arrays["id"].size
     if set(groups) != set(range(features.groups)):
         raise ValueError(f"the feature groups are {sorted(groups)}, not 0 to {features.groups - 1}")
     for number, group in groups.items():
