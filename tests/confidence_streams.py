@@ -140,7 +140,9 @@ def drawn_options(rng: np.random.Generator, classes: int, rule: str, **fixed: An
 def options_for(classes: int) -> st.SearchStrategy[dict[str, Any]]:
     seeds = st.integers(0, 2**32 - 1)
     return st.builds(
-        lambda seed, rule: drawn_options(np.random.default_rng(seed), classes, rule), seeds, st.sampled_from(list(RULES))
+        lambda seed, rule: drawn_options(np.random.default_rng(seed), classes, rule),
+        seeds,
+        st.sampled_from(list(RULES)),
     )
 
 
@@ -153,7 +155,19 @@ def session_of(stream: GroupedStream, options: dict[str, Any], shards: int) -> I
 
 
 #: What a split's record has of its own; the rest is with its node.
-_OF_RECORDS = ("stamp", "m", "t", "classes", "rival_feature", "rival_cut", "reason", "phi", "rival_phi", "impurity", "epsilon")
+_OF_RECORDS = (
+    "stamp",
+    "m",
+    "t",
+    "classes",
+    "rival_feature",
+    "rival_cut",
+    "reason",
+    "phi",
+    "rival_phi",
+    "impurity",
+    "epsilon",
+)
 
 
 def observed(state: dict[str, Any]) -> dict[str, Any]:

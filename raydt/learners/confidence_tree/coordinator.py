@@ -211,10 +211,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _note(self, window: Window, changes: list[Change], void: Int64) -> None:
         """Count checks and changes."""
-        checks = len(window.checks) - int(np.isin(window.checks["step"], void).sum())
+        done = ~np.isin(window.checks["step"], void)
+        for change in changes:  # what was due further down at the same step is gone
+            below = window.checks["depth"] > self.live.tree.nodes["depth"][change.node]
+            done &= ~((window.checks["step"] == change.step) & below)
         reasons = [None if change.split is None else change.split.reason for change in changes]
         more = _Counts(
-            checks,
+            int(done.sum()),
             sum(reason is not None for reason in reasons),
             reasons.count(TIE),
             reasons.count(REVISIT),
