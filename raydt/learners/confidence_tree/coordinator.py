@@ -118,7 +118,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         path, logs = np.zeros(len(steps), dtype=np.int64), []
         warm = int(np.searchsorted(steps["stamp"], 2 * self._warmup)) if self.live.bins is None else 0
         if warm:
-            self.live.walk(steps, np.arange(warm), rows, path, counted=False, scored=False)
+            leaves = np.full(warm, -1, dtype=np.int64)
+            self.live.walk(steps, np.arange(warm), rows, path, leaves, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
         logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, path)))
@@ -154,8 +155,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
         classes = np.maximum.accumulate(np.append(self._classes, label + 1))[1:]
         log: list[Logged] = []
+        leaves, taken = np.full(len(steps), -1, dtype=np.int64), 0
         while len(which):
-            window, leaves = self.live.walk(steps, which[: self._length], rows, path, scored=scored)
+            pending = which[: self._length]
+            window = self.live.walk(steps, pending, rows, path, leaves, taken=taken, scored=scored)
+            taken = max(taken, int(pending[-1]) + 1)
             window.t, window.classes = t, classes
             replies = yield from self._count(window)
             changes = yield from self._decider.decide(self.live.tree, window, replies)

@@ -89,12 +89,34 @@ def route(tree: Any, categorical: Any, X: Any, indptr: Any, indices: Any, row: i
 
 
 @inner_kernel
-def _predicted(tree: Any, leaf: int) -> int:
-    """Majority of a leaf or, where it has no examples, of the nearest node above that has some."""
+def _predicted(tree: Any, leaf: int, steps: Any, leaves: Any, y: Any, begin: int, end: int, now: Any) -> int:
+    """Majority of a leaf or, where it has no examples, of the nearest node above that has some just then.
+
+    Steps from ``begin`` to before ``end`` come later; those that have a leaf were taken before, elsewhere in the tree,
+    and are not to be counted yet. ``now`` is one row of counts to work in. O(depth), of an empty leaf O(depth x (steps
+    from begin to end)).
+    """
+    if total(tree.counts, leaf) > 0:
+        return majority(tree.counts, leaf)
     node = leaf
-    while total(tree.counts, node) == 0 and tree.nodes[node].parent >= 0:
+    while True:
+        for k in range(now.shape[1]):
+            now[0, k] = tree.counts[node, k]
+        if node != leaf:
+            for i in range(begin, end):
+                if leaves[i] >= 0 and steps[i].kind != LOOK and _is_above(tree, node, leaves[i]):
+                    now[0, y[steps[i].slot]] -= 1 if steps[i].kind == ADD else -1
+        if total(now, 0) > 0 or tree.nodes[node].parent < 0:
+            return majority(now, 0)
         node = np.int64(tree.nodes[node].parent)
-    return majority(tree.counts, node)
+
+
+@inner_kernel
+def _is_above(tree: Any, node: int, other: int) -> bool:
+    """Whether a node is on the route to another."""
+    while tree.nodes[other].depth > tree.nodes[node].depth:
+        other = np.int64(tree.nodes[other].parent)
+    return bool(other == node)
 
 
 @inner_kernel
@@ -121,7 +143,7 @@ def _is_mixed(own: Any, node: int) -> bool:
 def walk(
     tree: Any, members: Any, y: Any, born: Any, steps: Any, pending: Any, leaves: Any, categorical: Any, X: Any,
     indptr: Any, indices: Any, grace: int, revisit: bool, scored: bool, entries: Any, checks: Any, owns: Any,
-    path: Any,
+    path: Any, taken: int, now: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Take the steps that ``pending`` names, in order.
 
@@ -130,7 +152,7 @@ def walk(
     y, born : ndarray
         By slot.
     leaves : ndarray of int64, shape (steps,)
-        Takes the leaf of each step.
+        The leaf of each step that was taken, -1 of the others; takes those of the pending ones.
     grace : int
         Grace period; 0 for steps that are not counted anywhere (a warm-up).
     revisit : bool
@@ -144,6 +166,10 @@ def walk(
         ``own`` of the node at each check.
     path : ndarray of int64, shape (steps,)
         Takes the nodes on the route of each step that changes counts.
+    taken : int
+        No step from this one on has been taken.
+    now : ndarray of int64, shape (1, K)
+        Room for counts.
 
     Returns
     -------
@@ -158,7 +184,7 @@ def walk(
         else:
             leaf = route(tree, categorical, X, indptr, indices, steps[i].row)
             if scored or kind == LOOK:
-                steps[i].prediction = _predicted(tree, leaf)
+                steps[i].prediction = _predicted(tree, leaf, steps, leaves, y, i + 1, taken, now)
         leaves[i] = leaf
         if kind == LOOK:
             continue
@@ -208,7 +234,7 @@ def _copy(checks: Any, owns: Any, source: int, target: int) -> None:
 
 @kernel
 def take_back(tree: Any, members: Any, y: Any, steps: Any, pending: Any, void: Any, leaves: Any, entries: Any) -> None:
-    """Undo the steps that ``void`` marks, of those in ``pending``, the last first."""
+    """Undo the steps that ``void`` marks, of those in ``pending``, the last first; they have no leaf then."""
     for e in range(len(entries) - 1, -1, -1):
         if void[entries[e].step]:
             node = entries[e].node
@@ -216,15 +242,16 @@ def take_back(tree: Any, members: Any, y: Any, steps: Any, pending: Any, void: A
             tree.nodes[node].since = entries[e].before
     for p in range(len(pending) - 1, -1, -1):
         i = pending[p]
-        if not void[i] or steps[i].kind == LOOK:
+        if not void[i]:
             continue
+        leaf, leaves[i] = leaves[i], -1
         slot = steps[i].slot
         if steps[i].kind == ADD:
-            _count(tree, leaves[i], y[slot], -1)
+            _count(tree, leaf, y[slot], -1)
             unlink(tree, members, slot)
-        else:
-            _count(tree, leaves[i], y[slot], 1)
-            link(tree, members, leaves[i], slot)
+        elif steps[i].kind == REMOVE:
+            _count(tree, leaf, y[slot], 1)
+            link(tree, members, leaf, slot)
 
 
 @kernel
