@@ -68,6 +68,9 @@ class Classifier(Estimator):
         most: int | None = self._fitted_options.most_classes
         return most
 
+    def _features_in_words(self) -> str:
+        return "with sparse features and these parameters" if self._features().sparse else "with these parameters"
+
     def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:
         """Refuse more classes, known ones and those given, than the learner takes with its options."""
         most = self._most_classes()
@@ -80,8 +83,8 @@ class Classifier(Estimator):
             if len(seen) == most:
                 few = "two" if most == 2 else most
                 raise InputError(
-                    f"{type(self).__name__} takes {few} classes with these parameters, and {argument} has {label!r} "
-                    f"beside {' and '.join(map(repr, seen))}",
+                    f"{type(self).__name__} takes {few} classes {self._features_in_words()}, and {argument} has "
+                    f"{label!r} beside {' and '.join(map(repr, seen))}",
                     row=row if argument == "y" else None,
                     remedy=f"Make two classes of them, as np.asarray(y) == {seen[0]!r} does",
                 )

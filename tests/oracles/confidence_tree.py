@@ -253,7 +253,8 @@ class ConfidenceTwin(FudyadtTwin):
             self.collapse(v, now)
             return True
         best = cuts[0]
-        if (best.feature, best.cut) == (split.feature, split.cut):
+        # By the same rule a split is compared with those on other features, or with all others.
+        if best.feature == split.feature and (self.options.rival == "feature" or best.cut == split.cut):
             return False
         current = Cut(self.phi(left, minus(total, left)), split.feature, split.cut, left)
         eps = self.width(v, len(own))

@@ -83,5 +83,5 @@ def test_sparse_rows(settings: dict[str, Any]) -> None:
     of_lists = ConfidenceTreeClassifier(**SOON, **settings, n_features=30).fit(lists, y)
     assert of_matrix.digest() == of_lists.digest()
     assert of_matrix.score(matrix, y) > 0.9
-    with pytest.raises(InputError, match="takes two classes with these"):
+    with pytest.raises(InputError, match="takes two classes with sparse features"):
         ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, np.arange(500) % 3)

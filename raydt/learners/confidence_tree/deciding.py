@@ -154,7 +154,9 @@ class Decider:
         width = self._rule.width(m, due.t, due.depth, due.classes)
         reason = REVISIT
         if due.inner:
-            if best[:COUNTS] == current[:COUNTS] or not self._rule.beats(best_phi, current_phi, width):
+            # By the same rule a split is compared with those on other features, or with all others.
+            same = best[:CUT] == current[:CUT] if self._by_feature else best[:COUNTS] == current[:COUNTS]
+            if same or not self._rule.beats(best_phi, current_phi, width):
                 return None
             if due.leaving:
                 return Change(due.node, due.step, LEAF, LEAF, None)

@@ -29,7 +29,7 @@ class ConfidenceTreeClassifier(Classifier):
         Of ``ctree``: the width of the paper's experiments, or that of its theorems, for which far more rows are needed.
     delta : float or "1/t", default 1e-7
         Probability of error, except for ``practical``.
-    c : float, default 0.1
+    c : float, default 0.05
         Of ``practical``: factor of the width. A smaller one splits sooner.
     tie_threshold : float, default 0
         Half width up to which the best split is taken though no interval tells it from its rival.
@@ -88,7 +88,7 @@ class ConfidenceTreeClassifier(Classifier):
         criterion: Criterion | None = None,
         confidence: Literal["theorem", "practical"] = "practical",
         delta: float | Literal["1/t"] = 1e-7,
-        c: float = 0.1,
+        c: float = 0.05,
         tie_threshold: float = 0.0,
         grace_period: int = 100,
         max_bins: int = 256,

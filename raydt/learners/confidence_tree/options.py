@@ -49,7 +49,7 @@ class ConfidenceTreeOptions(LearnerOptions):
     delta: float | Literal["1/t"] = Field(
         1e-7, description="Probability of error; 1/t: falls with every example. Not used by confidence: practical"
     )
-    c: float = Field(0.1, gt=0, le=1e6, description="practical: factor of the width; a smaller one splits sooner")
+    c: float = Field(0.05, gt=0, le=1e6, description="practical: factor of the width; a smaller one splits sooner")
     tie_threshold: float = Field(
         0.0, ge=0, description="Half width up to which the best split is taken anyway; 0: never"
     )
