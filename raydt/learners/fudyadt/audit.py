@@ -28,6 +28,7 @@ from raydt.learners.fudyadt.recompute import (
     MalformedTreeError,
     Recomputed,
     RecordedTree,
+    Routed,
     Rules,
     Truth,
     impurity_exceeds,
@@ -153,7 +154,7 @@ def found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any])
     ]
 
 
-def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Truth, history: History) -> list[str]:
+def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Routed, history: History) -> list[str]:
     """Live examples against the history, and each in the leaf it routes to."""
     live = np.flatnonzero(truth.alive)
     live = live[np.argsort(history.id[live], kind="stable")]
@@ -180,7 +181,7 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Truth, history: H
     return failures
 
 
-def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: Truth) -> list[str]:
+def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: Routed) -> list[str]:
     """Class counts of all nodes, from which labels follow, against the live examples."""
     recorded = np.zeros_like(truth.live_counts)
     recorded[:, : state["counts"].shape[1]] = state["counts"]

@@ -189,8 +189,8 @@ class Rules:
         return np.asarray((counts.sum(axis=1) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
 
 
-class Truth(Protocol):
-    """What is compared with a state, of any tree: attributes of :class:`Recomputed`."""
+class Routed(Protocol):
+    """Where the examples of a history are in a recorded tree: attributes of :class:`Recomputed`."""
 
     tree: RecordedTree
     complete: bool
@@ -198,6 +198,11 @@ class Truth(Protocol):
     y: Ints
     leaf: Ints
     live_counts: Ints
+
+
+class Truth(Routed, Protocol):
+    """And what it says of builds, of any tree that has them."""
+
     built_counts: Ints
     c: Ints
     passed: Bools

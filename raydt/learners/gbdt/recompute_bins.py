@@ -78,26 +78,26 @@ class FeatureBins:
         )
 
 
-def derived_bins(x: Floats, categorical: bool, options: GBDTOptions) -> FeatureBins:
+def derived_bins(x: Floats, categorical: bool, max_bins: int, binning: str) -> FeatureBins:
     """Bins of one feature from its values in the warm-up. O(n log n)."""
     if categorical:
         categories, counts = np.unique(x[x >= 0], return_counts=True)
-        kept = categories[np.lexsort((categories, -counts))][: options.max_bins - 1]
+        kept = categories[np.lexsort((categories, -counts))][: max_bins - 1]
         return FeatureBins(True, kept, bool((~np.isin(x, kept)).any()))
     known = np.sort(x[~np.isnan(x)])
     seen = len(known) < len(x)
-    most = options.max_bins - seen
+    most = max(1, max_bins - seen)
     values = np.unique(known)
-    if options.binning == "quantile" and len(values) > most:
+    if binning == "quantile" and len(values) > most:
         last = known[[-(-i * len(known) // most) - 1 for i in range(1, most + 1)]]
         first = np.unique(np.searchsorted(values, last, side="right"))[:-1]
-    elif options.binning == "quantile":
+    elif binning == "quantile":
         first = np.arange(1, len(values))
     else:
         first = np.array(_starts_of_doubled(values.tolist(), most), np.int64)[1:]
     low, high = values[first - 1], values[first]
     middle = low / 2 + high / 2
-    return FeatureBins(False, np.where(middle < high, middle, low), seen)
+    return FeatureBins(False, np.where(middle < high, np.maximum(middle, low), low), seen)
 
 
 def _starts_of_doubled(values: list[float], most: int) -> list[int]:
@@ -155,7 +155,10 @@ def warmup_bins(
     X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
 ) -> tuple[list[FeatureBins], Bools]:
     """The same from the raw rows of the warm-up."""
-    dense = [derived_bins(X[:, j], categorical, options) for j, categorical in enumerate(features.categorical)]
+    dense = [
+        derived_bins(X[:, j], categorical, options.max_bins, options.binning)
+        for j, categorical in enumerate(features.categorical)
+    ]
     ones = np.bincount([] if sparse is None else sparse.indices, minlength=features.sparse)
     return dense, (ones > 0) & (ones < len(X))
 

@@ -1,0 +1,235 @@
+"""The two verdicts on a confidence tree, from a state and the raw examples.
+
+*Conformance*: every live example lies in the leaf it routes to; class counts, what each node has counted, the
+statistics of the shards and the bins equal their recomputation; and every split was, at its time, the best of all
+candidates by brute force, against the rival and the width that its record says, with its rule satisfied.
+*Feasibility*: every split beats all others by two widths of Theorem 4, where the options promise it.
+
+Nothing of the fast path is imported (``recompute``, ``replay``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import AuditReport, History
+from raydt.features import Features
+from raydt.learners.confidence_tree.recompute import Recounted
+from raydt.learners.confidence_tree.replay import ROUNDING, Records, padded
+from raydt.learners.fudyadt.audit import compare_counts, compare_rows, found
+from raydt.learners.fudyadt.recompute import Ints, MalformedTreeError
+from raydt.learners.gbdt.recompute_bins import MalformedModelError
+from raydt.learners.recount import Buckets
+
+if TYPE_CHECKING:
+    from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def audit(
+    options: ConfidenceTreeOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
+) -> AuditReport:
+    """Prove or refute that a tree is what the method promises.
+
+    Parameters
+    ----------
+    options : ConfidenceTreeOptions
+    features : Features
+    state : mapping of str to ndarray
+        As the coordinator exports it.
+    history : History
+        The raw examples, read from their source. If it is not complete, records of splits are only checked to be
+        consistent, and bins not at all.
+    groups : mapping of int to mapping
+        Statistics of every feature group.
+
+    Returns
+    -------
+    AuditReport
+        ``checked``: examples of the history, live ones, nodes, splits, those replayed, and ``counters``, what was
+        recounted at places. ``worst``, of the splits replayed: ``lead``, the least lead over all other candidates in
+        units of the widths that the rule asks for, and ``theorem_lead``, in units of two widths of Theorem 4 (with a
+        criterion that it is about); below 1 it is not enough.
+
+    Notes
+    -----
+    O((depth + splits) x (rows + ones) x features) time.
+    """
+    try:
+        truth = Recounted(options, features, state, history)
+    except (MalformedTreeError, MalformedModelError) as error:
+        return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
+    broken = compare_rows(state, truth, history) + compare_counts(state, truth)
+    broken += _totals(state, truth) + _nodes(state, truth) + _bins(truth, state, groups)
+    broken += _statistics(state, truth, groups)
+    records = Records(truth, state)
+    broken += records.failures()
+    verdict, reason, infeasible = _feasibility(options, truth, records)
+    inner, replayed = int((truth.tree.feature >= 0).sum()), len(records.leads)
+    return AuditReport(
+        conformance="violated" if broken else "holds",
+        feasibility=verdict,
+        reason=reason,
+        checked={
+            "examples": len(truth.y),
+            "live": int(truth.alive.sum()),
+            "nodes": len(truth.tree),
+            "splits": inner,
+            "splits_replayed": replayed,
+            "counters": len(truth.counted[0]),
+        },
+        worst={name: value for name, value in records.worst().items() if math.isfinite(value)},
+        failures=broken + infeasible,
+    )
+
+
+def _totals(state: Arrays, truth: Recounted) -> list[str]:
+    """Examples taken, and classes."""
+    if not truth.complete:
+        return []
+    t, classes = truth.known_then(np.iinfo(np.int64).max)
+    names = {"t": t, "classes": classes}
+    return [
+        f"{name} is {int(state[name][0])}, and it should be {value}"
+        for name, value in names.items()
+        if state[name][0] != value
+    ]
+
+
+def _nodes(state: Arrays, truth: Recounted) -> list[str]:
+    """What nodes have counted, when they were made, and what has come since their last check."""
+    tree, options = truth.tree, truth.options
+    own = padded(state["own"], truth.classes)
+    failures = found(
+        (own != truth.own).any(axis=1), "what is counted differs", "{r} instead of {c}", r=own, c=truth.own
+    )
+    made = np.where(tree.parent >= 0, truth.stamp[tree.parent], -1)
+    failures += found(tree.built != made, "created is not the split above", "{r}, not {m}", r=tree.built, m=made)
+    since, counts = tree.s, (tree.feature < 0) | options.revisit
+    failures += found((since < 0) | (since >= options.grace_period) | (~counts & (since > 0)), "since cannot be")
+    if truth.complete and not options.revisit:
+        come = np.array([len(truth.arrivals(v)) for v in range(len(tree))])
+        inner = tree.feature >= 0
+        rest = np.where(inner, 0, come % options.grace_period)
+        failures += found(since != rest, "since differs from the examples", "{r} instead of {e}", r=since, e=rest)
+        failures += found(inner & (come % options.grace_period > 0), "a split between two checks")
+    return failures
+
+
+def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list[str]:
+    """Bins against the rows of the warm-up, and those of the groups against the whole."""
+    if not truth.fixed:
+        return ["there are bins before the end of the warm-up"] if "bins_kinds" in state else []
+    failures = []
+    if truth.complete:
+        pairs = zip(truth.bins, truth.warmup_bins(), truth.features.names, strict=True)
+        failures += [
+            f"the bins of {name!r} are not those of the warm-up's rows"
+            for recorded, derived, name in pairs
+            if not recorded.equals(derived)
+        ]
+    starts = state["bins_starts"]
+    for number, group in sorted(groups.items()):
+        columns = truth.features.group_columns(number)
+        begin, end = (starts[[columns[0], columns[-1] + 1]]) if len(columns) else (0, 0)
+        same = all(np.array_equal(group[f"bins_{n}"], state[f"bins_{n}"][begin:end]) for n in ("values", "ranks"))
+        same = same and all(np.array_equal(group[f"bins_{n}"], state[f"bins_{n}"][columns]) for n in ("kinds", "seen"))
+        if not same:
+            failures.append(f"the bins of feature group {number} are not those of the tree")
+    return failures
+
+
+def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -> list[str]:
+    """What the shards have counted at every place against the live examples, and sparse features in their buckets."""
+    failures = []
+    rows, nodes = truth.counted
+    place, K = state["place"].astype(np.int64)[nodes], truth.classes
+    if truth.features.sparse:
+        failures += _sparse_statistics(truth, groups, place)
+    if not truth.fixed:
+        return failures
+    for number, group in sorted(groups.items()):
+        places, totals = len(group["totals"]), padded(group["totals"], K)
+        if place.max(initial=-1) >= places:
+            failures.append(f"feature group {number} lacks places that have counted examples")
+            continue
+        counted = np.bincount(place * K + truth.y[rows], minlength=places * K).reshape(places, K)
+        if not np.array_equal(totals, counted):
+            failures.append(f"the totals of feature group {number} are not those of the live examples")
+        begin = 0
+        for j in truth.features.group_columns(number).tolist():
+            bins = truth.bins[j].bins
+            at = (place * bins + truth.codes[rows, j]) * K + truth.y[rows]
+            expected = np.bincount(at, minlength=places * bins * K).reshape(places, bins, K)
+            if places and not np.array_equal(padded(group["bins"][:, begin : begin + bins], K), expected):
+                name = truth.features.names[j]
+                failures.append(f"the bins of {name!r} do not count the live examples at their nodes")
+            begin += bins
+    return failures
+
+
+def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], place: Ints) -> list[str]:
+    """Counters of the sparse features of all groups, and the limits of their buckets."""
+    rows, _ = truth.counted
+    ones, width = truth.sparse[rows], truth.features.sparse
+    key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
+    where, feature = np.divmod(key, width)
+    n1 = np.bincount(at, minlength=len(key))
+    c11 = np.bincount(at, np.repeat(truth.y[rows], ones.lengths), minlength=len(key)).astype(np.int64)
+    totals = np.zeros((int(place.max(initial=-1)) + 1, 2), np.int64)
+    np.add.at(totals, (place, truth.y[rows]), 1)
+    of_group = truth.features.groups_of(feature)
+    finder = truth.options.finder
+    buckets = None if finder == "exact" else Buckets.of(finder, truth.options.finder_alpha)
+    failures = []
+    for number, group in sorted(groups.items()):
+        mine = of_group == number
+        expected = {"place": where, "feature": feature, "n1": n1, "c11": c11}
+        if not all(np.array_equal(group[name], column[mine]) for name, column in expected.items()):
+            failures.append(f"the counters of feature group {number} are not those of the live examples")
+            continue
+        bucket = group["bucket"].astype(np.int64)
+        there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
+        outside = np.zeros(len(bucket), np.bool_)
+        if buckets is not None and there.all():
+            n = totals[where[mine]]
+            outside = buckets.outside(n.sum(axis=1), n[:, 1], n1[mine], c11[mine], bucket)
+        wrong = ~there | outside
+        if wrong.any():
+            first = feature[mine][wrong][0]
+            what = "features are outside their bucket" if there.all() else "features are in a bucket that is not there"
+            failures.append(f"{int(wrong.sum())} {what} in feature group {number}, first {first}")
+    return failures
+
+
+def _feasibility(
+    options: ConfidenceTreeOptions, truth: Recounted, records: Records
+) -> tuple[Literal["proven", "violated", "not_promised"], str, list[str]]:
+    """Verdict, reason, and where the promise is not kept."""
+    promise, worst = options.promise(), records.worst()
+    known = {name: value for name, value in worst.items() if math.isfinite(value)}
+    measured = "; measured: " if known else ""
+    if "lead" in known:
+        measured += f"the least lead over all other splits is {known['lead']:.3g} times what the rule asks for"
+    if "theorem_lead" in known:
+        measured += f", {known['theorem_lead']:.3g} times two widths of Theorem 4"
+    if not promise.promised:
+        return "not_promised", promise.reason + measured, []
+    if not truth.complete:
+        return "not_promised", "only the live examples are known, and splits were chosen by all there were", []
+    failures = []
+    for node, lead, _, width in records.leads:
+        beaten = lead < 2 * width - ROUNDING
+        if beaten and width > options.tie_threshold:
+            failures.append(f"the split of node {node} leads by {lead:.6g}, and two widths are {2 * width:.6g}")
+    inner = int((truth.tree.feature >= 0).sum())
+    if failures or len(records.leads) < inner:
+        reason = failures[0] if failures else "a split could not be replayed"
+        return "violated", reason, failures or [reason]
+    return "proven", f"{promise.reason}: of {inner} splits{measured or ', none'}", []

@@ -1,0 +1,272 @@
+"""What the audit of a confidence tree compares, recomputed from raw examples by routing, counting and brute force.
+
+Nothing of the fast path is imported. Time runs in half updates: what update ``seq`` inserts or deletes happens at
+2 seq + 1, the deletion half of an UPDATE at 2 seq. Rows of the warm-up that are live at its end are taken as if each
+had come at its own time; others of it never are.
+
+Not here: verdicts (``audit``), and that a leaf was not to be split earlier, which tests compare with a slow twin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audit import History
+from raydt.features import Features
+from raydt.learners.fudyadt.recompute import FOREVER, Bools, Floats, Ints, RecordedTree
+from raydt.learners.gbdt.recompute_bins import FeatureBins, derived_bins, recorded_bins
+from raydt.sparse import SparseRows
+
+if TYPE_CHECKING:
+    from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Splits of some rows, by (phi, feature, cut); ``left`` are class counts, shape (candidates, K)."""
+
+    feature: Ints
+    cut: Ints
+    phi: Floats
+    left: Ints
+
+    def at(self, feature: int, cut: int) -> int:
+        """Place of a split, -1 if it is none of them."""
+        found = np.flatnonzero((self.feature == feature) & (self.cut == cut))
+        return int(found[0]) if len(found) else -1
+
+    def rival(self, place: int, by_feature: bool) -> int:
+        """Place of the first other one, on another feature if so asked; -1 if there is none."""
+        others = self.feature != self.feature[place] if by_feature else np.arange(len(self.phi)) != place
+        return int(others.argmax()) if others.any() else -1
+
+
+def phi_of(criterion: str, left: Ints, totals: Ints) -> Floats:
+    """Phi of splits with class counts ``left``, shape (n, K), of rows with class counts ``totals``, shape (K,)."""
+    both = []
+    for side in (left, totals - left):
+        n = side.sum(axis=1)
+        if criterion == "gini":
+            both.append(np.where(n > 0, (n * n - (side * side).sum(axis=1)).astype(float) / np.maximum(n, 1), 0.0))
+        elif criterion == "entropy":
+            nats = np.array([0.0, *(k * math.log(k) for k in range(1, int(n.max(initial=0)) + 1))])
+            both.append(0.5 * (nats[n] - nats[side].sum(axis=1)))
+        elif criterion == "kearns_mansour":
+            both.append(np.sqrt(side[:, 0].astype(float) * side[:, 1]))
+        else:
+            both.append((n - side.max(axis=1)).astype(float))
+    phi: Floats = (both[0] + both[1]) / totals.sum()
+    return phi
+
+
+def theorem_width(criterion: str, delta: float, m: int, t: int, depth: int, d: int, classes: int) -> float:
+    """Eqs. (4), (5), (6) with delta of eq. (7); infinite for a criterion that none of them is about."""
+    log = math.log((depth + 1) * (depth + 2) * t * d * m / delta)
+    if criterion == "gini":
+        return math.sqrt(8 * (math.log(2) + log) / m) + 4 / math.sqrt(m)
+    if criterion == "kearns_mansour":
+        return 4 * math.sqrt((math.log(8) + log) / m)
+    if criterion == "entropy":
+        return math.log(m) * math.sqrt(2 * (math.log(4) + log) / m) + classes / m
+    return math.inf
+
+
+def delta_at(options: ConfidenceTreeOptions, t: int) -> float:
+    """Delta, which may fall with the examples."""
+    return 1 / t if isinstance(options.delta, str) else options.delta
+
+
+def width_of(options: ConfidenceTreeOptions, d: int, m: int, t: int, depth: int, classes: int) -> float:
+    """Half width of the rule's interval, in the rule's unit."""
+    entropy, delta = options.resolved_criterion == "entropy", delta_at(options, t)
+    hoeffding = math.sqrt(-math.log(delta) / (2 * m))
+    if options.rule == "mcdiarmid":
+        return (6 * (classes / math.log(2) + math.log2(2 * m)) + 2 * math.log2(classes)) * hoeffding
+    if options.rule != "ctree":
+        return hoeffding * (math.log2(classes) if entropy else 1.0)
+    if options.confidence == "theorem":
+        return theorem_width(options.resolved_criterion, delta, m, t, depth, d, classes)
+    log = 2 * math.log(m) + 2 * math.log(depth + 1) + math.log(t) + math.log(d)
+    return options.c * math.sqrt(log / m) * (math.log(m) if entropy else 1.0)
+
+
+def lead_of(options: ConfidenceTreeOptions, phi: float, rival: float) -> float:
+    """By how much a split is ahead, in the rule's unit."""
+    bits = options.resolved_criterion == "entropy" and options.rule in ("hoeffding", "mcdiarmid")
+    return (rival - phi) * 2 / math.log(2) if bits else rival - phi
+
+
+def widths_needed(options: ConfidenceTreeOptions) -> int:
+    """How many widths a split must be ahead by."""
+    return 2 if options.strict or options.rule in ("ctree", "corrected") else 1
+
+
+class Recounted:
+    """All that a history says about a recorded tree.
+
+    Attributes
+    ----------
+    tree : RecordedTree
+        ``built`` is the time at which a node was made.
+    fixed : bool
+        Whether the warm-up is over.
+    complete : bool
+        Whether what was deleted is known, too.
+    bins : list of FeatureBins
+        Of the dense features, as recorded.
+    alive, taken : ndarray of bool
+        Of the examples of the history: live now; ever taken by the tree.
+    leaf, y : ndarray of int64
+        Of each example.
+    codes : ndarray of int64, shape (n, dense features)
+    live_counts, own : ndarray of int64, shape (nodes, K)
+        Classes of the live examples that route through each node, and of those it has counted.
+    counted : tuple of ndarray
+        Rows and nodes of what is counted now.
+
+    Raises
+    ------
+    MalformedTreeError, MalformedModelError
+        The nodes are no tree, or the bins are none.
+    """
+
+    def __init__(self, options: ConfidenceTreeOptions, features: Features, state: Arrays, history: History) -> None:
+        renamed = {"s": state["since"], "c": state["since"], "built": state["created"]}
+        self.tree = tree = RecordedTree.read({**state, **renamed}, len(features))
+        self.options, self.features, self.complete = options, features, history.complete
+        self.X, self.y = history.X, history.y.astype(np.int64)
+        self.sparse = history.sparse or SparseRows.empty(features.sparse, len(self.y))
+        self.alive = history.deleted == FOREVER
+        replaced = np.isin(history.deleted, history.inserted)
+        self.born = 2 * history.inserted + 1
+        self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
+        warmup = int(state["warmup"][0])
+        self.fixed = 0 < warmup <= int(state["seq"][0])
+        self.first = self.born < 2 * warmup
+        self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed
+        dense = replace(features, sparse=0)
+        self.bins = recorded_bins(state, dense)[0] if self.fixed else []
+        self.codes = np.stack([b.codes(self.X[:, j]) for j, b in enumerate(self.bins)] or [self.y], axis=1)
+        self.classes = max(2, int(self.y.max(initial=0)) + 1, state["counts"].shape[1])
+        self.stamp = np.full(len(tree), FOREVER)
+        self.stamp[tree.feature >= 0] = state["split_stamp"]
+        self._walk()
+
+    def _walk(self) -> None:
+        """Route all examples, level by level."""
+        tree, nodes = self.tree, len(self.tree)
+        self.leaf, self._members = np.zeros(len(self.y), np.int64), dict[int, Ints]()
+        self.live_counts = np.zeros((nodes, self.classes), np.int64)
+        self.own = np.zeros_like(self.live_counts)
+        counted = []
+        rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
+        while len(rows):
+            self.leaf[rows] = node
+            order = np.argsort(node, kind="stable")
+            at, begin = np.unique(node[order], return_index=True)
+            self._members |= dict(zip(at.tolist(), np.split(rows[order], begin[1:]), strict=True))
+            live = self.alive[rows]
+            np.add.at(self.live_counts, (node[live], self.y[rows[live]]), 1)
+            counts = (tree.feature[node] < 0) | self.options.revisit
+            mine = live & self.taken[rows] & (self.born[rows] > tree.built[node]) & counts
+            counted.append((rows[mine], node[mine]))
+            inner = tree.feature[node] >= 0
+            rows, node = rows[inner], node[inner]
+            right = self._goes_right(rows, tree.feature[node], tree.threshold[node])
+            node = np.where(right, tree.right[node], tree.left[node])
+        nothing = np.empty(0, np.int64)
+        self.counted = tuple(np.concatenate([nothing, *(part[i] for part in counted)]) for i in (0, 1))
+        np.add.at(self.own, (self.counted[1], self.y[self.counted[0]]), 1)
+
+    def _goes_right(self, rows: Ints, feature: Ints, threshold: Floats) -> Bools:
+        """Whether each row goes right; NaN does."""
+        dense, kinds = len(self.features.names), np.array(self.features.categorical, np.bool_)
+        right = np.zeros(len(rows), np.bool_)
+        at = np.flatnonzero(feature < dense)
+        if len(at):
+            x = self.X[rows[at], feature[at]]
+            right[at] = ~np.where(kinds[feature[at]], x == threshold[at], x <= threshold[at])
+        at = np.flatnonzero(feature >= dense)
+        part = self.sparse[rows[at]]
+        hit = part.indices == np.repeat(feature[at] - dense, part.lengths)
+        right[at] = np.bincount(np.repeat(np.arange(len(at)), part.lengths)[hit], minlength=len(at)) > 0
+        return right
+
+    def members(self, node: int) -> Ints:
+        """Examples that were ever taken and route through a node."""
+        rows = self._members.get(node, np.empty(0, np.int64))
+        return rows[self.taken[rows]]
+
+    def arrivals(self, node: int) -> Ints:
+        """Those of them that came once the node was there, up to its split."""
+        rows = self.members(node)
+        born = self.born[rows]
+        come: Ints = rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
+        return come
+
+    def known_then(self, stamp: int) -> tuple[int, int]:
+        """Examples that the tree had taken up to some time, and K then."""
+        before = self.y[self.taken & (self.born <= stamp)]
+        return len(before), max(2, int(before.max(initial=0)) + 1)
+
+    def counts_of(self, rows: Ints) -> Ints:
+        """Class counts of some rows, shape (K,)."""
+        return np.bincount(self.y[rows], minlength=self.classes)
+
+    def candidates(self, rows: Ints) -> Candidates:
+        """All splits of some rows that leave some on both sides, each partition of a feature once. O(rows x ones)."""
+        parts: list[tuple[Ints, ...]] = []
+        for j, bins in enumerate(self.bins):
+            table = self._table(self.codes[rows, j], self.y[rows], bins.bins)
+            filled = np.flatnonzero(table.any(axis=1))
+            if bins.categorical:
+                cuts = filled[filled < len(bins.values)][: 1 if len(filled) == 2 else None]
+                left = table[cuts]
+            else:
+                cuts = filled[filled < len(bins.values) + bins.seen]
+                left = table.cumsum(axis=0)[cuts]
+            parts.append((np.full(len(cuts), j), cuts, left))
+        ones = self.sparse[rows]
+        index, place = np.unique(ones.indices, return_inverse=True)
+        holds = self._table(place, np.repeat(self.y[rows], ones.lengths), len(index))
+        dense, totals = len(self.features.names), self.counts_of(rows)
+        parts.append((index.astype(np.int64) + dense, np.zeros(len(index), np.int64), totals - holds))
+        feature, cut, left = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        parted = (left.sum(axis=1) > 0) & (left.sum(axis=1) < len(rows))
+        feature, cut, left = feature[parted].astype(np.int64), cut[parted], left[parted]
+        phi = phi_of(self.options.resolved_criterion, left, totals)
+        order = np.lexsort((cut, feature, phi))
+        return Candidates(feature[order], cut[order], phi[order], left[order])
+
+    def left_of(self, rows: Ints, feature: int, cut: int) -> Ints:
+        """Class counts of the rows that one cut sends left, shape (K,)."""
+        threshold = np.full(len(rows), self.threshold(feature, cut))
+        return self.counts_of(rows[~self._goes_right(rows, np.full(len(rows), feature), threshold)])
+
+    def threshold(self, feature: int, cut: int) -> float:
+        """What a cut compares with; NaN for one that is not there."""
+        if feature >= len(self.features.names):
+            return 0.0 if cut == 0 else math.nan
+        bins = self.bins[feature]
+        if 0 <= cut < len(bins.values):
+            return float(bins.values[cut])
+        return math.inf if cut == len(bins.values) and bins.seen and not bins.categorical else math.nan
+
+    def _table(self, bin_of: Ints, y: Ints, bins: int) -> Ints:
+        """Class counts by bin, shape (bins, K)."""
+        flat = np.bincount(bin_of * self.classes + y, minlength=bins * self.classes)
+        return flat.reshape(bins, self.classes)
+
+    def warmup_bins(self) -> Sequence[FeatureBins]:
+        """Bins of the dense features, from the rows of the warm-up that were live at its end."""
+        rows, most = self.first & self.taken, self.options.max_bins
+        kinds = enumerate(self.features.categorical)
+        return [derived_bins(self.X[rows, j], categorical, most, "quantile") for j, categorical in kinds]

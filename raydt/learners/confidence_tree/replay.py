@@ -1,0 +1,199 @@
+"""The records of a confidence tree's splits, replayed from raw examples for its audit.
+
+Nothing of the fast path is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.learners.confidence_tree.recompute import (
+    Candidates,
+    Recounted,
+    delta_at,
+    lead_of,
+    phi_of,
+    theorem_width,
+    width_of,
+    widths_needed,
+)
+from raydt.learners.fudyadt.recompute import Ints
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+#: Scores and widths are computed with errors far below this.
+ROUNDING = 1e-11
+#: Reasons by their number in a record.
+RULE, TIE, REVISIT = range(3)
+
+
+class Lead(NamedTuple):
+    """By how much the phi of a split is below that of all other candidates.
+
+    Attributes
+    ----------
+    node : int
+    lead, needed : float
+        And what the rule asks for, in the unit of phi.
+    theorem : float
+        Width of Theorem 4; infinite for a criterion that it is not about.
+    """
+
+    node: int
+    lead: float
+    needed: float
+    theorem: float
+
+
+def padded(array: npt.NDArray[Any], classes: int) -> Ints:
+    """Counts with a column for each of so many classes."""
+    padded: Ints = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, classes - array.shape[-1]))])
+    return padded.astype(np.int64)
+
+
+class Records:
+    """The records of all splits against what was true at their time.
+
+    Attributes
+    ----------
+    leads : list of Lead
+        Of each split that could be replayed.
+    """
+
+    def __init__(self, truth: Recounted, state: Arrays) -> None:
+        self._truth = truth
+        self._wrong: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        self.leads: list[Lead] = []
+        self._names = [name for name in state if name.startswith("split_")]
+        for i, node in enumerate(np.flatnonzero(truth.tree.feature >= 0).tolist()):
+            record = {name.removeprefix("split_"): state[name][i] for name in self._names}
+            self._look(node, int(state["cut"][node]), record)
+            if truth.complete:
+                self._replay(node, int(state["cut"][node]), record)
+
+    def failures(self) -> list[str]:
+        """One for each kind, which counts the nodes and describes the first."""
+        return [
+            f"{what} at {len(nodes)} split{'s' * (len(nodes) != 1)}, first at node {nodes[0][0]}: {nodes[0][1]}"
+            for what, nodes in self._wrong.items()
+        ]
+
+    def worst(self) -> dict[str, float]:
+        """The least lead in units of what the rule asks for, and of two widths of Theorem 4; infinite of none."""
+        shares = [(lead.lead / lead.needed, lead.lead / (2 * lead.theorem)) for lead in self.leads]
+        rule, theorem = zip(*shares, strict=True) if shares else ((math.inf,), (math.inf,))
+        about = self._truth.options.resolved_criterion != "error"
+        return {"lead": min(rule), "theorem_lead": min(theorem) if about else math.inf}
+
+    def _then(self, node: int) -> Ints:
+        """What a node had counted when it was split."""
+        truth = self._truth
+        rows = truth.arrivals(node)
+        left: Ints = rows[truth.died[rows] > truth.stamp[node]]
+        return left
+
+    def _same(self, node: int, what: str, recorded: Any, expected: Any) -> None:
+        """Note a difference, of floats one beyond rounding."""
+        exact = not isinstance(expected, float)
+        close = exact or math.isclose(recorded, expected, rel_tol=ROUNDING, abs_tol=ROUNDING)
+        if not (np.array_equal(recorded, expected) if exact else close):
+            self._wrong[f"{what} is wrong"].append((node, f"{recorded} instead of {expected}"))
+
+    def _holds(self, node: int, holds: bool | np.bool_, what: str, detail: str) -> None:
+        if not holds:
+            self._wrong[what].append((node, detail))
+
+    def _look(self, node: int, cut: int, record: dict[str, Any]) -> None:
+        """What can be told from a record alone."""
+        truth, options = self._truth, self._truth.options
+        criterion, depth = options.resolved_criterion, int(truth.tree.depth[node])
+        feature, own, left = int(truth.tree.feature[node]), record["own"], record["left"]
+        threshold = truth.threshold(feature, cut) if truth.fixed else math.nan
+        at = float(truth.tree.threshold[node])
+        self._holds(node, at == threshold, "the threshold is not that of the cut", f"{at}, and the cut {threshold}")
+        m, t, classes = (int(record[name]) for name in ("m", "t", "classes"))
+        sound = m == own.sum() > 0 and (left >= 0).all() and (left <= own).all() and t > 0 and classes > 1
+        self._holds(node, sound, "counts of a record cannot be", f"m = {m}, own {own}, left {left}, t = {t}")
+        if not sound or 0 in (left.sum(), m - left.sum()):
+            self._holds(node, not sound, "a split leaves a side empty", f"left {left} of {own}")
+            return
+        self._same(node, "phi", record["phi"], float(phi_of(criterion, left[None], own)[0]))
+        self._same(node, "impurity", record["impurity"], float(phi_of(criterion, own[None], own)[0]))
+        self._same(node, "epsilon", record["epsilon"], width_of(options, len(truth.features), m, t, depth, classes))
+        self._rule(node, record)
+
+    def _rule(self, node: int, record: dict[str, Any]) -> None:
+        """Whether the numbers of a record satisfy the rule, for the reason it gives."""
+        options = self._truth.options
+        phi, rival, impurity, width = (float(record[name]) for name in ("phi", "rival_phi", "impurity", "epsilon"))
+        needed = widths_needed(options) * width
+        beats = phi <= rival - needed if options.rule == "ctree" else lead_of(options, phi, rival) > needed
+        tie = width <= options.tie_threshold and phi < impurity and options.tie_threshold > 0
+        expected = RULE if beats else TIE if tie else None
+        detail = f"phi {phi:.9g}, rival {rival:.9g}, width {width:.9g}, reason {record['reason']}"
+        revisited = record["reason"] == REVISIT
+        right = options.revisit and beats if revisited else record["reason"] == expected
+        self._holds(node, right, "the rule is not satisfied", detail)
+
+    def _replay(self, node: int, cut: int, record: dict[str, Any]) -> None:
+        """The record against the examples that the node had counted then."""
+        truth, options, stamp = self._truth, self._truth.options, int(self._truth.stamp[node])
+        feature, depth = int(truth.tree.feature[node]), int(truth.tree.depth[node])
+        passed = truth.members(node)
+        self._holds(node, (truth.born[passed] == stamp).any(), "the stamp is not of an insertion here", str(stamp))
+        rows = self._then(node)
+        own, (t, classes) = truth.counts_of(rows), truth.known_then(stamp)
+        self._same(node, "own", padded(record["own"], truth.classes), own)
+        for name, expected in (("m", len(rows)), ("t", t), ("classes", classes)):
+            self._same(node, name, int(record[name]), expected)
+        candidates = truth.candidates(rows)
+        place = candidates.at(feature, cut)
+        if place < 0:
+            self._holds(node, False, "the split is no candidate", f"feature {feature}, cut {cut}")
+            return
+        self._same(node, "left", padded(record["left"], truth.classes), candidates.left[place])
+        self._same(node, "phi of the candidate", record["phi"], float(candidates.phi[place]))
+        best = f"{candidates.phi[0]:.12g} of feature {candidates.feature[0]}, cut {candidates.cut[0]}"
+        self._holds(node, self._comes(candidates, place, 0), "the split is not the best candidate", f"there is {best}")
+        self._rival(node, record, rows, candidates, place)
+        others = np.delete(candidates.phi, place)
+        impurity = float(phi_of(options.resolved_criterion, own[None], own)[0])
+        lead = (float(others[0]) if len(others) else impurity) - float(candidates.phi[place])
+        sizes = len(rows), t, depth, len(truth.features)
+        needed = widths_needed(options) * width_of(options, sizes[3], *sizes[:3], classes) / lead_of(options, 0.0, 1.0)
+        theorem = theorem_width(options.resolved_criterion, delta_at(options, t), *sizes, classes)
+        self.leads.append(Lead(node, lead, needed, theorem))
+
+    def _comes(self, candidates: Candidates, place: int, first: int) -> bool:
+        """Whether one candidate may stand for another: it is that one or, with logarithms, equal up to rounding."""
+        entropy = self._truth.options.resolved_criterion == "entropy"
+        close = abs(float(candidates.phi[place] - candidates.phi[first])) <= ROUNDING
+        return place == first or (entropy and close)
+
+    def _rival(self, node: int, record: dict[str, Any], rows: Ints, candidates: Candidates, place: int) -> None:
+        """What a split was compared with."""
+        truth, criterion = self._truth, self._truth.options.resolved_criterion
+        feature, cut, own = int(record["rival_feature"]), int(record["rival_cut"]), truth.counts_of(rows)
+        rival = candidates.rival(place, truth.options.rival == "feature")
+        if record["reason"] == REVISIT:
+            there = not math.isnan(truth.threshold(feature, cut)) if feature >= 0 else False
+            self._holds(node, there, "the rival is no split", f"feature {feature}, cut {cut}")
+            if there:
+                phi = float(phi_of(criterion, truth.left_of(rows, feature, cut)[None], own)[0])
+                self._same(node, "rival_phi", record["rival_phi"], phi)
+            return
+        if rival < 0:
+            self._same(node, "rival", (feature, cut), (-1, -1))
+            self._same(node, "rival_phi", record["rival_phi"], float(phi_of(criterion, own[None], own)[0]))
+            return
+        said = candidates.at(feature, cut)
+        right = said >= 0 and self._comes(candidates, said, rival)
+        expected = f"feature {candidates.feature[rival]}, cut {candidates.cut[rival]}"
+        self._holds(node, right, "the rival is another", f"feature {feature}, cut {cut} instead of {expected}")
+        self._same(node, "rival_phi", record["rival_phi"], float(candidates.phi[rival]))
