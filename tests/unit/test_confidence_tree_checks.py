@@ -153,7 +153,7 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "negative bins": ("gini", group("bins", more((0, 0, 0), -(10**6))), "'bins' has a bin that"),
     "bins of another type": ("gini", group("bins", lambda a: a.astype(np.int64)), "'bins' is not int32"),
     "fewer bins": ("gini", group("bins", lambda a: a[:, 1:]), "'bins' is not int32"),
-    "no sparse rows": ("sparse", group("sparse_lengths", lambda a: a[1:]), "sparse_lengths"),
+    "no sparse rows": ("sparse", group("sparse_lengths", lambda a: a + 1), "sparse_lengths"),
     **{f"seen {name}": ("sparse", group(name, more(0, 1)), f"'{name}' is not that of the rows")
        for name in ("place", "feature", "n1", "c11")},
     "a counter less": ("updgini", group("n1", lambda a: a[1:]), "'n1' is not int32"),
