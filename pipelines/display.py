@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
+from pipelines.report.confidence_words import splits_in_words
 from pipelines.report.formatting import counted, duration, size
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from raydt.targets import NUMBERS
@@ -67,9 +68,10 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 
 
 def _tree_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    rebuilds = "rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
     return [
         ("tree", f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"),
-        ("rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"),
+        ("splits", splits_in_words(summary)) if "checks" in summary else rebuilds,
     ]
 
 
@@ -126,7 +128,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
             f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {changed}" if counts else ""),
         ),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        _searches(work) if searched else _rebuilds(receipt),
+        _searches(work) if searched else _splits(work) if "checks" in work else _rebuilds(receipt),
         *(
             (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
             for name, value in work.items()
@@ -155,6 +157,12 @@ def _searches(work: dict[str, Any]) -> tuple[str, str]:
     return "best feature", f"changed {changed}; {moved} moved to another bucket"
 
 
+def _splits(work: dict[str, Any]) -> tuple[str, str]:
+    """What a confidence tree says in their place; takes it out of ``work``."""
+    figures = {name: work.pop(name) for name in ("checks", "splits", "ties", "replaced", "pruned")}
+    return "splits", splits_in_words(figures)
+
+
 def _deletion_lines(receipt: Receipt) -> list[str]:
     """A header and the first deletions, in aligned columns."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
@@ -164,8 +172,10 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
         for depth, rows, n in zip(*rebuilds, strict=True)
     ]
     label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
-    path = "class counts changed" if "changed" in receipt.deletions else "nodes changed"
-    titles = {"id": "deleted id", "label": label, "path": path, "changed": "best feature changed"}
+    tree = "leaf" in first
+    path = "class counts changed" if "changed" in first and not tree else "nodes changed"
+    changed = "tree changed" if tree else "best feature changed"
+    titles = {"id": "deleted id", "label": label, "path": path, "changed": changed}
     columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
     columns += [["rebuilt because of it", *caused]] if caused else []
     widths = [max(map(len, column)) for column in columns]

@@ -56,7 +56,8 @@ class Receipt:
             Depth of the node whose subtree this deletion caused to be rebuilt, examples in it, nodes built; -1, 0, 0
             if it caused none.
 
-        For ``best_split`` ``path``, and ``changed``: whether the search after it found another feature.
+        For ``best_split`` ``path``, and ``changed``: whether the search after it found another feature. For
+        ``confidence_tree`` ``leaf``, ``path``, and ``changed``: whether it made a node a leaf again (``revisit``).
     inserted : ndarray
         Ids inserted, in order.
     rebuilds, rebuilt_rows, rebuilt_nodes : int
@@ -67,7 +68,9 @@ class Receipt:
         ``trees_checked`` and ``trees_retrained`` (by the deletions and by the insertions), ``refreshed`` (examples
         whose derivatives were replaced), ``rounds`` and ``seconds``. For ``best_split`` ``counts_changed`` (class
         counts of all examples, and of the side of the split that each was on), ``changes`` of the best feature and
-        ``moves`` of features between buckets; nothing is rebuilt.
+        ``moves`` of features between buckets; nothing is rebuilt. For ``confidence_tree`` ``counts_changed`` as of
+        ``fudyadt``, and the ``checks``, ``splits`` (those among them that are ``ties``, or have ``replaced`` another)
+        and ``pruned`` nodes of the call.
     active_before, active : int
         Live examples before and after.
     digest_before, digest_after : str or None
@@ -104,6 +107,8 @@ class Receipt:
     def _changed(self) -> str:
         if "changes" in self.work:
             return f"{self.work['changes']:,} changes of the best feature"
+        if "checks" in self.work:
+            return f"{self.work['splits']:,} splits, {self.work['pruned']:,} pruned"
         return f"{self.rebuilds:,} rebuilds of {self.rebuilt_rows:,} rows"
 
     def as_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pipelines.report.folder import Columns
 from pipelines.report.formatting import count, figure, share
 from pipelines.report.plot import Chart, Panel, Values, band, boxes, curve, linear, updates_axis
 from pipelines.report.quality import Quality, quality_of
-from pipelines.report.series import increments, merged, per_unit
+from pipelines.report.series import increments, merged, never_rebuilt, per_unit
 
 POINTS = 400
 WINDOWS = 200
@@ -128,7 +128,7 @@ def work_over_stream(metrics: Columns) -> Chart:
     rate = per_unit(table["seq"], table["seconds"])
     speed = number_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)
     caption = "Processing time only: start-up, compilation and this report are excluded. " + detail(metrics, table)
-    if "moves" in table:
+    if never_rebuilt(table):
         whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
         label = f"Updates per second over the stream; {whole} on the whole."
         return over_stream("work", "Speed", caption, label, table, (speed,))

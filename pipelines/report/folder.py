@@ -174,6 +174,8 @@ def _read_model(run: RunFolder) -> None:
     elif not all(name in arrays for name in _MODEL_ARRAYS):
         return  # a model without a tree: nothing is wrong, and nothing to draw
     elif _is_preorder(arrays):
+        if len(arrays.get("live", ())) == len(arrays["feature"]):  # where it is 0, counts are those of a node above
+            arrays["counts"] = np.where(arrays["live"][:, None] > 0, arrays["counts"], 0)
         run.model = arrays
     else:
         run.notes.append("The model is damaged: its arrays do not describe one tree in preorder.")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pipelines.report.confidence_words import splits_in_words
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import ABSENT, Form, clipped, count, duration, figure, moment, names, share, size
 from pipelines.report.margins import Margins
@@ -143,7 +144,17 @@ def _of_a_tree(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     nodes, leaves, depth, rebuilds, rows = (
         count(summary.get(key)) for key in ("nodes", "leaves", "depth", "rebuilds", "rebuilt_rows")
     )
-    return [(nodes, "nodes", f"{leaves} leaves, depth {depth}"), (rebuilds, "rebuilds", f"{rows} rows in all")]
+    size = (nodes, "nodes", f"{leaves} leaves, depth {depth}")
+    if "checks" in summary:
+        number, _, how = splits_in_words(summary).partition(" ")
+        return [size, (number, *_noun(how))]
+    return [size, (rebuilds, "rebuilds", f"{rows} rows in all")]
+
+
+def _noun(words: str) -> tuple[str, str]:
+    """A noun, and what is said of it."""
+    noun, _, rest = words.partition(" ")
+    return noun, rest
 
 
 def _of_a_split(summary: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pipelines.report import charts, identity, margins, rebuilds, recovery, tables, tree
 from pipelines.report.best_split import BestSplit, best_split_of
 from pipelines.report.boosting import Boosting, boosting_of
+from pipelines.report.confidence import ConfidenceTree, confidence_tree_of
 from pipelines.report.folder import RunFolder
 from pipelines.report.formatting import count, counted, figure
 from pipelines.report.margins import Margins
@@ -65,6 +66,7 @@ class RunView:
     confusion: tuple[list[str], list[Row]] | None
     boosting: Boosting | None
     split: BestSplit | None
+    confidence: ConfidenceTree | None
     tree_title: str
     work_title: str
     tree: Node | None
@@ -104,7 +106,9 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
     drawn = charts.has_curve(metrics, "seq")
     rebuilt = bool(len(run.events.get("rows", ()))) and {"seq", "place", "depth"} <= run.events.keys()
     audit, margin = audit_view(run.summary, location), margins.margins_of(run)
-    root = tree.drawn_tree(run.model, names, margin) if run.model else None
+    confidence = confidence_tree_of(run, names)
+    told = confidence.told if confidence else {}
+    root = tree.drawn_tree(run.model, names, margin, told=told) if run.model else None
     worst = {**_WORST, **_WORST_WATCHED} if margins.watched(run.learner) else _WORST
     split, boosting = best_split_of(run), boosting_of(run, names)
     cells, rows, thin = tree.icicle(run.model) if root and not root.leaf else ([], 0, 0)
@@ -129,8 +133,9 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         confusion=tables.confusion(run),
         boosting=boosting,
         split=split,
+        confidence=confidence,
         tree_title="Best split" if split else "Trees" if boosting else "Tree",
-        work_title="Structure" if split else "Updates" if boosting else "Rebuilds",
+        work_title="Structure" if split else "Updates" if boosting else "Splits" if confidence else "Rebuilds",
         tree=root,
         open_levels=tree.OPEN_LEVELS,
         left_out=_left_out(root, run),

@@ -6,6 +6,7 @@ cumulative columns keep the last value, windowed ones are weighted by their pred
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,14 @@ def merged(metrics: Columns, limit: int) -> Columns:
         else:
             result[name] = column[last]
     return result
+
+
+def never_rebuilt(figures: Container[str]) -> bool:
+    """Whether these figures, of a summary or of metrics, are of a learner that rebuilds nothing: they count other work.
+
+    That is ``moves`` of a best split, ``checks`` of a confidence tree.
+    """
+    return "moves" in figures or "checks" in figures
 
 
 def increments(column: npt.NDArray[Any]) -> Floats:

@@ -56,6 +56,8 @@ class Node:
         Everything in one sentence: counts of classes, when it was built, its margin.
     built : str
         When it was built; empty if the model does not say.
+    record : tuple of str
+        What its split was decided by, line by line; empty if the model does not say.
     margin, margin_tone : str
         Updates left and, at a split, its proven gap; and the tone of the former. Empty without margins.
     margin_share : float
@@ -75,6 +77,7 @@ class Node:
     counts: str
     detail: str
     built: str
+    record: tuple[str, ...] = ()
     margin: str = ""
     margin_tone: str = ""
     margin_share: float = 0.0
@@ -105,12 +108,15 @@ class Names:
 
     def question(self, model: Columns, node: int) -> tuple[str, str]:
         """What the split of a node asks: a feature, and what it is compared with."""
-        feature, value = int(model["feature"][node]), float(model["threshold"][node])
+        return self.asked(int(model["feature"][node]), float(model["threshold"][node]))
+
+    def asked(self, feature: int, value: float) -> tuple[str, str]:
+        """A feature, and what a split on it compares it with."""
         name = self.feature(feature)
         if self.is_sparse(feature):
             return name, "is 1"
         if feature >= len(self.features) or self.features[feature].get("kind") != "categorical":
-            return name, f"\N{LESS-THAN OR EQUAL TO} {threshold(value)}"
+            return name, "is there" if value == np.inf else f"\N{LESS-THAN OR EQUAL TO} {threshold(value)}"
         values = self.categories.get(name, [])
         known = value.is_integer() and 0 <= value < len(values)
         return name, f"= {values[int(value)]}" if known else f"= code {value:g}"
@@ -125,7 +131,13 @@ class Names:
         return f"{name} \N{LESS-THAN OR EQUAL TO} {float(model['threshold'][node])!r}" if numeric else f"{name} {test}"
 
 
-def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, cards: int = CARDS) -> Node:
+def drawn_tree(
+    model: Columns,
+    names: Names,
+    margin: Margins | None = None,
+    cards: int = CARDS,
+    told: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
+) -> Node:
     """The root with the descendants that most live examples pass, at most ``cards`` nodes.
 
     Parameters
@@ -135,6 +147,8 @@ def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, card
     margin : Margins, optional
     cards : int
         A node's children are both drawn or neither.
+    told : mapping of int to tuple of str
+        By node when it was split, and what that was decided by.
 
     Returns
     -------
@@ -144,7 +158,7 @@ def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, card
     sizes, tones = subtree_sizes(model["left"], model["right"]), class_tones(model)
     rows = model["counts"].sum(axis=1)
     gaps = np.zeros(0) if margin is None else proven_gaps(model)
-    root = _card(model, names, margin, gaps, tones, 0, "")
+    root = _card(model, names, margin, gaps, tones, 0, "", told)
     root.hidden = sizes[0] - 1
     waiting = [(-int(rows[0]), 0, 0, root)] if not root.leaf else []
     drawn = 1
@@ -153,7 +167,7 @@ def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, card
         sides = ("right", "left") if names.is_sparse(int(model["feature"][index])) else ("left", "right")
         for side, answer in zip(sides, ("yes", "no"), strict=True):
             below = int(model[side][index])
-            child = _card(model, names, margin, gaps, tones, below, answer)
+            child = _card(model, names, margin, gaps, tones, below, answer, told)
             child.hidden = sizes[below] - 1
             node.children.append(child)
             if not child.leaf and level + 2 < CARD_LEVELS:
@@ -164,7 +178,14 @@ def drawn_tree(model: Columns, names: Names, margin: Margins | None = None, card
 
 
 def _card(
-    model: Columns, names: Names, margin: Margins | None, gaps: Gaps, tones: list[str], index: int, answer: str
+    model: Columns,
+    names: Names,
+    margin: Margins | None,
+    gaps: Gaps,
+    tones: list[str],
+    index: int,
+    answer: str,
+    told: Mapping[int, tuple[str, ...]],
 ) -> Node:
     rows = model["counts"][index]
     total, leaf = int(rows.sum()), int(model["feature"][index]) < 0
@@ -175,12 +196,9 @@ def _card(
     label = class_name(names.classes, winner) if total else "no live example"
     name, test = (label, "") if leaf else names.question(model, index)
     counts = f"{share(int(rows[winner]) / total, 0)} {label}" if total else label
-    built, since = _built(model, index)
-    detail = ". ".join(
-        part
-        for part in (names.words(model, index), _counts(names.classes, rows), f"{built}, {since}" if built else "")
-        if part
-    )
+    built, *more = told.get(index) or _built(model, index)
+    sentences = names.words(model, index), _counts(names.classes, rows), ", ".join((built, *more)) if built else ""
+    detail = ". ".join(filter(None, sentences))
     node = Node(
         name,
         test,
@@ -192,6 +210,7 @@ def _card(
         counts,
         detail,
         built,
+        tuple(more) if index in told else (),
     )
     if margin is not None:
         left = margin.words(index)
