@@ -11,7 +11,17 @@ import numpy as np
 from pipelines.report.charts import POINTS, WINDOWS, has_curve, last_of
 from pipelines.report.folder import Columns, RunFolder
 from pipelines.report.formatting import ABSENT, Form, count, counted, figure, names, share
-from pipelines.report.identity import SPLIT_FIGURES, TREE_FIGURES, ComparedFigure, compared_figures, searches_a_split
+from pipelines.report.identity import (
+    CHECK_FIGURES,
+    REBUILD_FIGURES,
+    SPLIT_FIGURES,
+    TREE_FIGURES,
+    ComparedFigure,
+    checks_leaves,
+    compared_figures,
+    rebuilds,
+    searches_a_split,
+)
 from pipelines.report.plot import Chart, Panel, Values, curve, linear, look, updates_axis
 from pipelines.report.quality import SQUARED_ERROR, quality_of
 from pipelines.report.series import merged, per_unit
@@ -46,6 +56,8 @@ def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
     left_out = [] if any(number(run.summary, "restarts") for run in runs) else ["Restarts"]
     left_out += [] if any(map(searches_a_split, runs)) else SPLIT_FIGURES
     left_out += TREE_FIGURES if all(map(searches_a_split, runs)) else []
+    left_out += [] if any(map(rebuilds, runs)) else REBUILD_FIGURES
+    left_out += [] if any(map(checks_leaves, runs)) else CHECK_FIGURES
     table = [[figure for figure in compared_figures(run, quality) if figure[0] not in left_out] for run in runs]
     differing, same = _differing([run.config for run in runs])
     return Comparison(
@@ -148,8 +160,12 @@ def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     )
 
 
-#: Curves that only runs of a best split have (True), or only the others (False).
-_OF_A_KIND = {"work": False, "nodes": False, "moves": True, "buckets": True}
+def _is_tree(run: RunFolder) -> bool:
+    return not searches_a_split(run)
+
+
+#: Curves that only some runs have.
+_OF_A_KIND = {"work": rebuilds, "nodes": _is_tree, "moves": searches_a_split, "buckets": searches_a_split}
 
 
 def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
@@ -172,7 +188,7 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
     ]
     charts = []
     for key, title, column, unit, form in wanted:
-        have_it = {k for k, run in enumerate(runs) if _OF_A_KIND.get(key) in (None, searches_a_split(run))}
+        have_it = {k for k, run in enumerate(runs) if key not in _OF_A_KIND or _OF_A_KIND[key](run)}
         here = [entry for entry in drawn if entry[0] in have_it and (not column or has_curve(entry[2], column))]
         if here:
             charts.append(_overlaid(key, title, column, unit, form, here, len(have_it) - len(here)))

@@ -16,8 +16,10 @@ from pipelines.report.verdicts import number
 
 #: Letters of a feature's name among the key figures.
 NAME_SHOWN = 24
-#: Figures by which runs are compared that only trees have, and only a best split.
-TREE_FIGURES = {"Nodes": "nodes", "Depth": "depth", "Rebuilds": "rebuilds", "Rows rebuilt": "rebuilt_rows"}
+#: Figures by which runs are compared that only trees have, of them what is rebuilt and a confidence tree; a best split.
+TREE_FIGURES = {"Nodes": "nodes", "Depth": "depth"}
+REBUILD_FIGURES = {"Rebuilds": "rebuilds", "Rows rebuilt": "rebuilt_rows"}
+CHECK_FIGURES = {"Splits": "splits", "Checks": "checks"}
 SPLIT_FIGURES = ("Best feature", "Score", "Changes")
 
 #: Name, value, and how a number is written.
@@ -104,6 +106,16 @@ def searches_a_split(run: RunFolder) -> bool:
     return learner_of(run) == "best_split"
 
 
+def checks_leaves(run: RunFolder) -> bool:
+    """Whether it is a confidence tree, which has no rebuilds."""
+    return learner_of(run) == "confidence_tree"
+
+
+def rebuilds(run: RunFolder) -> bool:
+    """Whether parts of the model are rebuilt."""
+    return not searches_a_split(run) and not checks_leaves(run)
+
+
 def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, str]]:
     """Value, name and remark of each key figure."""
     summary = run.summary
@@ -141,20 +153,14 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
 
 
 def _of_a_tree(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    nodes, leaves, depth, rebuilds, rows = (
+    nodes, leaves, depth, rebuilt, rows = (
         count(summary.get(key)) for key in ("nodes", "leaves", "depth", "rebuilds", "rebuilt_rows")
     )
     size = (nodes, "nodes", f"{leaves} leaves, depth {depth}")
     if "checks" in summary:
-        number, _, how = splits_in_words(summary).partition(" ")
-        return [size, (number, *_noun(how))]
-    return [size, (rebuilds, "rebuilds", f"{rows} rows in all")]
-
-
-def _noun(words: str) -> tuple[str, str]:
-    """A noun, and what is said of it."""
-    noun, _, rest = words.partition(" ")
-    return noun, rest
+        value, noun, rest = splits_in_words(summary).split(" ", 2)
+        return [size, (value, noun, rest)]
+    return [size, (rebuilt, "rebuilds", f"{rows} rows in all")]
 
 
 def _of_a_split(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -191,6 +197,8 @@ def compared_figures(run: RunFolder, quality: Quality) -> list[ComparedFigure]:
         *((quality.titles[key], number(scores, key), form) for key, form in quality.compared.items()),
         total("Live", "active"),
         *(total(name, key, not searches) for name, key in TREE_FIGURES.items()),
+        *(total(name, key, rebuilds(run)) for name, key in REBUILD_FIGURES.items()),
+        *(total(name, key, checks_leaves(run)) for name, key in CHECK_FIGURES.items()),
         ("Best feature", best, None),
         ("Score", number(split, "score"), figure),
         total("Changes", "changes"),
