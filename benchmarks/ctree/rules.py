@@ -16,8 +16,8 @@ import numpy as np
 #: Names in tables, and the rule of each.
 RULES = {"C-Tree": "ctree", "H-Tree": "hoeffding", "CorrH-Tree": "corrected"}
 
-#: Least and greatest w.
-WIDTHS = (0.05, 0.5)
+#: Least and greatest w: around trees of 50 leaves on the synthetic streams, and around the best trees on real data.
+SYNTHETIC, REAL = (0.05, 0.5), (0.02, 1.0)
 
 #: C-Tree's c for a w, see above.
 _C = 0.1
@@ -26,9 +26,9 @@ _C = 0.1
 COMMON = {"kind": "confidence_tree", "grace_period": 100, "tie_threshold": 0.0}
 
 
-def grids(settings: int) -> list[dict[str, list[Any]]]:
-    """The groups of a sweep over all rules, with so many values for each."""
-    widths = np.geomspace(*WIDTHS, settings).tolist()
+def grids(settings: int, between: tuple[float, float]) -> list[dict[str, list[Any]]]:
+    """The groups of a sweep over all rules, with so many values for each, from the least to the greatest width."""
+    widths = np.geomspace(*between, settings).tolist()
     return [
         {"learner.rule": ["ctree"], "learner.c": [float(f"{_C * w:.4g}") for w in widths]},
         {"learner.rule": ["hoeffding", "corrected"], "learner.delta": [float(f"{_delta(w):.6g}") for w in widths]},

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ctree.rules import COMMON, RULES, grids
+from ctree.rules import COMMON, REAL, RULES, SYNTHETIC, grids
 from kit import progress
 from measure import DATA
 
@@ -97,6 +97,7 @@ class Setting:
 def trial(source: dict[str, Any], settings: int, rows: int, score: str = "accuracy") -> list[Setting]:
     """Every setting of the grids over one stream of so many rows, one after another in this process."""
     every = max(1, rows // MOMENTS)
+    between = SYNTHETIC if source["kind"] == "synthetic" else REAL
     config = {
         "source": source,
         "stream": {"model": "incremental", "warmup": min(WARMUP, rows // 10)},
@@ -105,7 +106,7 @@ def trial(source: dict[str, Any], settings: int, rows: int, score: str = "accura
         "output": {"metrics_every": every},
     }
     with tempfile.TemporaryDirectory() as folder:
-        done = sweep(config, grids(settings), Path(folder) / "sweep")
+        done = sweep(config, grids(settings, between), Path(folder) / "sweep")
     names = {rule: name for name, rule in RULES.items()}
     setting, leaves, scores = (done.curves[name].to_numpy() for name in ("setting", "leaves", score))
     found = []

@@ -336,6 +336,16 @@ class _Sweep:
             "positive": source.positive,
         }
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        page = render(self.axes, self.rows, curves, summary, self.configs[0].to_yaml(), self.folder.location)
+        top = best(rows).get("accuracy")
+        sets = {} if top is None else {axis.key: _value(self.configs[top["setting"]], axis.key) for axis in axes}
+        page = render(self.axes, self.rows, curves, summary, sets, self.configs[0].to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", page)
         return SweepResult(self.folder.location, table, curves, summary, table_lines([a.key for a in axes], rows))
+
+
+def _value(config: Config, key: str) -> Any:
+    """The value of a dotted key; its default, where the setting's group does not have the key."""
+    found: Any = config.resolved()
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ def render(
     rows: Sequence[Row],
     curves: pa.Table,
     summary: dict[str, Any],
+    sets: Mapping[str, Any],
     config_text: str,
     location: str,
 ) -> str:
@@ -70,6 +71,8 @@ def render(
         From :func:`pipelines.sweeping.table.curves_of`.
     summary : dict
         Content of ``sweep.json``.
+    sets : mapping
+        Keys and values that make ``config_text`` the config of the best setting.
     config_text : str
         Config of the first setting.
     location : str
@@ -112,7 +115,7 @@ def render(
             for row in rows
             if row.get("error")
         ],
-        command=_command(axes, winners.get("accuracy"), location),
+        command=_command(sets, location) if "accuracy" in winners else "",
         config_text=config_text,
     )
 
@@ -151,10 +154,7 @@ def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _command(axes: Sequence[Axis], row: Row | None, location: str) -> str:
+def _command(sets: Mapping[str, Any], location: str) -> str:
     """How to replay the setting of the best accuracy."""
-    if row is None:
-        return ""
-    keys = [axis.key for axis in axes if axis.key in row]
-    sets = (word for key in keys for word in ("--set", f"{key}={written(row[key])}"))
-    return shlex.join(["raydt", "replay", f"{location}/config.yaml", *sets])
+    words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
+    return shlex.join(["raydt", "replay", f"{location}/config.yaml", *words])

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,6 +160,10 @@ def test_trials_have_rows_of_their_own_and_groups_keys_of_their_own(tmp_path, ba
     assert best["value"] == pytest.approx(max(means.values()))
     assert "source.permutation" not in best["values"]
     page = (tmp_path / "sweep" / "sweep.html").read_text()
+    command = html.unescape(re.search(r"<code>(raydt replay .*)</code>", page)[1])
+    sets = [word for word in shlex.split(command)[3:] if word != "--set"]
+    again = replay(tmp_path / "sweep" / "config.yaml", tmp_path / "again", overrides=sets).summary
+    assert again["model_digest"] == rows[best["setting"]]["digest"]
     assert 'id="leaves"' in page
     assert "mean of 2 trials" in page
 

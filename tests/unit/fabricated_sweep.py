@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.sweeping.grid import Axis, read_grid, settings_of
 from pipelines.sweeping.page import render
-from pipelines.sweeping.table import Row, curves_of
+from pipelines.sweeping.table import Row, best, curves_of, pooled
 
 
 def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
@@ -44,4 +44,7 @@ def fabricated_page(
         "read_seconds": 1.0, "startup_seconds": 1.0, "started": "2024-01-01", "raydt_version": "1", "versions": {},
         "trials": trials,
     }  # fmt: skip
-    return render(axes, rows, curves_of(curves or {}), summary, f"a: {text}", "/x")
+    kept, means = pooled(axes, rows)
+    top = best(means).get("accuracy", {})
+    sets = {axis.key: top[axis.key] for axis in kept if axis.key in top}
+    return render(axes, rows, curves_of(curves or {}), summary, sets, f"a: {text}", "/x")

@@ -64,16 +64,16 @@ def test_every_command_has_its_module():
 
 
 def test_grids_go_through_the_same_widths_and_are_valid():
-    from ctree.rules import COMMON, WIDTHS, grids
+    from ctree.rules import COMMON, REAL, grids
 
-    ctree, others = grids(12)
+    ctree, others = grids(12, REAL)
     options = learners()["confidence_tree"].Options
     for c, delta in zip(ctree["learner.c"], others["learner.delta"], strict=True):
         assert math.sqrt(math.log(1 / delta) / 2) == pytest.approx(10 * c, rel=1e-3)
         options(**COMMON, rule="ctree", c=c)
         for rule in others["learner.rule"]:
             options(**COMMON, rule=rule, delta=delta)
-    assert (10 * ctree["learner.c"][0], 10 * ctree["learner.c"][-1]) == pytest.approx(WIDTHS)
+    assert (10 * ctree["learner.c"][0], 10 * ctree["learner.c"][-1]) == pytest.approx(REAL)
 
 
 def test_both_readings_of_a_made_up_trial():
