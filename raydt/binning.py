@@ -50,13 +50,11 @@ def code_of(x: float, kind: int, values: Any, ranks: Any, begin: int, end: int) 
     """Bin of a value of a numeric or categorical feature whose part of the arrays is ``begin`` to ``end``."""
     if kind == NUMERIC and np.isnan(x):
         return end - begin + 1
-    low, high = begin, end
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < x:
-            low = middle + 1
-        else:
-            high = middle
+    low, n = begin, end - begin
+    while n > 0:  # of equal length for all values, so that no branch depends on them
+        half = (n + 1) >> 1
+        low += half if values[low + half - 1] < x else 0
+        n -= half
     if kind == NUMERIC:
         return low - begin
     if low < end and values[low] == x:

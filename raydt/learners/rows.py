@@ -115,7 +115,9 @@ class RowsOnShards:
         sparse = rows.sparse(self._features.sparse)
         if self._features.sparse:
             sparse = sparse.of_groups(self._groups[shard], self._features.groups)
-        return {"X": rows.X[:, self._columns[shard]], "indptr": sparse.indptr, "indices": sparse.indices}
+        columns = self._columns[shard]  # neighbours
+        part = rows.X[:, columns[0] : columns[-1] + 1] if len(columns) else rows.X[:, :0]
+        return {"X": part, "indptr": sparse.indptr, "indices": sparse.indices}
 
 
 class HeldRows:
@@ -153,7 +155,7 @@ class HeldRows:
         """Room for rows; a shard without features that was restored has not seen how many there are."""
         have, need = len(self.X), int(slots.max(initial=-1)) + 1
         if need > have:
-            self.X = grown(self.X, max(need, have * 3 // 2, 64))
+            self.X = grown(self.X, max(need, 2 * have, 64))
             if self._features.sparse and not len(self._groups):
                 more = np.arange(have, len(self.X), dtype=np.int32)
                 self._sparse.put(more, SparseRows.empty(self._features.sparse, len(more)))

@@ -24,7 +24,7 @@ from raydt.exchange import Ask, Exchange
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import REVISIT, TIE
-from raydt.learners.confidence_tree.deciding import Change, Decider, Window, packed
+from raydt.learners.confidence_tree.deciding import Change, Decider, Window
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, predictive
@@ -187,12 +187,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             return []
         nodes = self.live.tree.nodes[window.checks["node"]]
         undone = self._undo.shape[1]
-        entries = packed(self.live.tree, window, np.arange(len(window.entries)))
         checks = [window.checks["entry"] + undone, nodes["place"], nodes["feature"], nodes["cut"]]
         payload = {
             "places": self.live.places,
             "classes": self.live.tree.counts.shape[1],
-            "entries": np.concatenate([self._undo, entries], axis=1),
+            "entries": np.concatenate([self._undo, window.told], axis=1),
             "checks": np.stack(checks, axis=1).astype(np.int64),
         }
         self._undo = self._undo[:, :0]
@@ -200,22 +199,25 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _back(self, window: Window, leaves: Int64, changes: list[Change]) -> Int64:
         """Take back the steps that changes void; these steps."""
+        if not changes:
+            return window.pending[:0]
         void = np.zeros(len(window.steps), dtype=np.bool_)
         for change in changes:
             behind = window.pending[window.pending > change.step]
             void[behind if self.options.revisit else behind[leaves[behind] == change.node]] = True
         if void.any():
             where = self.live.tree, self.live.members, self.store.y, window.steps, window.pending
-            take_back(*where, void, leaves, window.entries)
+            take_back(*where, void, leaves, window.entries, window.told)
         if self.options.revisit:  # else all of them are at places that are given back
-            undo = packed(self.live.tree, window, np.flatnonzero(void[window.entries["step"]]))
-            undo[2] *= -1
-            self._undo = undo
+            self._undo = window.told[:, void[window.entries["step"]]]
+            self._undo[2] *= -1
         return window.pending[void[window.pending]]
 
     def _note(self, window: Window, changes: list[Change], void: Int64) -> None:
         """Count checks and changes."""
-        done = ~np.isin(window.checks["step"], void)
+        done = np.ones(len(window.checks), dtype=np.bool_)
+        if len(void):
+            done = ~np.isin(window.checks["step"], void)
         for change in changes:  # what was due further down at the same step is gone
             below = window.checks["depth"] > self.live.tree.nodes["depth"][change.node]
             done &= ~((window.checks["step"] == change.step) & below)

@@ -37,10 +37,11 @@ class Window:
     t, classes : ndarray of int64, shape (steps,)
         Examples taken, and classes known, just after each step.
     entries : ndarray of ENTRY
+    told : ndarray of int32, shape (4, entries)
+        What shards are told of the entries: slot, place, sign, label.
     checks : ndarray of CHECK
     owns : ndarray of int64, shape (checks, K)
         What the node of each check had counted then.
-    label : ndarray of int32, shape (entries,)
     """
 
     steps: npt.NDArray[np.void]
@@ -48,9 +49,9 @@ class Window:
     t: Int64
     classes: Int64
     entries: npt.NDArray[np.void]
+    told: npt.NDArray[np.int32]
     checks: npt.NDArray[np.void]
     owns: Int64
-    label: npt.NDArray[np.int32]
 
 
 class Change(NamedTuple):
@@ -137,7 +138,7 @@ class Decider:
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
         merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
         node, step, depth, entry = (window.checks[name][which] for name in ("node", "step", "depth", "entry"))
-        inner, leaving = tree.nodes["feature"][node] != LEAF, window.entries["sign"][entry] < 0
+        inner, leaving = tree.nodes["feature"][node] != LEAF, window.told[2, entry] < 0
         columns = node, step, depth, inner, leaving, window.t[step], window.classes[step]
         found_of = owns, found, scores, impurity
         return [_Due(*row) for row in zip(*(column.tolist() for column in (*columns, *found_of)), strict=True)]
@@ -186,7 +187,7 @@ class Decider:
                 for node, after in zip(passed, (window.checks["entry"][asked] + 1).tolist(), strict=True)
             ]
             later = np.cumsum([0, *(len(part) for part in parts)])
-            entries = packed(tree, window, np.concatenate(parts))
+            entries = window.told[:, np.concatenate(parts)]
             replies = yield Ask("confirm", {"places": tree.nodes["place"][nodes], "later": later, "entries": entries})
             for due in self._due(tree, window, asked, replies):
                 change = self._change(window, due)
@@ -200,10 +201,3 @@ def _is_void(best: list[int], current: list[int], own: list[int]) -> bool:
     """Whether an inner node has nothing to split any more: one class, one side, or no candidate."""
     left = sum(current[COUNTS:])
     return sum(n > 0 for n in own) < 2 or left in (0, sum(own)) or best[FEATURE] < 0
-
-
-def packed(tree: Tree, window: Window, which: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Some entries of a window as shards take them, shape (4, entries): slot, place, sign, label."""
-    entries = window.entries[which]
-    places = tree.nodes["place"][entries["node"]]
-    return np.stack([entries["slot"], places, entries["sign"], window.label[which]]).astype(np.int32)

@@ -78,14 +78,16 @@ class LiveTree:
         tree = self.tree
         per = 1 + (int(tree.nodes["depth"][: int(tree.reg[USED])].max()) if self._revisit else 0)
         room = len(pending) * per if counted else 0
-        entries, checks = empty(room, ENTRY), empty(room // self._grace + len(tree.nodes), CHECK)
+        entries, told = empty(room, ENTRY), empty((4, room), np.int32)
+        checks = empty(room // self._grace + len(tree.nodes), CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
         where = tree, self.members, self.store.y, self.store.born, steps, pending, leaves, self.categorical
         options = self._grace if counted else 0, self._revisit, scored
-        made, due = walk(*where, *rows, *options, entries, checks, owns, path, taken, np.empty_like(tree.counts[:1]))
-        entries, none = entries[:made], np.empty(0, dtype=np.int64)
-        label = self.store.y[entries["slot"]]
-        return Window(steps, pending, none, none, entries, checks[:due], owns[:due], label)
+        made, due = walk(
+            *where, *rows, *options, entries, told, checks, owns, path, taken, np.empty_like(tree.counts[:1])
+        )
+        none = np.empty(0, dtype=np.int64)
+        return Window(steps, pending, none, none, entries[:made], told[:, :made], checks[:due], owns[:due])
 
     def rows_of(self, leaf: int) -> Slots:
         """Slots of the live examples of a leaf. O(examples)."""

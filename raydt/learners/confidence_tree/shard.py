@@ -56,8 +56,8 @@ class ConfidenceTreeShard(ShardWithRows):
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows, and their bins once these are known."""
         super()._on_rows(slots, X, indptr, indices)
-        if self._bins is not None:
-            self._encode(slots)
+        if self._bins is not None and len(slots):
+            self._encode(slots, X)
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Fix the bins of the dense columns by the first rows."""
@@ -70,15 +70,14 @@ class ConfidenceTreeShard(ShardWithRows):
     def _begin(self, bins: Bins) -> None:
         self._bins = bins
         self._columns = Columns.of(bins, self.columns, self._group_of_columns)
-        self._encode(np.arange(len(self._held.X), dtype=np.int32))  # all there are, also those after the warm-up
+        everything = np.arange(len(self._held.X), dtype=np.int32)  # also what came after the warm-up
+        self._encode(everything, self._held.X)
 
-    def _encode(self, slots: Any) -> None:
+    def _encode(self, slots: Any, X: Any) -> None:
         """Find the bins of rows."""
         if len(self._held.X) > len(self._codes):
             self._codes = grown(self._codes, len(self._held.X))
-        for begin in range(0, len(slots), _TOGETHER):
-            part = np.array(slots[begin : begin + _TOGETHER])
-            encode(self._held.X[part], self._bins, part, self._codes)
+        encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes)
 
     # ---------------------------------------------------------------- counting
 

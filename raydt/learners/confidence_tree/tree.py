@@ -38,8 +38,8 @@ NODE = np.dtype(
     ],
     align=True,
 )
-#: One example counted in (``sign`` 1) or out (-1) at a node, by a step; ``before`` is ``since`` as it was.
-ENTRY = np.dtype([("before", np.int64), ("step", np.int32), ("node", np.int32), ("slot", np.int32), ("sign", np.int8)])
+#: One example counted in or out at a node, by a step; ``before`` is ``since`` as it was.
+ENTRY = np.dtype([("before", np.int64), ("step", np.int32), ("node", np.int32)])
 #: A check that is due at a node after one of the entries.
 CHECK = np.dtype([("entry", np.int64), ("step", np.int32), ("node", np.int32), ("depth", np.int32)])
 
@@ -142,7 +142,7 @@ def _is_mixed(own: Any, node: int) -> bool:
 @kernel
 def walk(
     tree: Any, members: Any, y: Any, born: Any, steps: Any, pending: Any, leaves: Any, categorical: Any, X: Any,
-    indptr: Any, indices: Any, grace: int, revisit: bool, scored: bool, entries: Any, checks: Any, owns: Any,
+    indptr: Any, indices: Any, grace: int, revisit: bool, scored: bool, entries: Any, told: Any, checks: Any, owns: Any,
     path: Any, taken: int, now: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Take the steps that ``pending`` names, in order.
@@ -160,6 +160,8 @@ def walk(
     scored : bool
         Whether the class of a row that comes is predicted.
     entries : ndarray of ENTRY
+    told : ndarray of int32, shape (4, entries)
+        What shards are told of each: slot, place, sign (1: in, -1: out), label.
     checks : ndarray of CHECK
         Of one step the one nearest to the root comes first.
     owns : ndarray of int64, shape (checks, K)
@@ -203,7 +205,7 @@ def walk(
             if stamp > tree.nodes[node].created and (revisit or not inner):
                 entry = entries[made]
                 entry.before, entry.step, entry.node = tree.nodes[node].since, i, node
-                entry.slot, entry.sign = slot, by
+                told[0, made], told[1, made], told[2, made], told[3, made] = slot, tree.nodes[node].place, by, label
                 made += 1
                 tree.own[node, label] += by
                 if kind == ADD or inner:
@@ -233,12 +235,14 @@ def _copy(checks: Any, owns: Any, source: int, target: int) -> None:
 
 
 @kernel
-def take_back(tree: Any, members: Any, y: Any, steps: Any, pending: Any, void: Any, leaves: Any, entries: Any) -> None:
+def take_back(
+    tree: Any, members: Any, y: Any, steps: Any, pending: Any, void: Any, leaves: Any, entries: Any, told: Any
+) -> None:
     """Undo the steps that ``void`` marks, of those in ``pending``, the last first; they have no leaf then."""
     for e in range(len(entries) - 1, -1, -1):
         if void[entries[e].step]:
             node = entries[e].node
-            tree.own[node, y[entries[e].slot]] -= entries[e].sign
+            tree.own[node, told[3, e]] -= told[2, e]
             tree.nodes[node].since = entries[e].before
     for p in range(len(pending) - 1, -1, -1):
         i = pending[p]
