@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from tests.oracles import confidence_bounds as bounds
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.fudyadt import Example, FudyadtTwin
+from tests.oracles.sparse_splits import x_log_x
 
 Counts = list[int]
 
@@ -78,10 +79,6 @@ class Bits:
 
 
 # ------------------------------------------------------------------ Phi-hat, each operation as the fast path has it
-
-
-def x_log_x(k: int) -> float:
-    return k * math.log(k) if k else 0.0
 
 
 def gini_side(l: Counts) -> float:  # noqa: E741
