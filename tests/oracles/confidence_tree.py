@@ -249,8 +249,7 @@ class ConfidenceTwin(FudyadtTwin):
         if sum(n > 0 for n in total) < 2 or sum(left) in (0, len(own)) or not cuts:
             self.collapse(v, now)
             return True
-        best = cuts[0]
-        # By the same rule a split is compared with those on other features, or with all others.
+        best = cuts[0]  # compared as the rule compares: with splits on other features, or with all others
         if best.feature == split.feature and (self.options.rival == "feature" or best.cut == split.cut):
             return False
         current = Cut(self.phi(left, minus(total, left)), split.feature, split.cut, left)
