@@ -83,7 +83,8 @@ def render(
     winners = best(rows)
     top = {(row["setting"], name) for name, row in winners.items()}
     keys = [axis.key for axis in axes]
-    own = _SPLIT_COLUMNS if "best_feature" in own_columns(rows) else _TREE_COLUMNS
+    ends = own_columns(rows)
+    own = _SPLIT_COLUMNS if "best_feature" in ends else _TREE_COLUMNS if "rebuilds" in ends else _TREE_COLUMNS[2:]
     shown = (*_COLUMNS, *own, ("promised", "promised", promised))
     return document(
         Path(__file__).with_name("sweep.html"),

@@ -92,7 +92,7 @@ def run_setting(
             "cpu_seconds": cpu_seconds,
             # Settings share the cores, so that wall time would tell how busy the machine was.
             "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
-            **{name: statistics.get(name, 0) for name in _WORK},
+            **{name: statistics.get(name) for name in _WORK},
             **_of_a_split(config.learner.outcome(statistics, lambda j: features.name(j, source.tokens.to_pylist()))),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
             "digest": session.digest(),

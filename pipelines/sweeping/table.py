@@ -172,8 +172,10 @@ def against_baselines(rows: Sequence[Row]) -> str:
 
 
 def own_columns(rows: Sequence[Row]) -> tuple[str, ...]:
-    """What the learner of a sweep ends with: its best split, or else its tree."""
-    return ("best_feature", "score", "changes") if any("changes" in row for row in rows) else _TREE
+    """What the learner of a sweep ends with: its best split, or else its tree, without rebuilds if it knows none."""
+    if any("changes" in row for row in rows):
+        return ("best_feature", "score", "changes")
+    return tuple(name for name in _TREE if any(row.get(name) is not None for row in rows)) or _TREE
 
 
 def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:

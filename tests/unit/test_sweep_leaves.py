@@ -12,7 +12,7 @@ from pipelines.report.formatting import ABSENT
 from pipelines.sweeping.grid import merged, read_grids, settings_of
 from pipelines.sweeping.leaves import averaged, performance_at, sizes_between
 from pipelines.sweeping.leaves_chart import POINTS, leaves_chart
-from pipelines.sweeping.table import curves_of
+from pipelines.sweeping.table import curves_of, table_lines
 
 NAN = float("nan")
 GRID = ["learner.rule=ctree", "learner.c=0.1,0.2", "source.seed=1,2", "or"]
@@ -112,6 +112,16 @@ def test_the_page_has_one_row_for_each_setting_and_one_plot(grown):
     assert "mean of 2 trials" in page
     assert f'<th scope="row">ctree</th><td>0.2</td><td>{ABSENT}</td>' in page
     assert "--set learner.rule=ctree --set learner.c=0.2</code>" in page
+
+
+def test_a_tree_that_knows_no_rebuilds_has_no_such_columns(grown):
+    axes, rows, _ = grown
+    assert '<th scope="col">rebuilds</th>' in fabricated_page(axes, rows)
+    own = [{**row, "rebuilds": None, "rebuilt_rows": None} for row in rows]
+    assert "rebuil" not in fabricated_page(axes, own)
+    assert table_lines(["learner.rule"], own)[0].split() == [
+        *("learner.rule", "accuracy", "f1", "kappa", "us/update", "leaves", "depth", "promised"),
+    ]
 
 
 def test_curves_are_a_table():
