@@ -16,6 +16,7 @@ from typing import Any
 
 from pipelines import replay
 from tests.corpus.cases import config_of
+from tests.fuzz.learners import LEARNERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +51,7 @@ class Tally:
         """A line for each target."""
         targets = sorted({target for target, _ in self.verdicts})
         lines = [
-            f"{target:<18}{self.verdicts[target, 'reads']:>7} read{self.verdicts[target, 'refused']:>7} refused"
+            f"{target:<32}{self.verdicts[target, 'reads']:>7} read{self.verdicts[target, 'refused']:>7} refused"
             f"{self.verdicts[target, 'finding']:>5} findings"
             for target in targets
         ]
@@ -71,14 +72,16 @@ def run(mutations: int, seed: int, processes: int = 2, only: int | None = None) 
 
 
 def make_models(scratch: Path) -> Path:
-    """A folder with a ``model`` and a ``state`` of the good rows."""
-    out = replay(config_of("clean.csv", {}, {}), scratch / "run")
-    models = scratch / "models"
-    models.mkdir()
-    (Path(out.path) / "model").rename(models / "model")
-    (Path(out.path) / "checkpoints" / "16").rename(models / "state")
-    (Path(out.path) / "checkpoints" / "rows").rename(models / "rows")
-    return models
+    """A folder with a ``model`` and a ``state`` of the good rows for each learner."""
+    for folder, learner in LEARNERS.items():
+        config = config_of("clean.csv", {}, {"warmup": 4} if learner else {})
+        out = Path(replay({**config, "learner": learner or config["learner"]}, scratch / f"run {folder}").path)
+        models = scratch / "models" / folder
+        models.mkdir(parents=True)
+        (out / "model").rename(models / "model")
+        (out / "checkpoints" / "16").rename(models / "state")
+        (out / "checkpoints" / "rows").rename(models / "rows")
+    return scratch / "models"
 
 
 def _share(seed: int, begin: int, end: int, step: int, scratch: Path, models: Path) -> Tally:

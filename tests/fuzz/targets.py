@@ -31,6 +31,7 @@ from raydt.updates import DELETE, INSERT, UpdateBatch
 from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
+from tests.fuzz.learners import LEARNERS
 from tests.fuzz.mutations import mutated
 from tests.fuzz.reseal import resealed
 
@@ -260,7 +261,8 @@ def all_targets(models: Path | None) -> list[Target | FolderTarget]:
             Target("update delete", "d.csv", [b"id\n0\n7\n15\n"], partial(_delete, state), True),
         ]
         targets += [
-            FolderTarget(f"{name}{' resealed' * seal}", models / name, seal)
+            FolderTarget(f"{name}{f' {learner}' * (learner != '.')}{' resealed' * seal}", models / learner / name, seal)
+            for learner in LEARNERS
             for name in ("model", "state")
             for seal in (False, True)
         ]
