@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Criterion = Literal["gini", "entropy", "kearns_mansour", "error"]
 RuleName = Literal["ctree", "hoeffding", "corrected", "mcdiarmid"]
@@ -103,7 +103,7 @@ class SplitRule:
         """By how many widths a split must lead."""
         return 2.0 if self.strict or self.rule in ("ctree", "corrected") else 1.0
 
-    def lead(self, best: float, rival: float) -> float:
+    def lead(self, best: Any, rival: Any) -> Any:
         """By how much a split is better than another, by their scores, in the unit of the widths."""
         return (rival - best) * 2.0 / NATS_PER_BIT if self.bits else rival - best
 
@@ -133,8 +133,8 @@ class SplitRule:
             return entropy_width(m, delta, classes)
         return gini_width(m, delta) if self.criterion == "gini" else kearns_mansour_width(m, delta)
 
-    def beats(self, best: float, rival: float, width: float) -> bool:
-        """Whether a split is better than another with confidence, by their scores; smaller is better."""
+    def beats(self, best: Any, rival: Any, width: Any) -> Any:
+        """Whether splits are better than others with confidence, by their scores, numbers or arrays."""
         if self.rule == "ctree":
             return best <= rival - 2.0 * width
         return self.lead(best, rival) > self.widths * width

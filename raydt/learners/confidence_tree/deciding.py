@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,10 +13,12 @@ from raydt.exchange import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.bounds import REVISIT, SplitRule
 from raydt.learners.confidence_tree.impurity import (
+    BEST,
     COUNTS,
     CRITERIA,
     CUT,
     FEATURE,
+    RIVAL,
     merge,
 )
 from raydt.learners.confidence_tree.model import Split
@@ -75,13 +78,15 @@ class Change(NamedTuple):
 class _Due(NamedTuple):
     """One check with its candidates: as ``impurity`` has them, as plain values."""
 
+    check: int
     node: int
     step: int
-    depth: int
     inner: bool
     leaving: bool
+    m: int
     t: int
     classes: int
+    width: float
     own: list[int]
     candidates: list[list[int]]
     scores: list[float]
@@ -114,20 +119,20 @@ class Decider:
         """
         passed: dict[int, list[int]] = {}
         changes: dict[int, Change] = {}
-        for check, due in enumerate(self._due(tree, window, np.arange(len(window.checks)), replies)):
+        for due in self._due(tree, window, np.arange(len(window.checks)), replies):
             if due.node in changes and not self._confirms:
                 continue  # of a leaf that is split by now
             change = self._change(window, due)
             if change is None:
                 continue
             changes[due.node] = change
-            passed.setdefault(due.node, []).append(check)
+            passed.setdefault(due.node, []).append(due.check)
             if self._revisit:
                 break
         return (yield from self._confirmed(tree, window, passed)) if self._confirms else list(changes.values())
 
     def _due(self, tree: Tree, window: Window, which: Int64, replies: list[Any]) -> list[_Due]:
-        """Some checks, and what the shards answered to them."""
+        """Of some checks, to which the shards have answered, those that may come to something."""
         if not len(which):
             return []
         owns = np.ascontiguousarray(window.owns[which])
@@ -138,42 +143,45 @@ class Decider:
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
         merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
         node, step, depth, entry = (window.checks[name][which] for name in ("node", "step", "depth", "entry"))
-        inner, leaving = tree.nodes["feature"][node] != LEAF, window.told[2, entry] < 0
-        columns = node, step, depth, inner, leaving, window.t[step], window.classes[step]
-        found_of = owns, found, scores, impurity
-        return [_Due(*row) for row in zip(*(column.tolist() for column in (*columns, *found_of)), strict=True)]
+        inner, m, t, known = tree.nodes["feature"][node] != LEAF, owns.sum(axis=1), window.t[step], window.classes[step]
+        of_checks = zip(m.tolist(), t.tolist(), depth.tolist(), known.tolist(), strict=True)
+        width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
+        rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
+        beats = self._rule.beats(scores[:, BEST], rival, width)
+        # Most checks of leaves come to nothing, which takes long to find out one by one.
+        some = inner | beats | (width <= self._rule.tie_threshold)
+        columns = which, node, step, inner, window.told[2, entry] < 0, m, t, known, width, owns, found, scores, impurity
+        return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
 
     def _change(self, window: Window, due: _Due) -> Change | None:
         """What a check comes to."""
         best, rival, current = due.candidates
         best_phi, rival_phi, current_phi = due.scores
-        m = sum(due.own)
         if due.inner and _is_void(best, current, due.own):
             return Change(due.node, due.step, LEAF, LEAF, None)
         if best[FEATURE] < 0:
             return None
-        width = self._rule.width(m, due.t, due.depth, due.classes)
         reason = REVISIT
         if due.inner:
             # By the same rule a split is compared with those on other features, or with all others.
             same = best[:CUT] == current[:CUT] if self._by_feature else best[:COUNTS] == current[:COUNTS]
-            if same or not self._rule.beats(best_phi, current_phi, width):
+            if same or not self._rule.beats(best_phi, current_phi, due.width):
                 return None
             if due.leaving:
                 return Change(due.node, due.step, LEAF, LEAF, None)
             rival, rival_phi = current, current_phi
         else:
             rival_phi = rival_phi if rival[FEATURE] >= 0 else due.impurity
-            why = self._rule.reason(best_phi, rival_phi, due.impurity, width)
+            why = self._rule.reason(best_phi, rival_phi, due.impurity, due.width)
             if why is None:
                 return None
             reason = why
         against = rival[:COUNTS] if rival[FEATURE] >= 0 else [-1, -1]
         stamp = int(window.steps["stamp"][due.step])
-        scores = best_phi, rival_phi, due.impurity, width
+        scores = best_phi, rival_phi, due.impurity, due.width
         # Not of classes that are announced only: these must not change the record.
         sides = tuple(due.own[: due.classes]), tuple(best[COUNTS : COUNTS + due.classes])
-        record = Split(stamp, m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
+        record = Split(stamp, due.m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
         return Change(due.node, due.step, best[FEATURE], best[CUT], record)
 
     def _confirmed(self, tree: Tree, window: Window, passed: dict[int, list[int]]) -> Exchange[list[Change]]:
@@ -189,10 +197,12 @@ class Decider:
             later = np.cumsum([0, *(len(part) for part in parts)])
             entries = window.told[:, np.concatenate(parts)]
             replies = yield Ask("confirm", {"places": tree.nodes["place"][nodes], "later": later, "entries": entries})
+            passed = {node: checks[1:] for node, checks in passed.items()}
             for due in self._due(tree, window, asked, replies):
                 change = self._change(window, due)
-                passed[due.node] = passed[due.node][1:] if change is None else []
-                changes += [] if change is None else [change]
+                if change is not None:
+                    changes.append(change)
+                    passed[due.node] = []
             passed = {node: checks for node, checks in passed.items() if checks}
         return changes
 

@@ -136,9 +136,8 @@ class ConfidenceTreeOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Theorem 4, where its premises hold."""
         if self.rule != "ctree":
-            return Promise(
-                False, f"rule: {self.rule} is bounded by no theorem of the paper: it ignores the bias of the index"
-            )
+            why = "has a width for one comparison at one time; no theorem of the paper bounds its splits"
+            return Promise(False, f"rule: {self.rule} {why}")
         lacks = [
             reason
             for reason, holds in (
@@ -148,6 +147,12 @@ class ConfidenceTreeOptions(LearnerOptions):
                     self.rival == "feature",
                 ),
                 ("revisit: true looks at splits more often than Theorem 4 counts", self.revisit),
+                ("grace_period below 20 checks leaves more often than delta is shared out for", self.grace_period < 20),
+                (
+                    "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
+                    self.max_bins > 1024,
+                ),
+                ("tie_threshold above 0.25 takes splits of leaves with few examples", self.tie_threshold > 0.25),
             )
             if holds
         ]
