@@ -34,14 +34,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "learner",
-    [{}, {"revisit": True}, {"finder": "updgini"}, {"rule": "hoeffding", "c": 0.1, "delta": 0.01}],
+    [{"c": 0.03}, {"c": 0.03, "revisit": True}, {"c": 0.03, "finder": "updgini"}, {"rule": "hoeffding", "delta": 0.01}],
     ids=["exact", "revisit", "updgini", "hoeffding"],
 )
 def test_a_run_is_audited(data: Path, learner: dict[str, Any], tmp_path: Path) -> None:
     job = {
         "source": {"kind": "parquet", "path": str(data), "label": "y"},
         "stream": {"model": "sliding_window", "window": 500, "warmup": 100},
-        "learner": {"kind": "confidence_tree", "c": 0.03, "grace_period": 30, **learner},
+        "learner": {"kind": "confidence_tree", "grace_period": 30, **learner},
         "cluster": {"backend": "in_process", "shards": 2},
         "output": {"report": False},
     }
