@@ -147,16 +147,15 @@ def test_counts_are_those_of_the_remaining_examples(setting: str) -> None:
 
 def at_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tenth row is counted out at the place of another."""
-    packed = deciding_module.packed
+    walk = LiveTree.walk
 
-    def mistaken(*args: Any) -> Any:
-        entries = packed(*args)
-        out = np.flatnonzero(entries[2] < 0)[::10]
-        entries[1, out] = entries[1, (out + 1) % entries.shape[1]] if entries.shape[1] else 0
-        return entries
+    def mistaken(*args: Any, **options: Any) -> Any:
+        window = walk(*args, **options)
+        out = np.flatnonzero(window.told[2] < 0)[::10]
+        window.told[1, out] = window.told[1, (out + 1) % window.told.shape[1]] if window.told.shape[1] else 0
+        return window
 
-    for module in (coordinator_module, deciding_module):
-        monkeypatch.setattr(module, "packed", mistaken)
+    monkeypatch.setattr(LiveTree, "walk", mistaken)
 
 
 def never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,106 @@
+"""What the report says of a confidence tree, on made-up records: names, gains, units, many splits, what is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.report.confidence import POINTED, SHOWN, leads, over_time, splits, told
+from pipelines.report.confidence_words import rule_in_words, splits_in_words
+from pipelines.report.tree import Names, drawn_tree
+from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+
+FEATURES = [
+    {"name": "a", "kind": "numeric"},
+    {"name": "b", "kind": "categorical"},
+    {"name": "words", "kind": "sparse", "features": 3},
+]
+NAMES = Names(FEATURES, ["n", "p"], {"b": ["red"], "words": ["offer"]})
+RULED = ConfidenceTreeOptions().split_rule(5)
+NAN = float("nan")
+
+
+def events(n=1):
+    """A split by a number, on a tie, that replaces another, and a prune, over and over."""
+    one = {
+        "seq": [9, 19, 29, 39],
+        "depth": [0, 1, 0, 1],
+        "feature": [0, 2, 1, -1],
+        "threshold": [0.25, 0.0, 0.0, NAN],
+        "m": [100, 50, 400, 0],
+        "reason": [RULE, TIE, REVISIT, PRUNED],
+        "rival_feature": [1, -1, 0, -1],
+        "rival_threshold": [0.0, NAN, np.inf, NAN],
+        "phi": [0.2, 0.3, 0.1, NAN],
+        "rival_phi": [0.4, 0.35, 0.3, NAN],
+        "impurity": [0.5, 0.35, 0.5, NAN],
+        "epsilon": [0.05, 0.1, 0.02, NAN],
+    }
+    table = {name: np.tile(np.array(column), n) for name, column in one.items()}
+    return table | {"seq": table["seq"] + 40 * np.repeat(np.arange(n), 4)}
+
+
+def test_splits_are_told_by_their_names():
+    table = splits(events(), RULED, NAMES)
+    assert [row.cells for row in table.rows] == [
+        ("10", "0", "a \N{LESS-THAN OR EQUAL TO} 0.25", "100", "0.3", "b = red", "0.1", "0.2", "0.05", "rule"),
+        ("20", "1", "offer is 1", "50", "0.05", "none", "0", "0.05", "0.1", "tie"),
+        ("30", "0", "b = red", "400", "0.4", "a is there", "0.2", "0.2", "0.02", "replaced"),
+        ("40", "1", "none any more", *["\N{EN DASH}"] * 6, "a leaf again"),
+    ]
+    assert table.remark.startswith("All 4 changes of the tree.")
+    assert len(splits(events(100), RULED, NAMES).rows) == SHOWN
+
+
+def test_gains_are_in_the_unit_of_the_width():
+    bits = ConfidenceTreeOptions(rule="mcdiarmid").split_rule(5)
+    cells = splits(events(), bits, NAMES).rows[0].cells
+    assert float(cells[4]) == pytest.approx(0.3 * 2 / np.log(2), rel=1e-2)
+    assert "a width is needed" in splits(events(), bits, NAMES).remark
+
+
+def test_charts_have_every_change():
+    chart = over_time(events(3), 200)
+    assert [mark.now for mark in chart.panels[0].marks] == ["3"] * 4
+    sure = leads(events(), RULED)
+    assert [(mark.name, mark.values) for mark in sure.panels[0].marks] == [
+        ("by the rule", ("\N{EN DASH}", "2", "\N{EN DASH}")),
+        ("on a tie", ("0.25", "\N{EN DASH}", "\N{EN DASH}")),
+        ("in the place of another", ("\N{EN DASH}", "\N{EN DASH}", "5")),
+    ]
+    assert sure.names[0] == "update 20, 50 examples"
+    many = leads(events(POINTED), RULED)
+    assert many.readout == ""
+    assert sum(len(mark.path) for mark in many.panels[0].marks) < 10_000
+
+
+def test_a_card_has_the_record_of_its_split():
+    model = {
+        "feature": np.array([2, -1, -1]),
+        "threshold": np.zeros(3),
+        "left": np.array([1, -1, -1]),
+        "right": np.array([2, -1, -1]),
+        "counts": np.array([[3, 2], [3, 0], [0, 2]]),
+    }
+    assert told(model, RULED, NAMES) == {}
+    record = {"stamp": 2001, "m": 500, "rival_feature": 0, "reason": TIE}
+    record |= {"phi": 0.2, "rival_phi": 0.4, "impurity": 0.5, "epsilon": 0.05}
+    words = told(model | {f"split_{name}": np.array([value]) for name, value in record.items()}, RULED, NAMES)
+    expected = "split at 1,001 by 500 on a tie", "gain 0.3, \N{GREEK SMALL LETTER EPSILON} 0.05", "rival a 0.1"
+    assert words == {0: expected}
+    root = drawn_tree(model, NAMES, told=words)
+    assert (root.built, *root.record) == expected
+    assert root.detail.endswith(", ".join(expected))
+    assert [(child.answer, child.record) for child in root.children] == [("yes", ()), ("no", ())]
+
+
+def test_words():
+    figures = {"checks": 1200, "splits": 3, "ties": 1, "replaced": 9, "replaced_splits": 1, "pruned": 2}
+    said = "3 splits (1 on a tie, 1 in the place of another) in 1,200 checks; 2 nodes became leaves again"
+    assert splits_in_words(figures) == said  # ``replaced`` of a summary is of updates
+    assert splits_in_words({"checks": 1, "splits": 0}) == "0 splits in 1 check"
+    hoeffding = rule_in_words(ConfidenceTreeOptions(rule="hoeffding", delta="1/t", tie_threshold=0.05))
+    assert "by a width, or once the width is at most 0.05. The width is that of Hoeffding's bound" in hoeffding
+    assert "with delta = 1/t; gains are by the Gini index." in hoeffding
+    assert "theorem with delta = 1e-07" in rule_in_words(ConfidenceTreeOptions(confidence="theorem"))
