@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.learners.confidence_tree import coordinator as coordinator_module
-from raydt.learners.confidence_tree import deciding as deciding_module
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.session import InProcessSession
