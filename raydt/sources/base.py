@@ -80,7 +80,7 @@ class Reading:
         if self.needs_sparse and not features.sparse:
             raise InputError(
                 "no feature is sparse; a finder keeps sparse binary features at hand",
-                remedy="Give rows a column of lists of indices, or use learner.kind: fudyadt with finder: exact",
+                remedy="Give rows a column of lists of indices, or use finder: exact, of fudyadt or confidence_tree",
             )
 
 
