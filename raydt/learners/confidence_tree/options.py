@@ -152,7 +152,6 @@ class ConfidenceTreeOptions(LearnerOptions):
                     "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
                     self.max_bins > 1024,
                 ),
-                ("tie_threshold above 0.25 takes splits of leaves with few examples", self.tie_threshold > 0.25),
             )
             if holds
         ]
