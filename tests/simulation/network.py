@@ -59,6 +59,9 @@ class Network:
         What has happened, by kind.
     places : int
         Places at which a machine might have crashed so far.
+    silent : set of int
+        Those of them after an event on which the coordinator sent nothing, as there were more replies to come. A crash
+        there leaves behind what a crash before the event leaves.
     ghosts : list of Machine
         Those of earlier epochs that may still live. They hear and say everything at the addresses of the present ones.
     """
@@ -69,6 +72,7 @@ class Network:
         self._steady = not (faults.crash or faults.pause)
         self.events: Counter[str] = Counter()
         self.time, self.epoch, self.places = 0, 0, 0
+        self.silent: set[int] = set()
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._outbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -124,6 +128,8 @@ class Network:
             self.post(self.visit, machine, handle, *arguments, delay=machine.wakes - self.time)
         elif not self._fails(machine):
             handle(*arguments)
+            if machine is self.coordinator and not self._outbox:
+                self.silent.add(self.places)
             self._flush(whole=not self._fails(machine))
 
     def lost(self, epoch: int) -> None:
@@ -164,12 +170,15 @@ class Network:
 
     def _deliver(self, message: Message) -> None:
         """A message reaches whoever lives at its address, in whatever epoch."""
-        for machine in [*self.members(), *self.ghosts]:
-            if isinstance(machine, ShardMachine):
-                if message.method is not None and machine.shard.index == message.shard:
-                    self.visit(machine, self._at_shard, machine, message)
-            elif message.method is None and isinstance(machine, CoordinatorMachine):
-                self.visit(machine, self._at_coordinator, machine, message)
+        if message.method is None:
+            for machine in [self.coordinator, *self.ghosts]:
+                if isinstance(machine, CoordinatorMachine):
+                    self.visit(machine, self._at_coordinator, machine, message)
+            return
+        index = message.shard
+        for machine in [*self.shards[index : index + 1], *self.ghosts]:
+            if isinstance(machine, ShardMachine) and machine.shard.index == index:
+                self.visit(machine, self._at_shard, machine, message)
 
     def _at_shard(self, machine: ShardMachine, message: Message) -> None:
         refusals: list[str] = []

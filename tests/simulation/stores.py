@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
 import random
 from typing import Any
@@ -13,6 +12,7 @@ from raydt.checkpoint import ROWS, CheckpointStore, read_checkpoint
 from raydt.errors import ModelFileError
 from raydt.snapshot import Segment, Snapshot, whole
 from raydt.storage import Folder
+from tests.simulation.machines import copied
 from tests.simulation.simulator import DriverDied, Saved
 
 #: What a manifest must say, none of which matters here.
@@ -33,11 +33,11 @@ class Memory:
     def write(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
         """Keep a checkpoint instead of the one before."""
         state, groups = whole(snapshot)
-        self._saved = copy.deepcopy(Saved(state, groups, stream, run))
+        self._saved = Saved(copied(state), copied(groups), copied(stream), copied(run))
 
     def load(self) -> Saved | None:
         """The last checkpoint."""
-        return copy.deepcopy(self._saved)
+        return self._saved and Saved(**copied(vars(self._saved)))
 
     def rot(self, draw: random.Random) -> None:
         """This memory does not fail."""
