@@ -192,7 +192,7 @@ class SparseTreeShard(ShardWithRows):
     def _room_for(self, nodes: int) -> None:
         """Room for node ids below ``nodes``."""
         if nodes > len(self._nodes.n):
-            capacity = max(nodes, len(self._nodes.n) * 3 // 2, 64)
+            capacity = max(nodes, len(self._nodes.n) * 3 // 2, 16)
             self._nodes = Nodes(*(grown(array, capacity) for array in self._nodes))
             self._pool = with_units(self._pool, capacity * max(1, len(self.groups)))
 
