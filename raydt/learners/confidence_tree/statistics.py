@@ -183,7 +183,7 @@ def _scan_unit(sparse: Any, unit: int, search: Any, totals: Any, m: int, left: A
         if 0 < pool.n1[e] < m:
             left_of(pool, e, totals, left)
             score = phi(search.criterion, search.table, left, totals)
-            offer(found, scores, search.by_feature, score, sparse.dense + pool.feature[e], 0, left)
+            offer(found, scores, search.by_feature, score, sparse.dense + pool.feature[e], np.int64(0), left)
         e = pool.next[e]
 
 
@@ -226,7 +226,7 @@ def _candidates(
 ) -> None:
     """The best and its rival of each group at one place into ``found``, shape (groups, 3, 2 + K)."""
     totals, per = counts.totals[place], len(columns.group) - 1
-    m = 0
+    m = np.int64(0)  # a plain 0 would have all that is called below compiled for the literal, too
     for k in range(len(totals)):
         m += totals[k]
     for g in range(per):

@@ -63,7 +63,7 @@ def _ask_unit(
         if e >= 0 and 0 < pool.n1[e] < m:
             left_of(pool, e, totals, left)
             score = phi(search.criterion, search.table, left, totals)
-            offer(found, scores, search.by_feature, score, sparse.dense + pool.feature[e], 0, left)
+            offer(found, scores, search.by_feature, score, sparse.dense + pool.feature[e], np.int64(0), left)
 
 
 @kernel
