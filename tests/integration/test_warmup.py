@@ -12,6 +12,7 @@ import pytest
 from raydt.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt.dynamic_tree import LOOP_CELLS
 from raydt.session import InProcessSession
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from tests.sparse_tree_streams import long_stream, session_of
@@ -58,7 +59,7 @@ def stream(rng: np.random.Generator, n: int, classes: int) -> UpdateBatch:
         np.concatenate(y).astype(np.int32),
         classes,
         np.full(len(ops), -1),
-        warmup=100,
+        warmup=6_000,
     )
 
 
@@ -71,8 +72,9 @@ def test_nothing_is_compiled_after_the_warmup() -> None:
         for plan in (WorkPlan(2**40), WorkPlan(0), WorkPlan(30_000, 10_000), WorkPlan(2**40, 0)):
             options = LEARNER.Options(kind="fudyadt", epsilon=0.3, alpha=0, beta=0)
             session = InProcessSession(LEARNER, options, features, 3, plan)
-            batch = stream(rng, 12_000, classes)  # more rows than the compiled loop rebuilds itself
-            session.apply(batch)
+            batch = stream(rng, 10_500, classes)
+            rebuilt = 4 * session.apply(batch).log["rows"]
+            assert rebuilt.min() < LOOP_CELLS < rebuilt.max()  # small enough for the loop, and too large
             session.restore(*session.state())
             session.coordinator.predict(batch.X)
             session.digest()
