@@ -26,6 +26,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 LONGEST = (
     "simulation/test_simulation.py",
     "unit/test_style.py",
+    "unit/test_sparse_splits_oracle.py",  # nor does this one
     "integration/test_ray_kills.py",
     "integration/test_ray_identity.py",
     "integration/test_gbdt_commands.py",  # short, but what it compiles most of the others need
@@ -37,19 +38,26 @@ LONGEST = (
     "integration/test_resume.py",
     "integration/test_ray_metrics.py",
     "integration/test_corpus.py",
+    "property/test_sparse_tree_twin.py",
+    "unit/test_doctor.py",  # compiles what no other has
     "fuzz/test_fuzz.py",
+    "property/test_sparse_finders.py",
     "unit/test_checkpoint_faults.py",
     "property/test_fudyadt_twin.py",
     "unit/test_report_browser.py",
     "integration/test_corpus_places.py",
-    "integration/test_wheel.py",
-    "integration/test_identity.py",
+    "integration/test_sparse_tree_commands.py",
     "property/test_lower_bounds.py",
+    "integration/test_wheel.py",
+    "unit/test_gbdt_kit.py",
+    "integration/test_identity.py",
     "integration/test_warmup.py",
-    "property/test_gbdt_twin.py",
-    "unit/test_river.py",
+    "integration/test_golden.py",
     "property/test_sparse_spine.py",
+    "unit/test_river.py",
     "integration/test_replay.py",
+    "simulation/test_mutants.py",
+    "property/test_gbdt_twin.py",
 )
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
