@@ -47,6 +47,8 @@ LONGEST = (
     "unit/test_report_browser.py",
     "integration/test_corpus_places.py",
     "integration/test_sparse_tree_commands.py",
+    "integration/test_confidence_tree_commands.py",
+    "property/test_confidence_tree_twin.py",
     "property/test_lower_bounds.py",
     "integration/test_wheel.py",
     "unit/test_gbdt_kit.py",

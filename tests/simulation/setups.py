@@ -18,6 +18,8 @@ from tests.simulation.streams import Workload
 _FUDYADT = learners()["fudyadt"]
 _BEST_SPLIT = learners()["best_split"]
 _OPTIONS = _FUDYADT.Options(kind="fudyadt", epsilon=0.3, alpha=0.0, beta=0.0, max_depth=3)
+_CONFIDENCE = learners()["confidence_tree"]
+_HASTY = {"c": 0.001, "grace_period": 1, "revisit": True, "feature_groups": 4}
 _EAGER = {"alpha": 0.0, "beta": 0.02, "max_depth": 3, "feature_groups": 4}
 _MIXED = {**_EAGER, "epsilon": 0.5}
 
@@ -33,6 +35,8 @@ SETUPS = {
         Setup("best split", _BEST_SPLIT, _BEST_SPLIT.Options(query_every=2), WorkPlan(shared_store=False)),
         # Structures at every node, with and without columns beside them, rebuilt often.
         Setup("sparse tree", _FUDYADT, _FUDYADT.Options(finder="updent", **_EAGER), WorkPlan(shared_store=False)),
+        # Splits that are looked at again, so that steps are taken back at the shards and subtrees replaced.
+        Setup("confidence tree", _CONFIDENCE, _CONFIDENCE.Options.model_validate(_HASTY), WorkPlan(shared_store=False)),
         Setup("mixed tree", _FUDYADT, _FUDYADT.Options(finder="updgini", **_MIXED), WorkPlan(shared_store=False)),
     )
 }

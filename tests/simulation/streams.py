@@ -35,6 +35,9 @@ SCHEMA = pa.schema(
     {"n_features": "16"},
 )
 
+#: Rows that the bins are made from where the learner needs such and the stream says nothing of them.
+_WARMUP = 2
+
 Row = dict[str, Any]
 
 
@@ -55,7 +58,9 @@ class Workload(NamedTuple):
         return self.options.make(self.stored or self.source.open(reading=self.reading))
 
     def fit(self, learner: LearnerOptions) -> Workload:
-        """The same examples as a learner takes them: with sparse features for all or some columns, if it needs any."""
+        """The same examples as a learner takes them: with a warm-up, or sparse features for all or some columns."""
+        if learner.needs_warmup and not self.options.warmup:
+            return self._replace(options=self.options.model_copy(update={"warmup": _WARMUP}))
         if not learner.needs_sparse:
             return self
         features = ["a", "d", "ones"] if learner.takes_dense else ["ones"]

@@ -144,7 +144,10 @@ class TestMessages:
                 {"learner": {"kind": "fudyadt"}},
                 "source: missing. Add source: {kind: arrow | csv | libsvm | parquet | synthetic, ...}",
             ),
-            ({"source": SEA["source"]}, "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt, ...}"),
+            (
+                {"source": SEA["source"]},
+                "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt, ...}",
+            ),
             ([], None),
         ],
     )
@@ -171,7 +174,9 @@ class TestMessages:
         message = refused({"source": SEA["source"], "lerner": {"kind": "fudyadt"}})
         first, second = message.splitlines()
         assert first.endswith("unknown key. Did you mean 'learner'?")
-        assert second.endswith("learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt, ...}")
+        assert second.endswith(
+            "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt, ...}"
+        )
 
     def test_a_missing_file_is_named(self, tmp_path):
         assert "absent.yaml" in refused(tmp_path / "absent.yaml")
