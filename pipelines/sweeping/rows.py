@@ -89,6 +89,10 @@ class Trial:
         return source
 
 
+#: What of a reading shows in the rows.
+_SEEN_IN_ROWS = ("regression", "missing", "classes", "sparse_classes")
+
+
 def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> list[Trial]:
     """The settings by their rows, opened as :meth:`Trial.open` does it, in the order of the grid."""
     trials: dict[str, Trial] = {}
@@ -115,7 +119,7 @@ def _require_same_rows(reading: Reading, first: Reading, setting: Mapping[str, A
     except InputError as error:
         raise ConfigError(f"with {named(setting)}: {error}") from error
     # Both take the features that there are; the others that they might take do not show in what is read.
-    if (reading.regression, reading.missing, reading.classes) != (first.regression, first.missing, first.classes):
+    if any(getattr(reading, name) != getattr(first, name) for name in _SEEN_IN_ROWS):
         raise _other_rows(setting, "labels or missing values")
 
 

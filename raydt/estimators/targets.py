@@ -65,7 +65,7 @@ class Classifier(Estimator):
 
     def _most_classes(self) -> int | None:
         """How many classes there may be; None for any number."""
-        most: int | None = self._fitted_options.most_classes
+        most: int | None = self._fitted_options.most_classes(sparse=self._features().sparse > 0)
         return most
 
     def _features_in_words(self) -> str:

@@ -236,7 +236,7 @@ def _sweep(pool: Any) -> None:
         before, e = -1, pool.first[unit]
         while e >= 0:
             after = pool.next[e]
-            if pool.n1[e] > 0:
+            if pool.n1[e] != 0:
                 before = e
             else:
                 if before >= 0:

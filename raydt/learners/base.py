@@ -54,9 +54,8 @@ class LearnerOptions(BaseModel):
         """Whether rows may have features that are not sparse."""
         return True
 
-    @property
-    def most_classes(self) -> int | None:
-        """How many classes there may be; None for any number."""
+    def most_classes(self, *, sparse: bool) -> int | None:
+        """How many classes there may be, with sparse features or without; None for any number."""
         return None
 
     @property

@@ -39,8 +39,8 @@ class Reading:
         There must be some.
     dense : bool
         There may be others.
-    classes : int or None
-        How many classes there may be: a row with the label of one more is bad.
+    classes, sparse_classes : int or None
+        How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
     """
 
     regression: bool = False
@@ -49,6 +49,7 @@ class Reading:
     needs_sparse: bool = False
     dense: bool = True
     classes: int | None = None
+    sparse_classes: int | None = None
 
     @classmethod
     def of(cls, learner: LearnerOptions) -> Reading:
@@ -59,7 +60,8 @@ class Reading:
             sparse=learner.takes_sparse,
             needs_sparse=learner.needs_sparse,
             dense=learner.takes_dense,
-            classes=learner.most_classes,
+            classes=learner.most_classes(sparse=False),
+            sparse_classes=learner.most_classes(sparse=True),
         )
 
     def require(self, features: Features) -> None:

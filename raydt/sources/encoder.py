@@ -180,7 +180,8 @@ class RowEncoder:
             self._require_numbers(self._label, untyped)
             self._numbers |= {self._label}
         self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
-        self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels(most=reading.classes)
+        most = reading.classes if self.sparse is None else reading.sparse_classes
+        self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels(most=most)
         self._ids = Dictionary()
         self._op_values = options.op_values
 

@@ -74,8 +74,7 @@ class BestSplitOptions(LearnerOptions):
         """A finder is over sparse features only."""
         return False
 
-    @property
-    def most_classes(self) -> int | None:
+    def most_classes(self, *, sparse: bool) -> int | None:
         """A finder compares two."""
         return 2
 

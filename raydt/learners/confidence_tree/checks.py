@@ -17,6 +17,7 @@ from raydt.learners.confidence_tree.coordinator import SCALARS
 from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import SEEN
+from raydt.learners.confidence_tree.statistics import encode
 from raydt.learners.fudyadt.model import check_examples, check_nodes, check_sums
 from raydt.sparse import SparseRows
 
@@ -70,7 +71,8 @@ def check_state(
     totals = {name: int(arrays[name][0]) for name in SCALARS}
     require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
-    most = 2 if features.sparse else options.most_classes
+    require(features.sparse > 0 or not options.needs_sparse, "place", f"is of no sparse features for {options.finder}")
+    most = options.most_classes(sparse=features.sparse > 0)
     require(most is None or totals["classes"] <= most, "classes", f"is more than {most}")
     check_held(groups, features, arrays["id"].size)
     fixed = 0 < totals["warmup"] <= totals["seq"]
@@ -80,7 +82,9 @@ def check_state(
     counted = _check_nodes(arrays, inner, options, totals, fixed)
     for number, group in groups.items():
         if bins is not None:
-            _check_statistics(group, bins.select(features.group_columns(number)), counted, classes)
+            own_bins = bins.select(features.group_columns(number))
+            _check_statistics(group, own_bins, counted, classes)
+            _check_bins(group, own_bins, arrays["y"], counted)
         else:
             require("totals" not in group, "totals", "is there before the end of the warm-up")
         if features.sparse:
@@ -210,11 +214,22 @@ def _check_statistics(group: Arrays, bins: Bins, counted: _Counted, classes: int
     expected[counted.place[here], : counted.own.shape[1]] = counted.own[here]
     same = np.array_equal(expected[:, :known], totals) and not expected[:, known:].any()
     require(same, "totals", "is not what the nodes have counted")
-    require((by_bin >= 0).all(), "bins", "has a bin that counts less than nothing")
-    first = np.cumsum(bins.counts()) - bins.counts()
-    if places and len(first):
-        sums = np.add.reduceat(by_bin, first, axis=1, dtype=np.int64)
-        require((sums == totals[:, None]).all(), "bins", "has a feature that counts more or fewer than 'totals'")
+
+
+def _check_bins(group: Arrays, bins: Bins, y: npt.NDArray[Any], counted: _Counted) -> None:
+    """Every bin of every place counts the rows that are in it. O(counted rows x columns)."""
+    by_bin, X = group["bins"], np.ascontiguousarray(group["X"])
+    places, _, classes = by_bin.shape
+    if not places:
+        return
+    codes = np.empty(X.shape, dtype=np.uint16)
+    encode(X, bins, np.arange(len(X), dtype=np.int32), codes)
+    place = counted.place[counted.node]
+    for begin, size, column in zip(np.cumsum(bins.counts()) - bins.counts(), bins.counts(), codes.T, strict=True):
+        at = (place * size + column[counted.row]) * classes + y[counted.row]
+        expected = np.bincount(at, minlength=places * size * classes).reshape(places, size, classes)
+        same = np.array_equal(expected, by_bin[:, begin : begin + size])
+        require(same, "bins", "does not count the rows that the nodes have counted")
 
 
 def _check_seen(

@@ -27,7 +27,7 @@ from raydt.learners.confidence_tree.bounds import REVISIT, TIE
 from raydt.learners.confidence_tree.deciding import Change, Decider, Window
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
-from raydt.learners.confidence_tree.model import Arrays, canonical_tree, predictive
+from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import route, take_back
 from raydt.learners.nodes import LEAVES, NODES, preorder
@@ -96,7 +96,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     # ---------------------------------------------------------------- one batch
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
-        most = 2 if self.features.sparse else self.options.most_classes
+        most = self.options.most_classes(sparse=self.features.sparse > 0)
         if most is not None and batch.n_classes > most:
             what = "sparse features are" if self.features.sparse else f"{self.options.resolved_criterion} is"
             raise InputError(
@@ -155,20 +155,23 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
         classes = np.maximum.accumulate(np.append(self._classes, label + 1))[1:]
         log: list[Logged] = []
-        leaves, taken = np.full(len(steps), -1, dtype=np.int64), 0
-        while len(which):
-            pending = which[: self._length]
+        leaves, void = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
+        waiting, at = which[:0], 0
+        while len(waiting) or at < len(which):
+            begin, at = at, max(at, min(len(which), at + self._length - len(waiting)))
+            waiting = np.concatenate([waiting, which[begin:at]])
+            pending, waiting = waiting[: self._length], waiting[self._length :]
+            taken = int(which[at - 1]) + 1
             window = self.live.walk(steps, pending, rows, path, leaves, taken=taken, scored=scored)
-            taken = max(taken, int(pending[-1]) + 1)
             window.t, window.classes = t, classes
             replies = yield from self._count(window)
             changes = yield from self._decider.decide(self.live.tree, window, replies)
-            void = self._back(window, leaves, changes)
-            self._note(window, changes, void)
+            again = self._back(window, leaves, changes, void)
+            self._note(window, changes, again)
             log += [self._logged(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
-            which = np.concatenate([void, which[self._length :]])
+            waiting = np.concatenate([again, waiting])
             if self.options.revisit:  # a change voids all that comes after
                 self._length = max(_SHORTEST, self._length // 2) if changes else min(_LONGEST, 2 * self._length)
         if len(steps):
@@ -197,21 +200,21 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._undo = self._undo[:, :0]
         return (yield Ask("count", payload))
 
-    def _back(self, window: Window, leaves: Int64, changes: list[Change]) -> Int64:
-        """Take back the steps that changes void; these steps."""
-        if not changes:
-            return window.pending[:0]
-        void = np.zeros(len(window.steps), dtype=np.bool_)
+    def _back(self, window: Window, leaves: Int64, changes: list[Change], void: npt.NDArray[np.bool_]) -> Int64:
+        """Take back the steps that changes void; these steps. ``void`` is False for every step, before and after."""
         for change in changes:
             behind = window.pending[window.pending > change.step]
             void[behind if self.options.revisit else behind[leaves[behind] == change.node]] = True
-        if void.any():
+        again = window.pending[void[window.pending]]
+        if len(again):
             where = self.live.tree, self.live.members, self.store.y, window.steps, window.pending
             take_back(*where, void, leaves, window.entries, window.told)
-        if self.options.revisit:  # else all of them are at places that are given back
-            self._undo = window.told[:, void[window.entries["step"]]]
-            self._undo[2] *= -1
-        return window.pending[void[window.pending]]
+            if self.options.revisit:  # else all of them are at places that are given back
+                # The last first, so that nothing is counted out that has yet to be counted in.
+                self._undo = window.told[:, void[window.entries["step"]]][:, ::-1]
+                self._undo[2] *= -1
+            void[again] = False
+        return again
 
     def _note(self, window: Window, changes: list[Change], void: Int64) -> None:
         """Count checks and changes."""
@@ -273,16 +276,19 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes in each row's leaf, shape (n, n_classes). O(nodes + rows x depth)."""
-        return SparseTreePredictor(self.features, self.model()).predict_proba(X, n_classes, sparse)
+        return self._predictor().predict_proba(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes."""
-        return SparseTreePredictor(self.features, self.model()).predict(X, sparse)
+        return self._predictor().predict(X, sparse)
+
+    def _predictor(self) -> SparseTreePredictor:
+        return SparseTreePredictor(self.features, filled(node_arrays(self.live.tree)))
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
         """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
         slots = self.store.find(ids)
-        return {"y": self.store.y[slots], "leaf": self.live.state(slots)["leaf"]}
+        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
         """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, places, list orders."""
@@ -300,7 +306,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        return predictive(canonical_tree(self.live.tree, self.live.splits)[0])
+        return predictive(canonical_tree(self.live.tree, self.live.splits))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""

@@ -123,9 +123,6 @@ class ConfidenceTreeClassifier(Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix, unless the finder needs sparse rows
         return ListEncoder(categorical, self.feature_groups, self._takes_missing(), self.n_features)
 
-    def _most_classes(self) -> int | None:
-        return 2 if self._features().sparse else super()._most_classes()
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = self.criterion != "kearns_mansour" and self.finder == "exact"

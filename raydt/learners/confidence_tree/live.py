@@ -11,7 +11,7 @@ from raydt.features import CATEGORICAL, Features
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.tree import CHECK, ENTRY, Tree, collapse, new_tree, split, walk, with_room
-from raydt.learners.nodes import MEMBER, NODES, USED, link_members, list_rows
+from raydt.learners.nodes import MEMBER, NODES, USED, link_members, list_rows, preorder
 from raydt.learners.rows import Rows
 from raydt.learners.sequential import Slots
 from raydt.memory import empty, grown
@@ -146,7 +146,7 @@ class LiveTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, at = canonical_tree(self.tree, self.splits)
+        arrays, at = canonical_tree(self.tree, self.splits), preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
         return {**arrays, **bins, "leaf": at[self.members["leaf"][slots]]}
 

@@ -93,15 +93,13 @@ def splits_of_arrays(arrays: Arrays) -> list[Split]:
     return [Split(**row | {name: tuple(row[name][: row["classes"]]) for name in ("own", "left")}) for row in rows]
 
 
-def canonical_tree(tree: Tree, splits: dict[int, Split]) -> tuple[Arrays, npt.NDArray[np.int32]]:
-    """All arrays by node and those of the splits; and the preorder place of each node id (-1: not in the tree)."""
+def node_arrays(tree: Tree, classes: int = 2) -> Arrays:
+    """All arrays by node, with counts of at least so many classes."""
     order, at, _ = preorder(tree)
     nodes = tree.nodes[order]
     inner = nodes["feature"] >= 0
-    classes = max(2, int(np.flatnonzero(tree.counts[0] + tree.own[order].max(axis=0)).max(initial=0)) + 1)
-    for record in splits.values():
-        classes = max(classes, len(record.own))
-    arrays: Arrays = {
+    classes = max(classes, int(np.flatnonzero(tree.counts[0] + tree.own[order].max(axis=0)).max(initial=0)) + 1)
+    return {
         "feature": nodes["feature"].copy(),
         "threshold": nodes["threshold"].copy(),
         "left": np.where(inner, at[nodes["left"]], np.int32(-1)),
@@ -110,27 +108,39 @@ def canonical_tree(tree: Tree, splits: dict[int, Split]) -> tuple[Arrays, npt.ND
         **{name: nodes[name].copy() for name in ("cut", "created", "since", "place")},
         "own": tree.own[order, :classes],
     }
-    return arrays | splits_as_arrays([splits[node] for node in order[inner].tolist()], classes), at
+
+
+def canonical_tree(tree: Tree, splits: dict[int, Split]) -> Arrays:
+    """All arrays by node and those of the splits."""
+    order = preorder(tree)[0]
+    arrays = node_arrays(tree, max((len(record.own) for record in splits.values()), default=2))
+    in_order = [splits[node] for node in order[arrays["feature"] >= 0].tolist()]
+    return arrays | splits_as_arrays(in_order, arrays["counts"].shape[1])
 
 
 #: Of the records of the splits what a model has, for those who read it; nothing is predicted by them.
 SHOWN = ("stamp", "m", "rival_feature", "reason", "phi", "rival_phi", "impurity", "epsilon")
 
 
-def predictive(arrays: Arrays) -> Arrays:
-    """What predictions need; a leaf without examples gets the counts of the nearest node above that has some.
-
-    And what is only read: ``live``, the examples that each node really has, and the ``SHOWN`` columns of the splits,
-    under ``split_`` and their names.
-    """
-    shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN} | {"live": arrays["counts"].sum(axis=1)}
+def filled(arrays: Arrays) -> Arrays:
+    """What predictions need; a leaf without examples gets the counts of the nearest node above that has some."""
     model = {name: arrays[name].copy() for name in MODEL_TYPES}
-    counts = model["counts"]
-    for node in np.flatnonzero(model["feature"] >= 0).tolist():  # parents come first
-        for child in (model["left"][node], model["right"][node]):
-            if not counts[child].any():
-                counts[child] = counts[node]
-    return model | shown
+    counts, inner = model["counts"], np.flatnonzero(model["feature"] >= 0)
+    parent = np.zeros(len(counts), dtype=np.int64)
+    parent[model["left"][inner]] = parent[model["right"][inner]] = inner
+    for node in np.flatnonzero(~counts.any(axis=1)).tolist():  # parents come first
+        counts[node] = counts[parent[node]]
+    return model
+
+
+def predictive(arrays: Arrays) -> Arrays:
+    """What predictions need (:func:`filled`), and what is only read.
+
+    That is ``live``, the examples that each node really has, and the ``SHOWN`` columns of the splits, under ``split_``
+    and their names.
+    """
+    shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN}
+    return filled(arrays) | shown | {"live": arrays["counts"].sum(axis=1)}
 
 
 def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:

@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 
+#: Below it products with delta may leave the numbers.
+SMALLEST_DELTA = 1e-100
 #: Criteria each rule has a width for; the first is its default.
 _CRITERIA: dict[str, tuple[Criterion, ...]] = {
     "ctree": ("gini", "entropy", "kearns_mansour"),
@@ -51,7 +53,7 @@ class ConfidenceTreeOptions(LearnerOptions):
     )
     c: float = Field(0.05, gt=0, le=1e6, description="practical: factor of the width; a smaller one splits sooner")
     tie_threshold: float = Field(
-        0.0, ge=0, description="Half width up to which the best split is taken anyway; 0: never"
+        0.0, ge=0, le=1e6, description="Half width up to which the best split is taken anyway; 0: never"
     )
     grace_period: int = Field(100, ge=1, description="Examples that come to a leaf between two checks")
     max_bins: int = Field(256, ge=2, le=2**16 - 1, description="Bins of a feature, fixed from the warm-up")
@@ -80,7 +82,7 @@ class ConfidenceTreeOptions(LearnerOptions):
             )
         if own is not None and self.resolved_criterion != own:
             raise ValueError(f"finder: {self.finder} is for criterion: {own}, not {self.resolved_criterion}")
-        if not isinstance(self.delta, str) and not 0 < self.delta < 1:
+        if not isinstance(self.delta, str) and not SMALLEST_DELTA <= self.delta < 1:
             raise ValueError("delta must be a number between 0 and 1, or 1/t")
         if self.revisit and self.finder != "exact":
             raise ValueError(
@@ -116,10 +118,9 @@ class ConfidenceTreeOptions(LearnerOptions):
         """A structure has nothing to keep without them."""
         return self.finder != "exact"
 
-    @property
-    def most_classes(self) -> int | None:
-        """Two where the index or the structure is of two."""
-        return 2 if self.resolved_criterion == "kearns_mansour" or self.finder != "exact" else None
+    def most_classes(self, *, sparse: bool) -> int | None:
+        """Two where the index, the counters of sparse features or the structure are of two."""
+        return 2 if sparse or self.resolved_criterion == "kearns_mansour" or self.finder != "exact" else None
 
     @property
     def needs_warmup(self) -> str:

@@ -87,12 +87,13 @@ class ConfidenceTreeShard(ShardWithRows):
         ``entries``, shape (4, entries), int32, has slot, place, sign and label of each; ``checks`` are those of
         ``statistics.take``; ``places`` and ``classes`` are how many there may be by now.
         """
-        found = np.empty((len(checks), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
         if not len(self.groups):
-            return found
+            return np.empty((len(checks), 0, 3, COUNTS + classes), dtype=np.int64)
         self._room_for(places, classes)
+        asked, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         slot, place, sign, label = np.array(entries)
         checks, left, scores = np.array(checks), np.empty(classes, dtype=np.int64), np.empty(3)
+        found = np.empty((len(checks), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
         self._held.make_room(slot)
         check = 0
         for begin in range(0, max(1, len(slot)), _TOGETHER):
@@ -101,7 +102,7 @@ class ConfidenceTreeShard(ShardWithRows):
             where = self._counts, self._columns, self._codes, self._sparse, search
             rest: tuple[Any, ...] = slot, place, sign, label, begin, stop, checks, check, left, scores, found
             check = take(*where, *rest) if self._structure is None else take_structured(*where, self._structure, *rest)
-        return found
+        return found[..., : COUNTS + asked]
 
     def _on_confirm(self, places: Any, later: Any, entries: Any) -> npt.NDArray[np.int64]:
         """Exact candidates at some places before later entries (``statistics.confirm``), as ``count`` answers."""

@@ -65,8 +65,7 @@ class FuDyADTOptions(LearnerOptions):
         """Dense features need FuDyADT's schedule, whose theorem is about the Gini index."""
         return self.finder != "updent"
 
-    @property
-    def most_classes(self) -> int | None:
+    def most_classes(self, *, sparse: bool) -> int | None:
         """A finder compares two."""
         return None if self.finder == "exact" else 2
 
