@@ -149,7 +149,11 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "flat totals": ("gini", group("totals", np.ravel), "'totals' is not int64 by place"),
     "more classes": ("gini", group("totals", lambda a: np.pad(a, ((0, 0), (0, 1)))), "'totals' does not count"),
     "fewer places": ("gini", group("totals", lambda a: a[:1]), "'totals' lacks|'bins' is not int32"),
-    "bins": ("gini", lambda s, g: group("bins", more((s["place"][leaf(s)], 0, 0), 1))(s, g), "'bins' does not count the rows"),
+    "bins": (
+        "gini",
+        lambda s, g: group("bins", more((s["place"][leaf(s)], 0, 0), 1))(s, g),
+        "'bins' does not count the rows",
+    ),
     "negative bins": ("gini", group("bins", more((0, 0, 0), -(10**6))), "'bins' does not count the rows"),
     "bins of another type": ("gini", group("bins", lambda a: a.astype(np.int64)), "'bins' is not int32"),
     "fewer bins": ("gini", group("bins", lambda a: a[:, 1:]), "'bins' is not int32"),

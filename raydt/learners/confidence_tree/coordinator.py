@@ -113,7 +113,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Take the admitted updates of one part of the batch; returns the log of what changed the tree."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = self._rows_of(batch.X, batch.sparse)
-        yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
+        new = rows if len(added) == len(rows.X) else rows.take(admitted.row[added])  # each row is of one update
+        yield from self._rows.put(admitted.new[added], new)
         steps, position = steps_of(batch, part, admitted)
         path, logs = np.zeros(len(steps), dtype=np.int64), []
         warm = int(np.searchsorted(steps["stamp"], 2 * self._warmup)) if self.live.bins is None else 0
@@ -125,7 +126,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, path)))
         said = steps["prediction"] >= 0
         result.predictions[position[said]] = steps["prediction"][said]
-        np.add.at(result.path, position, path.astype(np.int32))
+        result.path += np.bincount(position, path, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
 
     def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
