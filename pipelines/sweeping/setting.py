@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.config import Config
@@ -27,7 +27,8 @@ NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)
 CURVE = ("updates", "leaves", "accuracy", "f1")
 
 _SCORES = ("accuracy", "f1", "macro_f1", "kappa")
-_WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
+_REBUILT = ("rebuilds", "rebuilt_rows")
+_WORK = (*_REBUILT, "nodes", "leaves", "depth")
 
 
 def compiled(options: LearnerOptions) -> None:
@@ -92,7 +93,7 @@ def run_setting(
             "cpu_seconds": cpu_seconds,
             # Settings share the cores, so that wall time would tell how busy the machine was.
             "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
-            **{name: statistics.get(name) for name in _WORK},
+            **_work(config.learner, statistics),
             **_of_a_split(config.learner.outcome(statistics, lambda j: features.name(j, source.tokens.to_pylist()))),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
             "digest": session.digest(),
@@ -102,6 +103,12 @@ def run_setting(
         return {"updates": updates, "error": str(error), "exit_code": error.exit_code}
     except Exception as error:  # one setting's defect must not end the others
         return {"updates": updates, "error": f"{type(error).__name__}: {error}", "exit_code": 1}
+
+
+def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:
+    """Columns of a tree; None for the rebuilds of a learner that rebuilds nothing, whose count is always 0."""
+    found = {name: statistics.get(name) for name in _WORK}
+    return found if options.rebuilds else {**found, **dict.fromkeys(_REBUILT)}
 
 
 def _of_a_split(outcome: dict[str, Any]) -> dict[str, Any]:

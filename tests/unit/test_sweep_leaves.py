@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 from fabricated_sweep import fabricated_page, failed, row, rows_of
 
+from pipelines import sweep
 from pipelines.report.formatting import ABSENT
 from pipelines.sweeping.grid import merged, read_grids, settings_of
 from pipelines.sweeping.leaves import averaged, performance_at, sizes_between
 from pipelines.sweeping.leaves_chart import POINTS, leaves_chart
-from pipelines.sweeping.table import curves_of, table_lines
+from pipelines.sweeping.table import curves_of
 
 NAN = float("nan")
+#: Confidence trees that split soon.
+TREES = {
+    "source": {"kind": "synthetic", "generator": "randcbt", "leaves": 4, "n": 2000},
+    "stream": {"model": "incremental", "warmup": 200},
+    "learner": {"kind": "confidence_tree", "grace_period": 20},
+    "cluster": {"backend": "in_process"},
+    "output": {"metrics_every": 100},
+}
 GRID = ["learner.rule=ctree", "learner.c=0.1,0.2", "source.seed=1,2", "or"]
 GRID += ["learner.rule=hoeffding,corrected", "learner.delta=0.5", "source.seed=1,2"]
 
@@ -114,13 +123,18 @@ def test_the_page_has_one_row_for_each_setting_and_one_plot(grown):
     assert "--set learner.rule=ctree --set learner.c=0.2</code>" in page
 
 
-def test_a_tree_that_knows_no_rebuilds_has_no_such_columns(grown):
+def test_a_tree_that_knows_no_rebuilds_has_no_such_columns(grown, tmp_path):
     axes, rows, _ = grown
     assert '<th scope="col">rebuilds</th>' in fabricated_page(axes, rows)
-    own = [{**row, "rebuilds": None, "rebuilt_rows": None} for row in rows]
-    assert "rebuil" not in fabricated_page(axes, own)
-    assert table_lines(["learner.rule"], own)[0].split() == [
-        *("learner.rule", "accuracy", "f1", "kappa", "us/update", "leaves", "depth", "promised"),
+    found = sweep(TREES, ["learner.c=0.02,0.1"], tmp_path / "sweep")
+    assert found.table["leaves"][0].as_py() > 1
+    for name in ("rebuilds", "rebuilt_rows"):
+        assert found.table[name].to_pylist() == [None, None]
+    page = (tmp_path / "sweep" / "sweep.html").read_text()
+    assert '<th scope="col">leaves</th>' in page
+    assert "rebuil" not in page
+    assert found.lines[0].split() == [
+        *("learner.c", "accuracy", "f1", "kappa", "us/update", "leaves", "depth", "promised"),
     ]
 
 
