@@ -272,12 +272,20 @@ class _Sweep:
         if isinstance(result, ProcessLostError):
             result = {"error": str(result), "exit_code": result.exit_code}
         self.curves[index] = result.pop("curve", {})
-        row = {"setting": index, **self.values[index], **result}
+        row = {"setting": index, **self.values[index], **self._by_default(index), **result}
         self.rows.append(row)
         if "error" in result:
             log.error("setting failed", extra=row)
         else:
             log.info("setting done", extra=row)
+
+    def _by_default(self, index: int) -> Row:
+        """The names that a setting uses, of a rule or a finder, by keys that only other groups of the grid have."""
+        config = self.configs[index]
+        unused = {f"learner.{key}" for key in config.learner.unused}
+        named = [axis.key for axis in self.axes if all(isinstance(value, str) for value in axis.values)]
+        found = {key: _value(config, key) for key in named if key not in self.values[index] and key not in unused}
+        return {key: value for key, value in found.items() if isinstance(value, str)}
 
     def _so_far(self) -> str:
         """The best accuracy for the progress bar."""

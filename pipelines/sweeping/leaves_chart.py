@@ -84,9 +84,13 @@ def leaves_chart(axes: Sequence[Axis], rows: Sequence[Row], curves: pa.Table, po
 
 
 def _tellers(axes: Sequence[Axis]) -> list[str]:
-    """The keys that tell lines apart: those with names as values, or all, if there is none (but those of trials)."""
+    """The keys that tell lines apart: those with names as values, or all, if there is none (but those of trials).
+
+    Null is no name: beside numbers it is what leaves the key out.
+    """
     own = [axis for axis in axes if axis.key not in TRIALS]
-    return [axis.key for axis in own if not numeric(axis.values)] or [axis.key for axis in own]
+    named = [axis.key for axis in own if not numeric([value for value in axis.values if value is not None])]
+    return named or [axis.key for axis in own]
 
 
 def _trials(axes: Sequence[Axis], tellers: Sequence[str], rows: Sequence[Row]) -> dict[str, list[list[int]]]:

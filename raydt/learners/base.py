@@ -69,6 +69,11 @@ class LearnerOptions(BaseModel):
         return ""
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys that have no effect beside the values of the others."""
+        return ()
+
+    @property
     def figures(self) -> tuple[str, ...]:
         """Names of the statistics of its own."""
         return (*self.counts, *self.levels)

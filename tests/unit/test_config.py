@@ -208,6 +208,25 @@ class TestOverrides:
     def test_an_unknown_key_is_refused_like_one_in_the_file(self):
         assert "Did you mean 'shards'?" in refused(SEA, "cluster.shard=2")
 
+    def test_null_leaves_out_what_another_rule_does_not_use(self):
+        shipped = Path(__file__).parents[2] / "configs" / "confidence_tree.yaml"
+        with pytest.raises(ConfigError, match="c is used by rule: ctree .* only. Leave it out, or set it to null"):
+            load_config(shipped, ["learner.rule=hoeffding"])
+        said = shipped.read_text().partition("--set learner.rule")[2].splitlines()[0]
+        found = load_config(shipped, [part.strip() for part in ("learner.rule" + said).split("--set")])
+        assert (found.learner.rule, found.learner.delta, found.learner.c) == ("hoeffding", 1e-7, 0.05)
+        keys = ("confidence", "c", "delta", "strict", "finder_alpha")
+        nulls = load_config(shipped, [f"learner.{key}=null" for key in keys])
+        assert nulls.learner == load_config(shipped, ["learner.c=0.05"]).learner
+        settings = [
+            {"learner.rule": "ctree"},
+            {"learner.rule": "corrected", "learner.c": None, "learner.criterion": None},
+        ]
+        ctree, corrected = load_variants(shipped, [], settings)
+        assert (ctree.learner.c, corrected.learner.resolved_criterion) == (0.02, "error")
+        with pytest.raises(ConfigError, match="learner.delta = 2: must be a number between 0 and 1, or 1/t"):
+            load_config(shipped, ["learner.rule=hoeffding", "learner.c=null", "learner.delta=2"])
+
 
 class TestPaths:
     def test_relative_paths_are_relative_to_the_file(self, tmp_path, monkeypatch):

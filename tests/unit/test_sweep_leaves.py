@@ -138,6 +138,21 @@ def test_a_tree_that_knows_no_rebuilds_has_no_such_columns(grown, tmp_path):
     ]
 
 
+def test_a_rule_left_at_its_default_has_its_name(tmp_path):
+    groups = [{"learner.c": [0.02, 0.1]}, {"learner.rule": ["hoeffding"], "learner.c": [None], "learner.delta": [0.5]}]
+    groups.append({"learner.confidence": ["theorem"], "learner.c": [None], "learner.delta": [0.5]})
+    given = {**TREES, "learner": {**TREES["learner"], "c": 0.5}}
+    found = sweep(given, groups, tmp_path / "sweep")
+    assert found.exit_code == 0
+    assert found.table["learner.rule"].to_pylist() == ["ctree", "ctree", "hoeffding", "ctree"]
+    assert found.table["learner.confidence"].to_pylist() == ["practical", "practical", None, "theorem"]
+    assert found.table["learner.delta"].to_pylist() == [None, None, 0.5, 0.5]
+    page = (tmp_path / "sweep" / "sweep.html").read_text()
+    for line in ("learner.rule ctree, learner.confidence practical", "learner.rule hoeffding"):
+        assert f" {line}: at most" in page
+    assert " learner: at most" not in page
+
+
 def test_curves_are_a_table():
     table = curves_of({3: curve([1, 2], [NAN, 0.5]), 1: {}, 0: curve([None], [0.1])})
     assert table.to_pylist() == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
@@ -21,8 +21,27 @@ _CRITERIA: dict[str, tuple[Criterion, ...]] = {
 }
 _CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
 
+#: Keys that not every tree uses, and which trees do.
+_USED_BY = {
+    "confidence": "rule: ctree",
+    "c": "rule: ctree with confidence: practical",
+    "delta": "confidence: theorem, or another rule than ctree",
+    "strict": "rule: hoeffding",
+    "finder_alpha": "finder: updgini or updent",
+}
+
 #: Counts that have another name in a summary, where theirs is taken.
 OUTCOME = {"replaced": "replaced_splits"}
+
+
+def _or_null(schema: dict[str, Any]) -> None:
+    """Let null be valid in the JSON Schema of a key, too."""
+    if "anyOf" in schema:
+        schema["anyOf"].append({"type": "null"})
+        return
+    schema["type"] = [schema["type"], "null"]
+    if "enum" in schema:
+        schema["enum"].append(None)
 
 
 class ConfidenceTreeOptions(LearnerOptions):
@@ -46,12 +65,22 @@ class ConfidenceTreeOptions(LearnerOptions):
         None, description="What is least of the best split; null: gini, of corrected error, of mcdiarmid entropy"
     )
     confidence: Literal["theorem", "practical"] = Field(
-        "practical", description="ctree: the width of theorems 1 to 4, or that of the paper's experiments (eq. 8)"
+        "practical",
+        description="ctree: the width of theorems 1 to 4, or that of the paper's experiments (eq. 8)",
+        json_schema_extra=_or_null,
     )
     delta: float | Literal["1/t"] = Field(
-        1e-7, description="Probability of error; 1/t: falls with every example. Not used by confidence: practical"
+        1e-7,
+        description="Probability of error; 1/t: falls with every example. Not used by confidence: practical",
+        json_schema_extra=_or_null,
     )
-    c: float = Field(0.05, gt=0, le=1e6, description="practical: factor of the width; a smaller one splits sooner")
+    c: float = Field(
+        0.05,
+        gt=0,
+        le=1e6,
+        description="practical: factor of the width; a smaller one splits sooner",
+        json_schema_extra=_or_null,
+    )
     tie_threshold: float = Field(
         0.0, ge=0, le=1e6, description="Half width up to which the best split is taken anyway; 0: never"
     )
@@ -65,12 +94,35 @@ class ConfidenceTreeOptions(LearnerOptions):
         description="How splits on sparse features are found; updgini, updent: kept at hand, confirmed exactly",
     )
     finder_alpha: float = Field(
-        0.1, ge=0.01, le=1e3, description="updgini, updent: found within 1 + this times the best"
+        0.1,
+        ge=0.01,
+        le=1e3,
+        description="updgini, updent: found within 1 + this times the best",
+        json_schema_extra=_or_null,
     )
-    strict: bool = Field(False, description="hoeffding: twice the width, so that the intervals do not overlap")
+    strict: bool = Field(
+        False,
+        description="hoeffding: twice the width, so that the intervals do not overlap",
+        json_schema_extra=_or_null,
+    )
     revisit: bool = Field(
         False, description="Inner nodes keep their statistics, and a split that another one beats is replaced"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _left_out(cls, given: Any) -> Any:
+        """Null is the default of a key that other values may leave without a use: ``--set`` cannot leave it out."""
+        if not isinstance(given, Mapping):
+            return given
+        return {key: value for key, value in given.items() if value is not None or key not in _USED_BY}
+
+    @field_validator("delta")
+    @classmethod
+    def _probability(cls, delta: float | str) -> float | str:
+        if not isinstance(delta, str) and not SMALLEST_DELTA <= delta < 1:
+            raise ValueError("must be a number between 0 and 1, or 1/t")
+        return delta
 
     @model_validator(mode="after")
     def _consistent(self) -> ConfidenceTreeOptions:
@@ -82,25 +134,28 @@ class ConfidenceTreeOptions(LearnerOptions):
             )
         if own is not None and self.resolved_criterion != own:
             raise ValueError(f"finder: {self.finder} is for criterion: {own}, not {self.resolved_criterion}")
-        if not isinstance(self.delta, str) and not SMALLEST_DELTA <= self.delta < 1:
-            raise ValueError("delta must be a number between 0 and 1, or 1/t")
         if self.revisit and self.finder != "exact":
             raise ValueError(
                 f"revisit: true needs finder: exact, since {self.finder} keeps no statistics to go back to"
             )
-        practical = self.rule == "ctree" and self.confidence == "practical"
-        self._unused("confidence", self.rule == "ctree", "rule: ctree")
-        self._unused("c", practical, "rule: ctree with confidence: practical")
-        self._unused("delta", not practical, "confidence: theorem, or another rule than ctree")
-        self._unused("strict", self.rule == "hoeffding", "rule: hoeffding")
-        self._unused("finder_alpha", self.finder != "exact", "finder: updgini or updent")
+        for key in self.unused:  # its default may be said
+            default = type(self).model_fields[key].default
+            if key in self.model_fields_set and getattr(self, key) != default:
+                raise ValueError(f"{key} is used by {_USED_BY[key]} only. Leave it out, or set it to null")
         return self
 
-    def _unused(self, key: str, used: bool, by: str) -> None:
-        """Refuse a key that has no effect; its default may be said."""
-        default = type(self).model_fields[key].default
-        if not used and key in self.model_fields_set and getattr(self, key) != default:
-            raise ValueError(f"{key} is used by {by} only. Leave it out")
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys of other rules and finders."""
+        practical = self.rule == "ctree" and self.confidence == "practical"
+        used = {
+            "confidence": self.rule == "ctree",
+            "c": practical,
+            "delta": not practical,
+            "strict": self.rule == "hoeffding",
+            "finder_alpha": self.finder != "exact",
+        }
+        return tuple(key for key in _USED_BY if not used[key])
 
     @property
     def resolved_criterion(self) -> Criterion:
