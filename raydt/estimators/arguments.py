@@ -100,6 +100,49 @@ def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
     return () if categorical is None else categorical
 
 
+def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set[Any]:
+    """The columns that ``categorical_features`` names, by position, by name or as a mask.
+
+    Parameters
+    ----------
+    categorical : sequence of str, int or bool, or None
+        A truth value for each column, or else names and positions.
+    columns : sequence of str
+        Names of the columns of X, in order.
+
+    Returns
+    -------
+    set
+        Names; those given as names may be of no column.
+
+    Raises
+    ------
+    InputError
+        A mask of another length, truth values beside others, or a position that no column has.
+    """
+    given, n = names_of(categorical), len(columns)
+    if isinstance(given, np.ndarray) and given.ndim != 1:
+        raise InputError(f"categorical_features has shape {given.shape}, not one dimension")
+    flags = sum(isinstance(column, bool | np.bool_) for column in given)
+    if flags and flags == len(given):
+        if flags != n:
+            raise InputError(
+                f"categorical_features has {flags:,} truth values, and X has {n:,} columns",
+                remedy="Give one for each column, or names or positions",
+            )
+        return {name for name, chosen in zip(columns, given, strict=True) if chosen}
+    found = set()
+    for column in given:
+        if isinstance(column, bool | np.bool_):
+            remedy = "Give a truth value for each column, or names and positions"
+            raise InputError(f"categorical_features has {column} beside names or positions", remedy=remedy)
+        if isinstance(column, int | np.integer) and not 0 <= column < n:
+            remedy = f"Positions are 0 to {n - 1}"
+            raise InputError(f"categorical_features has {column}, and X has {n:,} columns", remedy=remedy)
+        found.add(columns[column] if isinstance(column, int | np.integer) else column)
+    return found
+
+
 def parameter_error(error: ValidationError, given: dict[str, Any]) -> ConfigError:
     """All that is wrong with the parameters, each with its value and what is allowed."""
     problems: dict[str, list[str]] = {}

@@ -22,7 +22,7 @@ from raydt.encoding import (
     plain,
 )
 from raydt.errors import InputError
-from raydt.estimators.arguments import names_of
+from raydt.estimators.arguments import columns_of, names_of
 from raydt.estimators.sparse import (
     is_sparse_matrix,
     rows_of_column,
@@ -60,8 +60,9 @@ class FrameEncoder:
 
     Parameters
     ----------
-    categorical : sequence of str or int, optional
-        Columns that hold categories, by name or position; text columns of frames always do.
+    categorical : sequence of str, int or bool, optional
+        Columns that hold categories, by name or position, or a truth value for each column; text columns of frames
+        always do.
     groups : int
         Feature groups of :class:`Features`.
     takes_missing : bool
@@ -80,7 +81,7 @@ class FrameEncoder:
         table = as_table(X)
         lists = None
         if self.takes_sparse and is_sparse_matrix(X):
-            if names_of(self._wanted):
+            if len(names_of(self._wanted)):
                 raise InputError("categorical_features names columns, and a sparse matrix has none that are categories")
             self.features = Features((), (), self._groups, width_of_matrix(X))
             return
@@ -95,8 +96,11 @@ class FrameEncoder:
                 raise InputError("it holds lists of text, and lists of indices are needed", column=lists, remedy=remedy)
             names = tuple(name for name in names if name != lists)
             text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
-        wanted = {names[c] if isinstance(c, int | np.integer) else c for c in names_of(self._wanted)}
+        wanted = columns_of(self._wanted, names if lists is None else tuple(map(str, table.column_names)))
         unknown = sorted(str(name) for name in wanted - set(names))
+        if lists is not None and lists in wanted:
+            problem = "it holds sparse features, which are no categories"
+            raise InputError(problem, column=lists, remedy="Leave it out of categorical_features")
         if unknown:
             raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")
         self.named = table is not None

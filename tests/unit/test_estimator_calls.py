@@ -93,6 +93,30 @@ MISSING = [
 ]
 
 
+@pytest.mark.parametrize("named", [[1], ["x1"], [False, True, False], np.array([False, True, False]), np.array([1])])
+def test_categories_by_name_position_or_mask(named: Any) -> None:
+    X = np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 1.0, 1.0]])
+    for rows in (X, pa.table({f"x{j}": X[:, j] for j in range(3)})):
+        tree = FullyDynamicTreeClassifier(categorical_features=named, epsilon=0.0).fit(rows, [0, 1, 0])
+        assert tree._features().categorical == (False, True, False)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ([7], r"categorical_features has 7, and X has 3 columns. Positions are 0 to 2"),
+        ([-1], r"categorical_features has -1, and X has 3 columns"),
+        ([True, False], r"categorical_features has 2 truth values, and X has 3 columns. Give one for each"),
+        ([0, True], r"categorical_features has True beside names or positions. Give a truth value for each column"),
+        (np.eye(3, dtype=bool), r"categorical_features has shape \(3, 3\)"),
+        (["y"], r"categorical_features names 'y', which X does not have"),
+    ],
+)
+def test_categories_that_no_column_has(named: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        FullyDynamicTreeClassifier(categorical_features=named).fit(np.zeros((2, 3)), [0, 1])
+
+
 @pytest.mark.parametrize(("X", "categorical"), MISSING)
 def test_a_missing_category_is_refused(X: Any, categorical: Any) -> None:
     tree = FullyDynamicTreeClassifier(categorical_features=categorical)

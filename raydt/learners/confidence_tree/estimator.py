@@ -46,8 +46,9 @@ class ConfidenceTreeClassifier(Classifier):
         Of ``hoeffding``: twice the width.
     revisit : bool, default False
         Whether a split that another one beats is replaced.
-    categorical_features : sequence of str or int, optional
-        Columns of categories, split one value against the rest; text columns of frames always are.
+    categorical_features : sequence of str, int or bool, optional
+        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
+        text columns of frames always are.
     n_features : int, optional
         Number of sparse features, where rows are lists of indices, by themselves or in a frame. Given, or with another
         ``finder`` than ``exact``, a list is one of such rows. By default that of the frame, and any index without one.

@@ -31,8 +31,9 @@ class FullyDynamicTreeClassifier(Classifier):
         numeric and categorical columns may stand beside sparse ones with ``updgini``.
     finder_alpha : float, default 0.1
         Not used by ``exact``.
-    categorical_features : sequence of str or int, optional
-        Columns of categories, split one value against the rest; text columns of frames always are.
+    categorical_features : sequence of str, int or bool, optional
+        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
+        text columns of frames always are.
     feature_groups : int, default 16
 
     Attributes

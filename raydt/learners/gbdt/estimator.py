@@ -138,8 +138,9 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     tol : float, default 1e-7
     random_state : int, default 0
         Seed of the candidates.
-    categorical_features : sequence of str or int, optional
-        Columns of categories, split one value against the rest; text columns of frames always are.
+    categorical_features : sequence of str, int or bool, optional
+        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
+        text columns of frames always are.
     feature_groups : int, default 16
 
     Attributes
