@@ -15,7 +15,8 @@ from raydt.streams.deletion_log import DeletionLogStream
 def look_at(config: Config) -> dict[str, Any]:
     """What a run of ``config`` would work on.
 
-    Opens the source and reads its schema and first rows; a column that is missing or cannot be used is an error.
+    Opens the source and reads its schema and first rows; a column that is missing or cannot be used is an error, and so
+    is a deletion log that begins in the warm-up.
 
     Returns
     -------
@@ -27,6 +28,8 @@ def look_at(config: Config) -> dict[str, Any]:
         up), and ``ok``: false if a replay would stop at a bad row.
     """
     source, stream = open_stream(config)
+    if isinstance(stream, DeletionLogStream):
+        stream.require_after_warmup()
     require_useful_shards(config.cluster, features_of(source, config))
     rows = next(iter(source.rows()), None)
     if rows is None or not len(rows):

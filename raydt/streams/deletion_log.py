@@ -209,6 +209,24 @@ class DeletionLogStream(RowStream):
         """The id in the log for its deletions, whether or not the source has it; else that of the source."""
         return self._log.ids[-2 - row] if row < -1 else super().id_of(code, row)
 
+    def require_after_warmup(self) -> None:
+        """Refuse a deletion that is due in the warm-up for sure: bad rows, which are not read here, make it longer.
+
+        Raises
+        ------
+        InputError
+            Naming the first.
+        """
+        if len(self._log.after) and self._log.after[0] < self.warmup:
+            raise InputError(
+                f"this deletion is due after {self._log.after[0]} rows, but the first {self.warmup} updates must be "
+                "inserts",
+                file=self._log.file.name,
+                column="after",
+                row=int(self._log.row[0]),
+                remedy=f"Set stream.warmup to {self._log.after[0]} or less",
+            )
+
     @property
     def deletions(self) -> int:
         """Entries of the log."""

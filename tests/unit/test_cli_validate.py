@@ -65,6 +65,19 @@ class TestValidate:
         assert re.search(r"^deletion log +1 row, ids not checked$", out, re.MULTILINE)
         assert out.splitlines()[-1].endswith("job.yaml: valid")
 
+    @pytest.mark.parametrize("command", ["validate", "replay"])
+    def test_a_deletion_in_the_warmup_is_refused(self, raydt, tmp_path, command):
+        (tmp_path / "log.csv").write_text("id,after\n1,40\n2,20\n")
+        stream = {"model": "deletion_log", "deletion_log": "log.csv", "warmup": 30}
+        (tmp_path / "job.yaml").write_text(dump_yaml({**JOB, "stream": stream}))
+        out, fresh = (["--out", tmp_path / "run"], [tmp_path / "other"]) if command == "replay" else ([], [])
+        code, _, err = raydt(command, tmp_path / "job.yaml", *out)
+        assert code == 2
+        assert re.search(
+            r"log.csv, row 1.*but the first 30 (updates )?must be inserts. Set stream.warmup to 20 or", err
+        )
+        assert raydt(command, tmp_path / "job.yaml", "--set", "stream.warmup=20", *out[:1], *fresh)[0] == 0
+
     def test_a_data_file_is_not_taken_for_a_config(self, raydt, tmp_path):
         pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")
         assert "this looks like data, not a config" in raydt("validate", tmp_path / "data.parquet")[2]
