@@ -24,6 +24,8 @@ class LearnerOptions(BaseModel):
 
     #: Whether NaN may stand in numeric features.
     takes_missing: ClassVar[bool] = False
+    #: What to use where no feature is sparse, of what may need some.
+    without_sparse: ClassVar[str] = "finder: exact"
     #: Whether updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
     collects_updates: ClassVar[bool] = False
     #: Whether parts of the model are rebuilt; the log then has their ``rows``, ``nodes`` and ``depth``.

@@ -41,6 +41,8 @@ class Reading:
         There may be others.
     classes, sparse_classes : int or None
         How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
+    without_sparse : str
+        What to use where there are no sparse features, if there must be some.
     """
 
     regression: bool = False
@@ -50,6 +52,7 @@ class Reading:
     dense: bool = True
     classes: int | None = None
     sparse_classes: int | None = None
+    without_sparse: str = "a learner that needs none"
 
     @classmethod
     def of(cls, learner: LearnerOptions) -> Reading:
@@ -59,6 +62,7 @@ class Reading:
             missing=learner.takes_missing,
             sparse=learner.takes_sparse,
             needs_sparse=learner.needs_sparse,
+            without_sparse=learner.without_sparse,
             dense=learner.takes_dense,
             classes=learner.most_classes(sparse=False),
             sparse_classes=learner.most_classes(sparse=True),
@@ -82,7 +86,7 @@ class Reading:
         if self.needs_sparse and not features.sparse:
             raise InputError(
                 "no feature is sparse; a finder keeps sparse binary features at hand",
-                remedy="Give rows a column of lists of indices, or use finder: exact, of fudyadt or confidence_tree",
+                remedy=f"Give rows a column of lists of indices, or use {self.without_sparse}",
             )
 
 

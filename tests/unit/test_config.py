@@ -210,7 +210,7 @@ class TestOverrides:
 
     def test_null_leaves_out_what_another_rule_does_not_use(self):
         shipped = Path(__file__).parents[2] / "configs" / "confidence_tree.yaml"
-        with pytest.raises(ConfigError, match="c is used by rule: ctree .* only. Leave it out, or set it to null"):
+        with pytest.raises(ConfigError, match=r"c is used by rule: ctree .* only. Leave it out, or set it to null"):
             load_config(shipped, ["learner.rule=hoeffding"])
         said = shipped.read_text().partition("--set learner.rule")[2].splitlines()[0]
         found = load_config(shipped, [part.strip() for part in ("learner.rule" + said).split("--set")])
@@ -224,7 +224,7 @@ class TestOverrides:
         ]
         ctree, corrected = load_variants(shipped, [], settings)
         assert (ctree.learner.c, corrected.learner.resolved_criterion) == (0.02, "error")
-        with pytest.raises(ConfigError, match="learner.delta = 2: must be a number between 0 and 1, or 1/t"):
+        with pytest.raises(ConfigError, match=r"learner.delta = 2: must be a number between 0 and 1, or 1/t"):
             load_config(shipped, ["learner.rule=hoeffding", "learner.c=null", "learner.delta=2"])
 
 
