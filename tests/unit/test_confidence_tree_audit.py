@@ -36,7 +36,7 @@ def test_a_sound_state_holds(name: str) -> None:
     report = audited(sound)
     assert report.failures == []
     assert report.conformance == "holds"
-    assert report.feasibility == ("proven" if name == "theorem" else "not_promised")
+    assert report.feasibility == "not_promised"
     splits = (sound.state["feature"] >= 0).sum()
     assert report.checked["splits"] == report.checked["splits_replayed"] == splits
     assert splits > 0 or name == "warming"
@@ -168,25 +168,69 @@ def test_splits_under_other_options_are_found(name: str, other: dict[str, Any]) 
     assert report.conformance == "violated"
 
 
-def test_a_split_by_the_theorem_is_proven_and_a_doubtful_one_is_not() -> None:
+def by_the_theorem(n: int, noise: float, **settings: Any) -> tuple[Any, Features, dict[str, Any], Any, History]:
+    """Options, features, state, groups and history of a tree on two bits, the first of which is the label."""
     rng = np.random.default_rng(1)
-    n = 6000
     X = rng.integers(0, 2, (n, 2)).astype(float)
-    options = LEARNER.Options(confidence="theorem", rival="split", delta=0.1)
+    options = LEARNER.Options(confidence="theorem", rival="split", **settings)
     features = Features(("a", "b"), (False, False), 2)
     session = InProcessSession(LEARNER, options, features, 2)
-    y, key = X[:, 0].astype(np.int32), np.arange(n)
+    y, key = (X[:, 0] != (rng.random(n) < noise)).astype(np.int32), np.arange(n)
     session.apply(UpdateBatch(0, np.full(n, INSERT, np.int8), key, X, y, 2, key, 10))
     state, groups = session.state()
-    history = History(key, X, y, key, np.full(n, np.iinfo(np.int64).max), 10)
+    return options, features, state, groups, History(key, X, y, key, np.full(n, np.iinfo(np.int64).max), 10)
+
+
+def test_a_split_by_the_theorem_is_proven_and_a_doubtful_one_is_not() -> None:
+    options, features, state, groups, history = by_the_theorem(6000, 0.0, delta=0.1)
     assert state["split_reason"].tolist() == [0]
     report = LEARNER.audit(options, features, state, history, groups)
     assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
     assert 1 <= report.worst["theorem_lead"] < 1.2
+    assert "tie" not in report.reason.split("; measured: ")[0]
     surer = options.model_copy(update={"delta": 1e-9})
     report = LEARNER.audit(surer, features, state, history, groups)
     assert (report.conformance, report.feasibility) == ("violated", "violated")
     assert any("two widths are" in failure for failure in report.failures)
+
+
+def test_ties_are_proven_to_be_ties_and_count_in_no_lead() -> None:
+    options, features, state, groups, history = by_the_theorem(22_000, 0.03, delta=0.5, tie_threshold=0.2)
+    assert state["split_reason"].tolist() == [0, 1, 1]
+    report = LEARNER.audit(options, features, state, history, groups)
+    assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
+    assert "or was taken on a tie" in report.reason
+    assert "lacks more than 0.4 " in report.reason
+    assert "splits by the rule 1, on a tie 2" in report.reason
+    assert 1 <= report.worst["theorem_lead"] == pytest.approx(report.worst["lead"])
+    forged = {**state, "split_reason": np.array([0, 0, 1])}
+    report = LEARNER.audit(options, features, forged, history, groups)
+    assert (report.conformance, report.feasibility) == ("violated", "violated")
+
+
+def test_a_tree_without_splits_has_nothing_to_prove() -> None:
+    options, features, state, groups, history = by_the_theorem(500, 0.0, delta=0.1)
+    report = LEARNER.audit(options, features, state, history, groups)
+    assert (report.feasibility, report.worst) == ("proven", {})
+    assert report.reason.endswith("there is nothing to prove yet")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"delta": "1/t"}, "keeps the 1/t of then"),
+        ({"tie_threshold": 0.25}, "gini is never above 0.5"),
+        ({"tie_threshold": 0.25, "criterion": "kearns_mansour"}, "kearns_mansour is never above 0.5"),
+        ({"tie_threshold": 0.1735, "criterion": "entropy"}, "entropy is never above 0.347"),
+        ({"revisit": True}, "more often than Theorem 4 counts"),
+    ],
+)
+def test_what_is_not_promised(settings: dict[str, Any], reason: str) -> None:
+    promised = {"confidence": "theorem", "rival": "split"}
+    below = {name: value - 0.001 if name == "tie_threshold" else value for name, value in settings.items()}
+    assert reason in LEARNER.Options(**promised, **settings).promise().reason
+    assert not LEARNER.Options(**promised, **settings).promise().promised
+    assert LEARNER.Options(**promised, **below).promise().promised == ("tie_threshold" in settings)
 
 
 def test_widths_are_those_of_the_rules() -> None:

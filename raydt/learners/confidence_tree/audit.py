@@ -3,7 +3,8 @@
 *Conformance*: every live example lies in the leaf it routes to; class counts, what each node has counted, the
 statistics of the shards and the bins equal their recomputation; and every split was, at its time, the best of all
 candidates by brute force, against the rival and the width that its record says, with its rule satisfied.
-*Feasibility*: every split beats all others by two widths of Theorem 4, where the options promise it.
+*Feasibility*: every split beats all others by two widths of Theorem 4, or was taken on a tie, where the options promise
+it.
 
 Nothing of the fast path is imported (``recompute``, ``replay``).
 """
@@ -53,9 +54,9 @@ def audit(
     -------
     AuditReport
         ``checked``: examples of the history, live ones, nodes, splits, those replayed, and ``counters``, what was
-        recounted at places. ``worst``, of the splits replayed: ``lead``, the least lead over all other candidates in
-        units of the widths that the rule asks for, and ``theorem_lead``, in units of two widths of Theorem 4 (with a
-        criterion that it is about); below 1 it is not enough.
+        recounted at places. ``worst``, of the splits replayed that were not taken on a tie: ``lead``, the least lead
+        over all other candidates in units of the widths that the rule asks for, and ``theorem_lead``, in units of two
+        widths of Theorem 4 (with a criterion that it is about); below 1 it is not enough.
 
     Notes
     -----
@@ -212,24 +213,33 @@ def _feasibility(
     options: ConfidenceTreeOptions, truth: Recounted, records: Records
 ) -> tuple[Literal["proven", "violated", "not_promised"], str, list[str]]:
     """Verdict, reason, and where the promise is not kept."""
-    promise, worst = options.promise(), records.worst()
-    known = {name: value for name, value in worst.items() if math.isfinite(value)}
-    measured = "; measured: " if known else ""
-    if "lead" in known:
-        measured += f"the least lead over all other splits is {known['lead']:.3g} times what the rule asks for"
-    if "theorem_lead" in known:
-        measured += f", {known['theorem_lead']:.3g} times two widths of Theorem 4"
+    promise = options.promise()
     if not promise.promised:
-        return "not_promised", promise.reason + measured, []
+        return "not_promised", f"{promise.reason}{_measured(records)}", []
     if not truth.complete:
         return "not_promised", "only the live examples are known, and splits were chosen by all there were", []
     failures = []
-    for node, lead, _, width in records.leads:
+    for node, lead, _, width, tie in records.leads:
         beaten = lead < 2 * width - ROUNDING
-        if beaten and width > options.tie_threshold:
+        if beaten and not (tie and width <= options.tie_threshold):
             failures.append(f"the split of node {node} leads by {lead:.6g}, and two widths are {2 * width:.6g}")
     inner = int((truth.tree.feature >= 0).sum())
     if failures or len(records.leads) < inner:
         reason = failures[0] if failures else "a split could not be replayed"
         return "violated", reason, failures or [reason]
-    return "proven", f"{promise.reason}: of {inner} splits{measured or ', none'}", []
+    none = "; no leaf is split, so that there is nothing to prove yet"
+    return "proven", f"{promise.reason}{_measured(records) or none}", []
+
+
+def _measured(records: Records) -> str:
+    """How many of the splits are ties, and the least lead of the others; nothing without splits."""
+    splits, ties = len(records.leads), sum(lead.tie for lead in records.leads)
+    if not splits:
+        return ""
+    words = f"; measured: splits by the rule {splits - ties:,}, on a tie {ties:,}"
+    known = {name: value for name, value in records.worst().items() if math.isfinite(value)}
+    if "lead" in known:
+        words += f"; the least lead by the rule over all other splits is {known['lead']:.3g} times what it asks for"
+    if "theorem_lead" in known:
+        words += f", {known['theorem_lead']:.3g} times two widths of Theorem 4"
+    return words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +21,8 @@ _CRITERIA: dict[str, tuple[Criterion, ...]] = {
     "mcdiarmid": ("entropy",),
 }
 _CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
+#: Range of an index of two classes: a split that may lack so much may be any.
+_RANGE = {"gini": 0.5, "entropy": math.log(2.0) / 2.0, "kearns_mansour": 0.5}
 
 #: Keys that not every tree uses, and which trees do.
 _USED_BY = {
@@ -82,7 +85,11 @@ class ConfidenceTreeOptions(LearnerOptions):
         json_schema_extra=_or_null,
     )
     tie_threshold: float = Field(
-        0.0, ge=0, le=1e6, description="Half width up to which the best split is taken anyway; 0: never"
+        0.0,
+        ge=0,
+        le=1e6,
+        description="Half width up to which the best split is taken anyway; 0: never. It must be well below the width "
+        "at the sizes of leaves that are wanted, or every leaf is split on a tie",
     )
     grace_period: int = Field(100, ge=1, description="Examples that come to a leaf between two checks")
     max_bins: int = Field(256, ge=2, le=2**16 - 1, description="Bins of a feature, fixed from the warm-up")
@@ -106,7 +113,9 @@ class ConfidenceTreeOptions(LearnerOptions):
         json_schema_extra=_or_null,
     )
     revisit: bool = Field(
-        False, description="Inner nodes keep their statistics, and a split that another one beats is replaced"
+        False,
+        description="Inner nodes keep their statistics, and a split that another one beats is replaced; one that was "
+        "taken on a tie stays until then",
     )
 
     @model_validator(mode="before")
@@ -194,6 +203,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         if self.rule != "ctree":
             why = "has a width for one comparison at one time; no theorem of the paper bounds its splits"
             return Promise(False, f"rule: {self.rule} {why}")
+        limit = _RANGE[self.resolved_criterion]
         lacks = [
             reason
             for reason, holds in (
@@ -202,7 +212,16 @@ class ConfidenceTreeOptions(LearnerOptions):
                     "rival: feature compares with splits on other features only, Theorem 4 with all",
                     self.rival == "feature",
                 ),
+                (
+                    "delta: 1/t falls, and a split that was made at an earlier t keeps the 1/t of then",
+                    self.delta == "1/t",
+                ),
                 ("revisit: true looks at splits more often than Theorem 4 counts", self.revisit),
+                (
+                    f"tie_threshold {self.tie_threshold:g} lets a split lack twice as much, and with two classes "
+                    f"{self.resolved_criterion} is never above {limit:.3g}",
+                    2 * self.tie_threshold >= limit,
+                ),
                 ("grace_period below 20 checks leaves more often than delta is shared out for", self.grace_period < 20),
                 (
                     "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
@@ -213,13 +232,14 @@ class ConfidenceTreeOptions(LearnerOptions):
         ]
         if lacks:
             return Promise(False, "; ".join(lacks))
-        tau = (
-            f", or suboptimal by at most {2 * self.tie_threshold:g} where taken on a tie," if self.tie_threshold else ""
-        )
+        tau, beats = self.tie_threshold, f"beats all others by two widths of Theorem 4 with delta {self.delta}"
+        each = f"each split either {beats}, or was taken on a tie" if tau else f"each split {beats}"
+        lacking = f"one of the former that is not the best, or one of the latter that lacks more than {2 * tau:g}"
         return Promise(
             True,
-            f"every split{tau} beats all others by two widths of Theorem 4 with delta {self.delta}: if examples and "
-            "deletions are independent, a random one is routed via a suboptimal split with at most that probability",
+            f"{each}. If examples and deletions are independent, a random example is routed via "
+            f"{lacking if tau else 'a suboptimal split'} with at most that probability; of what a leaf counted, the "
+            "rows of the warm-up chose the cuts too",
         )
 
     def size(self, statistics: Mapping[str, int]) -> str:

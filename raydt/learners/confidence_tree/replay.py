@@ -43,12 +43,15 @@ class Lead(NamedTuple):
         And what the rule asks for, in the unit of phi.
     theorem : float
         Width of Theorem 4; infinite for a criterion that it is not about.
+    tie : bool
+        Whether it was taken on a tie.
     """
 
     node: int
     lead: float
     needed: float
     theorem: float
+    tie: bool
 
 
 def padded(array: npt.NDArray[Any], classes: int) -> Ints:
@@ -85,8 +88,11 @@ class Records:
         ]
 
     def worst(self) -> dict[str, float]:
-        """The least lead in units of what the rule asks for, and of two widths of Theorem 4; infinite of none."""
-        shares = [(lead.lead / lead.needed, lead.lead / (2 * lead.theorem)) for lead in self.leads]
+        """The least lead in units of what the rule asks for, and of two widths of Theorem 4; infinite of none.
+
+        Splits that were taken on a tie do not count: nothing is asked of their lead.
+        """
+        shares = [(lead.lead / lead.needed, lead.lead / (2 * lead.theorem)) for lead in self.leads if not lead.tie]
         rule, theorem = zip(*shares, strict=True) if shares else ((math.inf,), (math.inf,))
         about = self._truth.options.resolved_criterion != "error"
         return {"lead": min(rule), "theorem_lead": min(theorem) if about else math.inf}
@@ -168,7 +174,7 @@ class Records:
         sizes = len(rows), t, depth, len(truth.features)
         needed = widths_needed(options) * width_of(options, sizes[3], *sizes[:3], classes) / lead_of(options, 0.0, 1.0)
         theorem = theorem_width(options.resolved_criterion, delta_at(options, t), *sizes, classes)
-        self.leads.append(Lead(node, lead, needed, theorem))
+        self.leads.append(Lead(node, lead, needed, theorem, bool(record["reason"] == TIE)))
 
     def _comes(self, candidates: Candidates, place: int, first: int) -> bool:
         """Whether one candidate may stand for another: it is that one or, with logarithms, equal up to rounding."""
