@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
-from pipelines.report.confidence_words import splits_in_words
+from pipelines.report.confidence_words import splits_in_words, why_no_split
 from pipelines.report.formatting import counted, duration, size
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from raydt.targets import NUMBERS
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Deletions of a receipt that are printed.
 SHOWN = 10
+#: What measures of an audit are a share of.
+_OF = {"lead": " of what the rule asks for", "theorem_lead": " of two widths of Theorem 4"}
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
@@ -71,7 +73,7 @@ def _tree_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rebuilds = "rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
     return [
         ("tree", f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"),
-        ("splits", splits_in_words(summary)) if "checks" in summary else rebuilds,
+        ("splits", why_no_split(summary) or splits_in_words(summary)) if "checks" in summary else rebuilds,
     ]
 
 
@@ -202,7 +204,9 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
         (name.replace("_", " "), f"{value:,} checked" if value else "not checked")
         for name, value in audit["checked"].items()
     ]
-    rows += [(f"worst {name.replace('_', ' ')}", f"{value:.6g}") for name, value in audit["worst"].items()]
+    rows += [
+        (f"worst {name.replace('_', ' ')}", f"{value:.6g}{_OF.get(name, '')}") for name, value in audit["worst"].items()
+    ]
     rows += [("failure", failure) for failure in audit["failures"]]
     return table(rows)
 

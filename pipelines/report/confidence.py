@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from pipelines.report.confidence_words import rule_in_words
+from pipelines.report.confidence_words import rule_in_words, why_no_split
 from pipelines.report.folder import Columns, RunFolder
 from pipelines.report.formatting import ABSENT, count, counted, figure
 from pipelines.report.identity import feature_count, features_of, learner_of
@@ -55,12 +55,15 @@ class ConfidenceTree:
         By inner node of the model when and by what it was split, its gain and width, and its rival's gain.
     charts : list of Chart
     splits : Table
+    none : str
+        Of a tree that was never split what helps.
     """
 
     rule: str
     told: dict[int, tuple[str, ...]]
     charts: list[Chart]
     splits: Table
+    none: str
 
 
 def confidence_tree_of(run: RunFolder, names: Names) -> ConfidenceTree | None:
@@ -79,7 +82,12 @@ def confidence_tree_of(run: RunFolder, names: Names) -> ConfidenceTree | None:
         told=told(run.model, rule, names) if run.model else {},
         charts=charts,
         splits=splits(events, rule, names) if events else Table([]),
+        none=_sentence(why_no_split(run.summary)) if "checks" in run.summary else "",
     )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
 def _options(run: RunFolder) -> ConfidenceTreeOptions | None:
@@ -98,10 +106,11 @@ def _gains(columns: Mapping[str, Any], rule: SplitRule) -> tuple[Any, Any, Any, 
 
 
 def splits(events: Columns, rule: SplitRule, names: Names) -> Table:
-    """The last changes of the tree, one row each."""
+    """The first changes of the tree, among which the root's is, and the last ones, one row each."""
     gain, rival_gain, lead, _ = _gains(events, rule)
     total, rows = len(events["seq"]), []
-    for i in range(max(0, total - SHOWN), total):
+    half = SHOWN // 2
+    for i in range(total) if total <= SHOWN else [*range(half), *range(total - half, total)]:
         reason, depth = int(events["reason"][i]), count(events["depth"][i])
         if reason == PRUNED:
             rows.append(Row((count(events["seq"][i] + 1), depth, "none any more", *[ABSENT] * 6, WHY[reason])))
@@ -113,7 +122,9 @@ def splits(events: Columns, rule: SplitRule, names: Names) -> Table:
         first = count(events["seq"][i] + 1), depth, asked, count(events["m"][i]), figure(gain[i]), against
         rows.append(Row((*first, *numbers, WHY.get(reason, ABSENT))))
     which = (
-        f"The last {len(rows)} of {count(total)} changes" if len(rows) < total else f"All {counted(total, 'change')}"
+        f"The first {half} and the last {half} of {count(total)} changes"
+        if len(rows) < total
+        else f"All {counted(total, 'change')}"
     )
     needed = "two widths are" if rule.widths == 2 else "a width is"
     return Table(
@@ -139,10 +150,10 @@ def told(model: Columns, rule: SplitRule, names: Names) -> dict[int, tuple[str, 
     for i, node in enumerate(inner.tolist()):
         rival, at = int(columns["rival_feature"][i]), count((int(columns["stamp"][i]) >> 1) + 1)
         beside = "none" if rival < 0 else f"{names.feature(rival)} {figure(rival_gain[i])}"
-        tie = " on a tie" if columns["reason"][i] == TIE else ""
+        tie = ", on a tie" if columns["reason"][i] == TIE else ""
         width = f"\N{GREEK SMALL LETTER EPSILON} {figure(columns['epsilon'][i])}"
         found[node] = (
-            f"split at {at} by {count(columns['m'][i])}{tie}",
+            f"at update {at}, from {counted(int(columns['m'][i]), 'example')}{tie}",
             f"gain {figure(gain[i])}, {width}",
             f"rival {beside}",
         )
@@ -184,7 +195,7 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
     _, _, lead, needed = _gains(table, rule)
     times = np.divide(lead, needed, out=np.full(len(split), np.nan), where=needed > 0)
     known = times[np.isfinite(times)]
-    x, y = powers(float(table["m"].max())), powers(float(known.max(initial=1.0)))
+    x, y = powers(float(table["m"].max()), float(table["m"].min())), powers(float(known.max(initial=1.0)))
     of_all = len(split) > POINTED
     marks = []
     for reason, (name, tone) in _LOOKS.items():

@@ -33,6 +33,18 @@ def splits_in_words(figures: Mapping[str, Any]) -> str:
     return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}{again}"
 
 
+def why_no_split(figures: Mapping[str, Any]) -> str:
+    """What helps where there was no split at all; empty where there was one."""
+    if figures.get("splits", 0):
+        return ""
+    checks = int(figures.get("checks", 0))
+    often = " (a leaf is checked once grace_period examples have come to it)" if not checks else ""
+    return (
+        f"no split in {counted(checks, 'check')}{often}. What splits sooner: a smaller c, confidence: practical, a "
+        "larger delta, another rule; and stream.warmup of some hundreds of rows, for the bins"
+    )
+
+
 def rule_in_words(options: ConfidenceTreeOptions) -> str:
     """When a leaf is split, in one sentence."""
     rule = options.split_rule(1)

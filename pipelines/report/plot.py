@@ -108,10 +108,12 @@ def updates_axis(last: int) -> Axis:
     return Axis(0.0, float(span), tuple(Tick(mark / span, brief(mark)) for mark in marks))
 
 
-def powers(most: float) -> Axis:
-    """A logarithmic axis from 1 to the first power of ten that is not below ``most``."""
-    high = max(1, math.ceil(math.log10(max(most, 1)) - 1e-9))
-    return Axis(0.0, float(high), tuple(Tick(power / high, brief(10**power)) for power in range(high + 1)), log=True)
+def powers(most: float, least: float = 1.0) -> Axis:
+    """A logarithmic axis from the last power of ten that is not above ``least`` to the first not below ``most``."""
+    low = math.floor(math.log10(max(least, 1)) + 1e-9)
+    high = max(low + 1, math.ceil(math.log10(max(most, 1)) - 1e-9))
+    ticks = tuple(Tick((power - low) / (high - low), brief(10**power)) for power in range(low, high + 1))
+    return Axis(float(low), float(high), ticks, log=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ _WORST = {
     "score": "Score of the split",
     "optimum": "Least score of all features",
     "ratio": "The one over the other",
+    "lead": "Least lead of a split by the rule, of what it asks for",
+    "theorem_lead": "The same, of two widths of Theorem 4",
 }
 #: The same of a tree whose splits a finder watches.
 _WORST_WATCHED = {

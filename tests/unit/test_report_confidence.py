@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.report.confidence import POINTED, SHOWN, leads, over_time, splits, told
-from pipelines.report.confidence_words import rule_in_words, splits_in_words
+from pipelines.report.confidence_words import rule_in_words, splits_in_words, why_no_split
 from pipelines.report.tree import Names, drawn_tree
 from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -50,7 +50,10 @@ def test_splits_are_told_by_their_names():
         ("40", "1", "none any more", *["\N{EN DASH}"] * 6, "a leaf again"),
     ]
     assert table.remark.startswith("All 4 changes of the tree.")
-    assert len(splits(events(100), RULED, NAMES).rows) == SHOWN
+    many = splits(events(100), RULED, NAMES)
+    assert len(many.rows) == SHOWN
+    assert [many.rows[i].cells[0] for i in (0, SHOWN // 2 - 1, SHOWN // 2, -1)] == ["10", "250", "3,760", "4,000"]
+    assert many.remark.startswith("The first 25 and the last 25 of 400 changes")
 
 
 def test_gains_are_in_the_unit_of_the_width():
@@ -87,7 +90,11 @@ def test_a_card_has_the_record_of_its_split():
     record = {"stamp": 2001, "m": 500, "rival_feature": 0, "reason": TIE}
     record |= {"phi": 0.2, "rival_phi": 0.4, "impurity": 0.5, "epsilon": 0.05}
     words = told(model | {f"split_{name}": np.array([value]) for name, value in record.items()}, RULED, NAMES)
-    expected = "split at 1,001 by 500 on a tie", "gain 0.3, \N{GREEK SMALL LETTER EPSILON} 0.05", "rival a 0.1"
+    expected = (
+        "at update 1,001, from 500 examples, on a tie",
+        "gain 0.3, \N{GREEK SMALL LETTER EPSILON} 0.05",
+        "rival a 0.1",
+    )
     assert words == {0: expected}
     root = drawn_tree(model, NAMES, told=words)
     assert (root.built, *root.record) == expected
@@ -100,6 +107,9 @@ def test_words():
     said = "3 splits (1 on a tie, 1 in the place of another) in 1,200 checks; 2 nodes became leaves again"
     assert splits_in_words(figures) == said  # ``replaced`` of a summary is of updates
     assert splits_in_words({"checks": 1, "splits": 0}) == "0 splits in 1 check"
+    assert why_no_split(figures) == ""
+    assert why_no_split({"checks": 1, "splits": 0}).startswith("no split in 1 check. What splits sooner: a smaller c")
+    assert "grace_period" in why_no_split({"checks": 0, "splits": 0})
     hoeffding = rule_in_words(ConfidenceTreeOptions(rule="hoeffding", delta="1/t", tie_threshold=0.05))
     assert "by a width, or once the width is at most 0.05. The width is that of Hoeffding's bound" in hoeffding
     assert "with delta = 1/t; gains are by the Gini index." in hoeffding

@@ -50,6 +50,9 @@ def test_an_axis_without_numbers_is_still_an_axis() -> None:
     assert linear([[3, 3, 3]]).at(3) == pytest.approx(0.5)
     assert [tick.label for tick in powers(0).ticks] == ["1", "10"]
     assert [tick.label for tick in powers(1500).ticks] == ["1", "10", "100", "1k", "10k"]
+    assert [tick.label for tick in powers(25_000, 4_463).ticks] == ["1k", "10k", "100k"]
+    assert powers(25_000, 4_463).at([1000, 100_000]).tolist() == pytest.approx([0, 1])
+    assert [tick.label for tick in powers(100, 100).ticks] == ["100", "1k"]
     assert powers(1000).at([0, 1, 10, 1000]).tolist() == pytest.approx([0, 0, 1 / 3, 1])
 
 
