@@ -1,7 +1,8 @@
 """The three theorems hold: |Phi-hat - Phi| <= eps at least as often as they say, in parts and as a whole.
 
 The widths are loose, so that a simulation of the whole says little by itself. Their parts are not: each is computed
-exactly here for small samples, and fails as soon as it is made a little narrower.
+exactly here for small samples, and fails as soon as it is made a little narrower. What is estimated is the score that
+the tree splits by.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from raydt.finders.scores import xlogx_table
 from raydt.learners.confidence_tree.bounds import entropy_width, gini_width, kearns_mansour_width
+from raydt.learners.confidence_tree.impurity import BEST, COUNTS, CRITERIA, merge
 from tests.oracles import confidence_bounds as printed
 
 Floats = npt.NDArray[np.float64]
@@ -45,25 +48,22 @@ def rare(m: int) -> list[list[float]]:
     return [[0.5 - p, p], [0.5 - p, p]]
 
 
-def estimates(criterion: str, joint: Floats) -> Floats:
-    """Phi-hat of many samples; ``joint`` has the shares, shape (draws, sides, classes)."""
-
-    def half_entropy(p: Floats) -> Floats:
-        return -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1) / 2
-
-    side = joint.sum(axis=2)
-    if criterion == "gini":
-        return (side - (joint**2).sum(axis=2) / np.where(side > 0, side, 1.0)).sum(axis=1)
-    if criterion == "entropy":
-        return half_entropy(joint.reshape(len(joint), -1)) - half_entropy(side)
-    return np.sqrt(joint.prod(axis=2)).sum(axis=1)
+def estimates(criterion: str, counts: npt.NDArray[np.int64]) -> Floats:
+    """Phi-hat of many samples of one size, as the tree computes it; ``counts``: shape (draws, sides, classes)."""
+    draws, _, K = counts.shape
+    candidates = np.full((draws, 1, 3, COUNTS + K), -1, dtype=np.int64)
+    candidates[:, 0, BEST, :COUNTS], candidates[:, 0, BEST, COUNTS:] = 0, counts[:, 0]
+    found, scores, impurity = np.empty_like(candidates[:, 0]), np.empty((draws, 3)), np.empty(draws)
+    table = xlogx_table(int(counts[0].sum()))
+    merge(CRITERIA.index(criterion), True, table, counts.sum(axis=1), candidates, found, scores, impurity)
+    return scores[:, BEST]
 
 
 def misses(criterion: str, joint: Sequence[Sequence[float]], m: int, eps: float) -> int:
     """Samples of m whose estimate is further than eps from the truth."""
     shape = np.shape(joint)
     draws = np.random.default_rng(m).multinomial(m, np.ravel(joint), DRAWS).reshape(DRAWS, *shape)
-    error = estimates(criterion, draws / m) - printed.GIVEN[criterion](joint)
+    error = estimates(criterion, draws) - printed.GIVEN[criterion](joint)
     return int((np.abs(error) > eps).sum())
 
 
@@ -103,9 +103,9 @@ def test_estimates_are_those_of_the_theorems() -> None:
     draws = np.random.default_rng(1)
     for criterion, K in (("gini", 2), ("gini", 3), ("entropy", 2), ("entropy", 3), ("kearns_mansour", 2)):
         for _ in range(20):
-            joint = draws.multinomial(12, np.full(2 * K, 1 / (2 * K))).reshape(2, K) / 12
-            (estimate,) = estimates(criterion, joint[None])
-            assert math.isclose(estimate, printed.GIVEN[criterion](joint), abs_tol=1e-14)
+            counts = draws.multinomial(12, np.full(2 * K, 1 / (2 * K))).reshape(2, K)
+            (estimate,) = estimates(criterion, counts[None])
+            assert math.isclose(estimate, printed.GIVEN[criterion](counts / 12), abs_tol=1e-14)
     # Of two classes the Gini index is the sum of the harmonic means of p_k and q_k, that is P(Y = 0, F = k).
     joint = [[0.3, 0.2], [0.1, 0.4]]
     assert math.isclose(printed.gini_given(joint), 2 * 0.3 * 0.2 / 0.5 + 2 * 0.1 * 0.4 / 0.5)
