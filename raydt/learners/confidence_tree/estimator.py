@@ -14,9 +14,10 @@ from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 class ConfidenceTreeClassifier(Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
-    The rows of the first call fix the bins of the features, and are then taken one by one as all others are. Numeric
-    features may have NaN, which goes right at every split. After a deletion all counts are those of the examples that
-    remain, in the same structure; splits stay, unless ``revisit`` finds them beaten.
+    The rows of the first call fix the bins of the features for good: give it some hundreds of rows, since no split can
+    part what these did not. They are then taken one by one as all others are. Numeric features may have NaN, which
+    goes right at every split. After a deletion all counts are those of the examples that remain, in the same structure;
+    splits stay, unless ``revisit`` finds them beaten.
 
     Parameters
     ----------
@@ -32,7 +33,8 @@ class ConfidenceTreeClassifier(Classifier):
     c : float, default 0.05
         Of ``practical``: factor of the width. A smaller one splits sooner.
     tie_threshold : float, default 0
-        Half width up to which the best split is taken though no interval tells it from its rival.
+        Half width up to which the best split is taken though no interval tells it from its rival. It must be well below
+        the width at the sizes of leaves that are wanted, or every leaf is split on a tie.
     grace_period : int, default 100
         Rows that come to a leaf between two checks.
     max_bins : int, default 256
