@@ -139,7 +139,7 @@ def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set
         if isinstance(column, int | np.integer) and not 0 <= column < n:
             remedy = f"Positions are 0 to {n - 1}"
             raise InputError(f"categorical_features has {column}, and X has {n:,} columns", remedy=remedy)
-        found.add(columns[column] if isinstance(column, int | np.integer) else column)
+        found.add(columns[int(column)] if isinstance(column, int | np.integer) else column)
     return found
 
 

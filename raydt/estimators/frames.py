@@ -86,17 +86,17 @@ class FrameEncoder:
             self.features = Features((), (), self._groups, width_of_matrix(X))
             return
         if table is None:
-            names = tuple(f"x{j}" for j in range(matrix_of(X).shape[1]))
+            columns = names = tuple(f"x{j}" for j in range(matrix_of(X).shape[1]))
             text = [False] * len(names)
         else:
-            names = tuple(str(name) for name in table.column_names)
+            columns = names = tuple(str(name) for name in table.column_names)
             lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self.takes_sparse)
             if lists is not None and holds_tokens(table.schema.field(lists).type):
                 remedy = "Replace every token by its index, as CountVectorizer(binary=True) does"
                 raise InputError("it holds lists of text, and lists of indices are needed", column=lists, remedy=remedy)
             names = tuple(name for name in names if name != lists)
             text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
-        wanted = columns_of(self._wanted, names if lists is None else tuple(map(str, table.column_names)))
+        wanted = columns_of(self._wanted, columns)
         unknown = sorted(str(name) for name in wanted - set(names))
         if lists is not None and lists in wanted:
             problem = "it holds sparse features, which are no categories"

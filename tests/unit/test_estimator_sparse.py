@@ -118,6 +118,11 @@ class TestFrames:
         assert estimator.fit(X, [0, 0, 1]).predict(X).tolist() == [0, 0, 1]
         assert estimator.feature_names_in_.tolist() == ["size", "words"]
         assert estimator.n_features_in_ == 1 + 4
+        for named in ([1], [False, True]):  # the lists are a column of X, too
+            found = SparseEstimator(named).fit(X.select(["words", "size"]), [0, 0, 1])
+            assert found._features().categorical == (True,)
+        with pytest.raises(InputError, match=r"column 'words': it holds sparse features, which are no categories"):
+            SparseEstimator(["words"]).fit(X, [0, 0, 1])
         _, groups = estimator.session_.state()
         assert np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1).tolist() == [[0.5], [1.5], [2.5]]
 
