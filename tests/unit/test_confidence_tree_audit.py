@@ -200,7 +200,7 @@ def test_ties_are_proven_to_be_ties_and_count_in_no_lead() -> None:
     report = LEARNER.audit(options, features, state, history, groups)
     assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
     assert "or was taken on a tie" in report.reason
-    assert "lacks more than 0.4 " in report.reason
+    assert "lacks more than 0.4; " in report.reason
     assert "splits by the rule 1, on a tie 2" in report.reason
     assert 1 <= report.worst["theorem_lead"] == pytest.approx(report.worst["lead"])
     forged = {**state, "split_reason": np.array([0, 0, 1])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipelines.display import audit_lines
 from pipelines.report.confidence import POINTED, SHOWN, leads, over_time, splits, told
 from pipelines.report.confidence_words import rule_in_words, splits_in_words, why_no_split
 from pipelines.report.tree import Names, drawn_tree
@@ -100,6 +101,16 @@ def test_a_card_has_the_record_of_its_split():
     assert (root.built, *root.record) == expected
     assert root.detail.endswith(", ".join(expected))
     assert [(child.answer, child.record) for child in root.children] == [("yes", ()), ("no", ())]
+
+
+def test_a_lead_is_a_share_of_what_is_asked_for():
+    worst = {"lead": 0.0177, "theorem_lead": 0.5}
+    audit = {"conformance": "holds", "feasibility": "not_promised", "reason": "", "checked": {}, "failures": []}
+    lines = audit_lines(audit | {"worst": worst}, None).splitlines()
+    assert [" ".join(line.split()) for line in lines[-2:]] == [
+        "worst lead 0.0177 of what the rule asks for",
+        "worst theorem lead 0.5 of two widths of Theorem 4",
+    ]
 
 
 def test_words():

@@ -237,9 +237,9 @@ class ConfidenceTreeOptions(LearnerOptions):
         lacking = f"one of the former that is not the best, or one of the latter that lacks more than {2 * tau:g}"
         return Promise(
             True,
-            f"{each}. If examples and deletions are independent, a random example is routed via "
-            f"{lacking if tau else 'a suboptimal split'} with at most that probability; of what a leaf counted, the "
-            "rows of the warm-up chose the cuts too",
+            f"{each}. If examples and deletions are independent, with a probability of at most delta a random example "
+            f"is routed via {lacking if tau else 'a suboptimal split'}; of what a leaf counted, the rows of the "
+            "warm-up chose the cuts too",
         )
 
     def size(self, statistics: Mapping[str, int]) -> str:
