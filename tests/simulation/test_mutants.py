@@ -15,8 +15,7 @@ from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.sources.files import FileSource
 from raydt.streams.random_updates import RandomUpdatesStream
 from raydt.streams.row_stream import RowStream
-from tests.simulation.scenarios import examine, scenario
-from tests.simulation.setups import SETUPS
+from tests.simulation.scenarios import DRAWN, examine, scenario
 
 #: Seeds a mutant may survive before it counts as not found.
 MOST_SEEDS = 150
@@ -206,7 +205,8 @@ def a_source_forgets_its_dictionaries(patch):
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(name, tmp_path, monkeypatch):
     put, learner = MUTANTS[name]
-    for seed in range(list(SETUPS).index(learner), len(SETUPS) * MOST_SEEDS, len(SETUPS)):
+    names = [setup.name for setup in DRAWN]
+    for seed in range(names.index(learner), len(names) * MOST_SEEDS, len(names)):
         simulation, expected = scenario(seed, tmp_path)
         with monkeypatch.context() as patch:
             put(patch)
