@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,14 @@ _BINS = {
     "starts": np.int64,
     "seen": np.uint8,
     "default": np.int32,
+}
+
+#: Types of the arrays of a state, by live example.
+ROW_TYPES: dict[str, np.dtype[Any]] = {
+    "id": np.dtype(np.int64),
+    "y": np.dtype(np.int32),
+    "born": np.dtype(np.int64),
+    "leaf": np.dtype(np.int32),
 }
 
 
@@ -90,3 +98,77 @@ def check_held(groups: Mapping[int, Arrays], features: Features, rows: int) -> N
             sparse = SparseRows.of_arrays(group, features.sparse)
             own = (features.groups_of(sparse.indices) == number).all()
             require(len(sparse) == rows and own, "sparse_values", f"has features that are not of group {number}")
+
+
+def _require_types(arrays: Arrays, types: Mapping[str, np.dtype[Any]], length: int, what: str) -> None:
+    for name, dtype in types.items():
+        array = arrays[name]
+        if array.dtype != dtype or array.ndim != 1 + (name in ("counts", "own")) or len(array) != length:
+            raise ValueError(f"array {name!r} does not have a {dtype} for each {what}")
+
+
+def check_nodes(
+    arrays: Arrays, types: Mapping[str, np.dtype[Any]], d: int, classes: int
+) -> npt.NDArray[np.signedinteger[Any]]:
+    """Require one tree in preorder over ``d`` features, with arrays of these types; its inner nodes. O(n log n).
+
+    Raises
+    ------
+    ValueError
+        Naming the array that cannot be.
+    """
+    n = arrays["feature"].size
+    _require_types(arrays, types, max(1, n), "node")
+    feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
+    if ((feature < -1) | (feature >= d)).any():
+        raise ValueError("array 'feature' names a column that is not there")
+    inner = np.flatnonzero(feature >= 0)
+    children = np.concatenate([left[inner], right[inner]])
+    if not np.array_equal(np.sort(children), np.arange(1, n)) or (children <= np.tile(inner, 2)).any():
+        raise ValueError("arrays 'left' and 'right' are not those of one tree in preorder")
+    leaves = feature < 0
+    if (left[leaves] != -1).any() or (right[leaves] != -1).any():
+        raise ValueError("arrays 'left' and 'right' give children to a leaf")
+    if not 1 <= counts.shape[1] <= max(2, classes) or (counts < 0).any():
+        raise ValueError("array 'counts' does not count the classes")
+    return inner
+
+
+def check_sums(arrays: Arrays, inner: npt.NDArray[np.signedinteger[Any]]) -> None:
+    """Require that every inner node counts what its children do."""
+    counts, left, right = (arrays[name] for name in ("counts", "left", "right"))
+    if (counts[inner] != counts[left[inner]] + counts[right[inner]]).any():
+        raise ValueError("array 'counts' has a node whose children have more or fewer examples than it")
+
+
+def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
+    """Require of a state whose tree is checked that its live examples are those it counts. O(n log n).
+
+    ``scalars`` are arrays of one number that is not negative. That an example lies in the leaf its features lead to is
+    left to the audit.
+
+    Raises
+    ------
+    ValueError
+        Naming the array that cannot be.
+    """
+    rows = arrays["id"].size
+    _require_types(arrays, ROW_TYPES, rows, "live example")
+    for name in scalars:
+        if arrays[name].dtype != np.int64 or arrays[name].shape != (1,) or not 0 <= arrays[name][0] < 2**53:
+            raise ValueError(f"array {name!r} is not one number from 0 to 2**53 - 1")
+    for name in ("id", "born"):
+        in_order = np.sort(arrays[name])
+        if (in_order[1:] == in_order[:-1]).any():
+            raise ValueError(f"array {name!r} has the same number for two live examples")
+    leaf, y, counts, born = (arrays[name] for name in ("leaf", "y", "counts", "born"))
+    if ((born < 0) | (born >= arrays["seq"][0])).any():
+        raise ValueError("array 'born' names an update that is not among the first 'seq' ones")
+    nodes, classes = counts.shape
+    if ((leaf < 0) | (leaf >= nodes)).any() or (arrays["feature"][leaf] >= 0).any():
+        raise ValueError("array 'leaf' names a node that is no leaf")
+    if ((y < 0) | (y >= classes)).any():
+        raise ValueError("array 'y' names a class that is not there")
+    found = np.bincount(leaf * np.int64(classes) + y, minlength=nodes * classes).reshape(nodes, classes)
+    if (found != counts)[arrays["feature"] < 0].any():
+        raise ValueError("array 'counts' has a leaf with more or fewer examples of a class than 'leaf' and 'y' give it")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.kernel import inner_kernel, kernel
+from raydt.memory import empty
 
 #: Registers of a tree: nodes ever used, head of the free ones (-1: none), nodes, leaves.
 USED, FREE, NODES, LEAVES = range(4)
@@ -131,6 +132,14 @@ def link_members(tree: Any, members: Any, slots: Any) -> None:
     """Put slots into the lists of the leaves that ``members.leaf`` names."""
     for slot in slots:
         link(tree, members, np.int64(members[slot].leaf), slot)
+
+
+def listed(tree: NodeTree, leaf: npt.NDArray[np.int32], capacity: int) -> npt.NDArray[np.void]:
+    """``MEMBER`` records for so many slots, of which 0, 1, ... lie in the leaves given; the tree gets their lists."""
+    members = empty(capacity, MEMBER)
+    members["leaf"][: len(leaf)] = leaf
+    link_members(tree, members, np.arange(len(leaf), dtype=np.int32))
+    return members
 
 
 @kernel

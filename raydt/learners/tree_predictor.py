@@ -1,4 +1,4 @@
-"""Predictions of a saved tree whose features may be sparse."""
+"""Predictions of a tree, from its canonical arrays; its features may be dense, sparse or both."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _apply(
         out[i] = node
 
 
-class SparseTreePredictor:
-    """Predictions of canonical arrays whose features may be sparse.
+class TreePredictor:
+    """Predictions of canonical arrays.
 
     Parameters
     ----------

@@ -19,9 +19,9 @@ from pipelines.report.confidence_words import splits_in_words
 from pipelines.running.job import replay, resume
 from pipelines.updating import update
 from raydt import load_model
-from raydt.errors import ConfigError, InputError, ProcessLostError
-from raydt.faults import injected
+from raydt.errors import ConfigError, InputError
 from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, TIE
+from tests.integration.losing import lost_and_interrupted
 
 N = 900
 WINDOW = {"model": "sliding_window", "window": 300, "warmup": 100}
@@ -150,17 +150,7 @@ def test_the_same_on_ray(cluster: Any, data: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_after_a_loss_and_a_resume(run: tuple[Path, str], data: Path, tmp_path: Path) -> None:
-    passed = {"lost": 0}
-
-    def strike(point: str) -> None:
-        if point == "driver.recorded":
-            passed["lost"] += 1
-            if passed["lost"] == 12:
-                raise ProcessLostError("a shard was killed")
-            if passed["lost"] == 50:
-                raise KeyboardInterrupt
-
-    with injected(strike), pytest.raises(KeyboardInterrupt):
+    with lost_and_interrupted(50):
         replay(config(data, run[1], batch_size=16, shards=2), tmp_path / "run")
     resume(tmp_path / "run", overrides=["cluster.shards=3"])
     assert summary_of(tmp_path / "run")["restarts"] == 1

@@ -17,8 +17,8 @@ from pipelines.prediction import predict_file
 from pipelines.running.job import replay, resume
 from pipelines.updating import update
 from raydt import load_model
-from raydt.errors import InputError, ProcessLostError
-from raydt.faults import injected
+from raydt.errors import InputError
+from tests.integration.losing import lost_and_interrupted
 
 N, WIDTH = 400, 200
 WINDOW = {"model": "sliding_window", "window": 150, "warmup": 100}
@@ -106,17 +106,7 @@ def test_the_same_on_ray(run: tuple[Path, bool], data: Path, tmp_path: Path) -> 
 
 
 def test_the_same_after_a_loss_and_a_resume(run: tuple[Path, bool], data: Path, tmp_path: Path) -> None:
-    passed = {"lost": 0}
-
-    def strike(point: str) -> None:
-        if point == "driver.recorded":
-            passed["lost"] += 1
-            if passed["lost"] == 12:
-                raise ProcessLostError("a shard was killed")
-            if passed["lost"] == 30:
-                raise KeyboardInterrupt
-
-    with injected(strike), pytest.raises(KeyboardInterrupt):
+    with lost_and_interrupted(30):
         replay(config(data, run[1], batch_size=16, shards=2), tmp_path / "run")
     resume(tmp_path / "run", overrides=["cluster.shards=3"])
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["restarts"] == 1

@@ -11,14 +11,22 @@ import numpy.typing as npt
 from raydt.binning import Bins
 from raydt.features import CATEGORICAL, Features
 from raydt.finders.buckets import buckets_of
-from raydt.learners.checking import Arrays, check_bins, check_held, require, typed
+from raydt.learners.checking import (
+    Arrays,
+    check_bins,
+    check_examples,
+    check_held,
+    check_nodes,
+    check_sums,
+    require,
+    typed,
+)
 from raydt.learners.confidence_tree.bounds import REVISIT
 from raydt.learners.confidence_tree.coordinator import SCALARS
 from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import SEEN
 from raydt.learners.confidence_tree.statistics import encode
-from raydt.learners.fudyadt.model import check_examples, check_nodes, check_sums
 from raydt.sparse import SparseRows
 
 Ints = npt.NDArray[np.int64]
@@ -46,7 +54,7 @@ def check_model(arrays: Arrays, features: Features, classes: int) -> None:
     KeyError, ValueError
         Naming the array that cannot be.
     """
-    inner = check_nodes(dict(arrays), MODEL_TYPES, len(features), classes)
+    inner = check_nodes(arrays, MODEL_TYPES, len(features), classes)
     at = arrays["threshold"][inner]
     require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
 
@@ -65,9 +73,9 @@ def check_state(
         Naming the array that cannot be.
     """
     check_model(arrays, features, classes)
-    inner = check_nodes(dict(arrays), MODEL_TYPES | NODE_TYPES, len(features), classes)
-    check_sums(dict(arrays), inner)
-    check_examples(dict(arrays), SCALARS)
+    inner = check_nodes(arrays, MODEL_TYPES | NODE_TYPES, len(features), classes)
+    check_sums(arrays, inner)
+    check_examples(arrays, SCALARS)
     totals = {name: int(arrays[name][0]) for name in SCALARS}
     require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")

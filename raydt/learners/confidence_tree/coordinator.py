@@ -24,7 +24,7 @@ from raydt.exchange import Ask, Exchange
 from raydt.features import Features
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import REVISIT, TIE
-from raydt.learners.confidence_tree.deciding import Change, Decider, Window
+from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Window
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
@@ -33,7 +33,7 @@ from raydt.learners.confidence_tree.tree import route, take_back
 from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
-from raydt.learners.tree_predictor import SparseTreePredictor
+from raydt.learners.tree_predictor import TreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 from raydt.updates import joined as joined_logs
@@ -152,9 +152,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Take some steps, window by window."""
         adds = steps["kind"] == ADD
         adds[: which[0] if len(which) else len(steps)] = False
-        t = self._t + np.cumsum(adds)
         label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
-        classes = np.maximum.accumulate(np.append(self._classes, label + 1))[1:]
+        times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
         leaves, void = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
         waiting, at = which[:0], 0
@@ -164,9 +163,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             pending, waiting = waiting[: self._length], waiting[self._length :]
             taken = int(which[at - 1]) + 1
             window = self.live.walk(steps, pending, rows, path, leaves, taken=taken, scored=scored)
-            window.t, window.classes = t, classes
             replies = yield from self._count(window)
-            changes = yield from self._decider.decide(self.live.tree, window, replies)
+            changes = yield from self._decider.decide(self.live.tree, window, times, replies)
             again = self._back(window, leaves, changes, void)
             self._note(window, changes, again)
             log += [self._logged(change) for change in changes]
@@ -176,7 +174,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             if self.options.revisit:  # a change voids all that comes after
                 self._length = max(_SHORTEST, self._length // 2) if changes else min(_LONGEST, 2 * self._length)
         if len(steps):
-            self._t, self._classes = int(t[-1]), int(classes[-1])
+            self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: steps["stamp"][entry.change.step]), steps)
 
     def _logged(self, change: Change) -> Logged:
@@ -283,8 +281,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Class codes."""
         return self._predictor().predict(X, sparse)
 
-    def _predictor(self) -> SparseTreePredictor:
-        return SparseTreePredictor(self.features, filled(node_arrays(self.live.tree)))
+    def _predictor(self) -> TreePredictor:
+        return TreePredictor(self.features, filled(node_arrays(self.live.tree)))
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
         """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""

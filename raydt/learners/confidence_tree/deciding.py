@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +27,7 @@ from raydt.learners.nodes import LEAF
 Int64 = npt.NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class Window:
+class Window(NamedTuple):
     """Steps that were walked, and what came of it.
 
     Attributes
@@ -37,8 +35,6 @@ class Window:
     steps : ndarray of STEP
     pending : ndarray of int64
         The steps that were walked.
-    t, classes : ndarray of int64, shape (steps,)
-        Examples taken, and classes known, just after each step.
     entries : ndarray of ENTRY
     told : ndarray of int32, shape (4, entries)
         What shards are told of the entries: slot, place, sign, label.
@@ -49,12 +45,17 @@ class Window:
 
     steps: npt.NDArray[np.void]
     pending: Int64
-    t: Int64
-    classes: Int64
     entries: npt.NDArray[np.void]
     told: npt.NDArray[np.int32]
     checks: npt.NDArray[np.void]
     owns: Int64
+
+
+class Times(NamedTuple):
+    """Examples taken, and classes known, just after each step: two arrays of int64, shape (steps,)."""
+
+    t: Int64
+    classes: Int64
 
 
 class Change(NamedTuple):
@@ -112,14 +113,14 @@ class Decider:
         self._criterion = CRITERIA.index(rule.criterion)
         self._table = xlogx_table(0)
 
-    def decide(self, tree: Tree, window: Window, replies: list[Any]) -> Exchange[list[Change]]:
+    def decide(self, tree: Tree, window: Window, times: Times, replies: list[Any]) -> Exchange[list[Change]]:
         """The changes that the checks of a window come to: the first of each leaf, with ``revisit`` the first of all.
 
         ``replies`` are the candidates of all shards.
         """
         passed: dict[int, list[int]] = {}
         changes: dict[int, Change] = {}
-        for due in self._due(tree, window, np.arange(len(window.checks)), replies):
+        for due in self._due(tree, window, times, np.arange(len(window.checks)), replies):
             if due.node in changes and not self._confirms:
                 continue  # of a leaf that is split by now
             change = self._change(window, due)
@@ -129,9 +130,9 @@ class Decider:
             passed.setdefault(due.node, []).append(due.check)
             if self._revisit:
                 break
-        return (yield from self._confirmed(tree, window, passed)) if self._confirms else list(changes.values())
+        return (yield from self._confirmed(tree, window, times, passed)) if self._confirms else list(changes.values())
 
-    def _due(self, tree: Tree, window: Window, which: Int64, replies: list[Any]) -> list[_Due]:
+    def _due(self, tree: Tree, window: Window, times: Times, which: Int64, replies: list[Any]) -> list[_Due]:
         """Of some checks, to which the shards have answered, those that may come to something."""
         if not len(which):
             return []
@@ -143,7 +144,7 @@ class Decider:
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
         merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
         node, step, depth, entry = (window.checks[name][which] for name in ("node", "step", "depth", "entry"))
-        inner, m, t, known = tree.nodes["feature"][node] != LEAF, owns.sum(axis=1), window.t[step], window.classes[step]
+        inner, m, t, known = tree.nodes["feature"][node] != LEAF, owns.sum(axis=1), times.t[step], times.classes[step]
         of_checks = zip(m.tolist(), t.tolist(), depth.tolist(), known.tolist(), strict=True)
         width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
         rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
@@ -184,7 +185,9 @@ class Decider:
         record = Split(stamp, due.m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
         return Change(due.node, due.step, best[FEATURE], best[CUT], record)
 
-    def _confirmed(self, tree: Tree, window: Window, passed: dict[int, list[int]]) -> Exchange[list[Change]]:
+    def _confirmed(
+        self, tree: Tree, window: Window, times: Times, passed: dict[int, list[int]]
+    ) -> Exchange[list[Change]]:
         """Of the checks that pass with approximate candidates the first of each leaf that does with exact ones."""
         changes = []
         while passed:
@@ -198,7 +201,7 @@ class Decider:
             entries = window.told[:, np.concatenate(parts)]
             replies = yield Ask("confirm", {"places": tree.nodes["place"][nodes], "later": later, "entries": entries})
             passed = {node: checks[1:] for node, checks in passed.items()}
-            for due in self._due(tree, window, asked, replies):
+            for due in self._due(tree, window, times, asked, replies):
                 change = self._change(window, due)
                 if change is not None:
                     changes.append(change)

@@ -118,6 +118,7 @@ def merge(
     """
     for c in range(len(totals)):
         found[c, :, FEATURE] = -1
+        found[c, :, CUT:] = 0
         scores[c, :] = np.inf
         impurity[c] = phi(criterion, table, totals[c], totals[c])
         for g in range(candidates.shape[1]):

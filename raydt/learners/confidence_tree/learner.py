@@ -16,7 +16,7 @@ from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.learners.tree_predictor import SparseTreePredictor
+from raydt.learners.tree_predictor import TreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import DELETE, INSERT, UpdateBatch
 
@@ -55,9 +55,9 @@ class ConfidenceTree:
         else:
             check_state(model, groups, options, features, classes)
 
-    def predictor(self, options: ConfidenceTreeOptions, features: Features, model: Arrays) -> SparseTreePredictor:
+    def predictor(self, options: ConfidenceTreeOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
-        return SparseTreePredictor(features, model)
+        return TreePredictor(features, model)
 
     def promise(self, options: ConfidenceTreeOptions) -> Promise:
         """Theorem 4, where its premises hold."""

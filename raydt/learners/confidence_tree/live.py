@@ -11,7 +11,7 @@ from raydt.features import CATEGORICAL, Features
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.tree import CHECK, ENTRY, Tree, collapse, new_tree, split, walk, with_room
-from raydt.learners.nodes import MEMBER, NODES, USED, link_members, list_rows, preorder
+from raydt.learners.nodes import MEMBER, NODES, USED, list_rows, listed, preorder
 from raydt.learners.rows import Rows
 from raydt.learners.sequential import Slots
 from raydt.memory import empty, grown
@@ -86,8 +86,7 @@ class LiveTree:
         made, due = walk(
             *where, *rows, *options, entries, told, checks, owns, path, taken, np.empty_like(tree.counts[:1])
         )
-        none = np.empty(0, dtype=np.int64)
-        return Window(steps, pending, none, none, entries[:made], told[:, :made], checks[:due], owns[:due])
+        return Window(steps, pending, entries[:made], told[:, :made], checks[:due], owns[:due])
 
     def rows_of(self, leaf: int) -> Slots:
         """Slots of the live examples of a leaf. O(examples)."""
@@ -96,7 +95,11 @@ class LiveTree:
         return slots
 
     def clear(self, node: int) -> list[int]:
-        """Make a node a leaf without statistics to give back (``revisit``: that it keeps); places given back."""
+        """Ready a node for its change, and return the places whose statistics the shards may forget.
+
+        An inner node becomes a leaf, and the places are those of the nodes below, which are gone. A leaf, which is to
+        be split, gives up its own; with ``revisit`` it keeps that, and goes on counting.
+        """
         nodes = self.tree.nodes
         if nodes["feature"][node] >= 0:
             below = np.empty(int(self.tree.reg[NODES]), dtype=np.int64)
@@ -152,12 +155,9 @@ class LiveTree:
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
-        n = len(state["id"])
         self.store.fill(state["id"], state["y"], state["born"])
         self.tree, self.splits = live_tree(state)
-        self.members = empty(self.store.capacity, MEMBER)
-        self.members["leaf"][:n] = state["leaf"]
-        link_members(self.tree, self.members, np.arange(n, dtype=np.int32))
+        self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
         places = state["place"][state["place"] >= 0]
         self.places = int(places.max(initial=-1)) + 1

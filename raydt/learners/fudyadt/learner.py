@@ -15,14 +15,14 @@ from raydt.features import Features
 from raydt.learners.base import Promise, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.learners.fudyadt.model import Arrays, TreePredictor, check_rows, check_tree
+from raydt.learners.fudyadt.model import Arrays, check_rows, check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.learners.fudyadt.sparse.audit import audit as audit_sparse_tree
 from raydt.learners.fudyadt.sparse.checks import check_sparse_state, check_sparse_tree
 from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
 from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
-from raydt.learners.tree_predictor import SparseTreePredictor
+from raydt.learners.tree_predictor import TreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 
@@ -71,10 +71,8 @@ class FuDyADT:
         if groups is not None:
             check_rows(model, groups, features)
 
-    def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> Any:
+    def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
-        if options.finder != "exact":
-            return SparseTreePredictor(features, model)
         return TreePredictor(features, model)
 
     def promise(self, options: FuDyADTOptions) -> Promise:

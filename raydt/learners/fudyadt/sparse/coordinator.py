@@ -26,7 +26,7 @@ from raydt.learners.fudyadt.tree_coordinator import TreeCoordinator
 from raydt.learners.nodes import NODES, list_rows
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
-from raydt.learners.tree_predictor import SparseTreePredictor
+from raydt.learners.tree_predictor import TreePredictor
 from raydt.sparse import SparseRows
 from raydt.updates import BatchResult, Log, UpdateBatch
 
@@ -205,11 +205,11 @@ class SparseTreeCoordinator(TreeCoordinator):
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes in each row's leaf, shape (n, n_classes). O(nodes + rows x depth)."""
-        return SparseTreePredictor(self.features, self.model()).predict_proba(X, n_classes, sparse)
+        return TreePredictor(self.features, self.model()).predict_proba(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes of the live tree."""
-        return SparseTreePredictor(self.features, self.model()).predict(X, sparse)
+        return TreePredictor(self.features, self.model()).predict(X, sparse)
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
