@@ -16,7 +16,7 @@ from raydt.errors import ConfigError, RaydtError
 
 if TYPE_CHECKING:
     from actors.session import RaySession
-    from raydt.features import Features
+    from raydt.examples.features import Features
     from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 
 

@@ -16,13 +16,14 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from actors.rounds import RayDriver
 from actors.watch import Peer, Watch
-from raydt import faults
-from raydt.faults import fault
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange import faults
+from raydt.exchange.faults import fault
+from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
-from raydt.session import Arrays
-from raydt.snapshot import Segment, Snapshot, take_snapshot
-from raydt.updates import BatchResult, Log, UpdateBatch
+from raydt.sessions.session import Arrays
+from raydt.sessions.snapshots import take_snapshot
 
 _NOWHERE = -1
 

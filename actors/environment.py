@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from raydt.faults import VARIABLE
+from raydt.exchange.faults import VARIABLE
 
 
 def set_numba_cache_dir() -> Path:

@@ -13,7 +13,8 @@ import ray
 
 from actors.boundary import own
 from actors.watch import Peer, Watch
-from raydt.exchange import Ask, Exchange, Payload, Tell, Traffic
+from raydt.exchange.driver import Traffic
+from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 T = TypeVar("T")
 

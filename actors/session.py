@@ -25,12 +25,13 @@ from actors.processes import end_if_stopped
 from actors.shard import FeatureShard
 from actors.watch import CONTROL, PARTS, Peer, Watch
 from raydt.errors import ExchangeError
-from raydt.exchange import GroupSnapshot, Position
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.messages import GroupSnapshot, Position
+from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
-from raydt.session import Arrays
-from raydt.snapshot import Segment, Snapshot, whole
-from raydt.updates import BatchResult, Log, UpdateBatch
+from raydt.sessions.session import Arrays
+from raydt.sessions.snapshots import whole
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
 
 
 class RaySession:
-    """Coordinator and shards as Ray actors; implements :class:`raydt.session.Session`.
+    """Coordinator and shards as Ray actors; implements :class:`raydt.sessions.session.Session`.
 
     Kernels are compiled in this process first, so that the actors load them from the cache.
 

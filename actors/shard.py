@@ -1,4 +1,4 @@
-"""The shard actor: a :class:`raydt.exchange.FeatureShard` in a process of its own."""
+"""The shard actor: a :class:`raydt.exchange.shard.FeatureShard` in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from actors.boundary import own
 from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
-from raydt import exchange, faults
-from raydt.exchange import GroupSnapshot, Payload, Position
-from raydt.faults import fault
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.exchange import faults
+from raydt.exchange import shard as exchange_shard
+from raydt.exchange.faults import fault
+from raydt.exchange.messages import GroupSnapshot, Payload, Position
 from raydt.learners.base import Learner, LearnerOptions
 
 
@@ -27,7 +28,7 @@ class FeatureShard:
 
     def __init__(self) -> None:
         self._pulse = Pulse()
-        self._shard: exchange.FeatureShard
+        self._shard: exchange_shard.FeatureShard
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
@@ -46,7 +47,7 @@ class FeatureShard:
         """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1)."""
         self._pulse.beat()
         faults.begin_epoch(epoch, index)
-        self._shard = exchange.FeatureShard(learner.shard(options, features, own(groups)), index)
+        self._shard = exchange_shard.FeatureShard(learner.shard(options, features, own(groups)), index)
         self._shard.begin_epoch(epoch)
 
     def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> Any:

@@ -34,8 +34,8 @@ GAUGES = {
     "epoch": "Number of the present incarnation of the actors",
 }
 
-#: What of :attr:`raydt.updates.BatchResult.statistics` is counted: those that are part of the model's state, and
-#: those that count traffic, which begins again with new actors.
+#: What of :attr:`raydt.examples.updates.BatchResult.statistics` is counted: those that are part of the model's state,
+#: and those that count traffic, which begins again with new actors.
 _OF_STATE, _OF_TRAFFIC = ("rebuilds", "rebuilt_rows"), ("rounds",)
 
 #: What serves the endpoint: part of ``ray[default]``, not of plain ``ray``.

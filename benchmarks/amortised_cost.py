@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from measure import machine
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 LEARNER = learners()["fudyadt"]
 BATCH = 4096

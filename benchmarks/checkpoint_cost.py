@@ -38,7 +38,7 @@ import psutil
 from measure import machine
 
 import pipelines
-from pipelines.running import run as running
+from pipelines.running.loop import run as running
 
 FEATURES = 10
 PER_MINUTE = 60.0

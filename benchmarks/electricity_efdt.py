@@ -15,10 +15,10 @@ import numpy as np
 from measure import DATA, cpu_seconds, electricity, machine
 
 from raydt import FullyDynamicTreeClassifier
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 from raydt.learners import learners
-from raydt.session import InProcessSession
-from raydt.updates import UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 X, y = electricity(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA)
 n = len(y)

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from measure import DATA, cpu_seconds, electricity, machine
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.updates import UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 X, y = electricity(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA)
 LEARNER = learners()["fudyadt"]

@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from measure import DATA, cpu_seconds, machine
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 from raydt.learners import learners
 from raydt.learners.fudyadt import build
 from raydt.learners.fudyadt.histograms import new_histograms
-from raydt.session import InProcessSession
-from raydt.updates import UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
 LEARNER = learners()["fudyadt"]

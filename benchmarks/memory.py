@@ -13,11 +13,11 @@ import numpy as np
 import psutil
 from measure import machine
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.updates import INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 d = int(sys.argv[1]) if len(sys.argv) > 1 else 10
 LEARNER = learners()["fudyadt"]

@@ -27,7 +27,7 @@ from raydt.learners.fudyadt.build import build, new_scratch
 from raydt.learners.fudyadt.live_tree import Rules, new_tree
 from raydt.learners.fudyadt.presort import presort
 from raydt.learners.nodes import MEMBER
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
 SOURCE = {"kind": "parquet", "path": str(FOLDER / "electricity.parquet"), "label": "y", "positive": "DOWN"}

@@ -38,9 +38,9 @@ from measure import machine
 
 import pipelines
 from actors.session import RaySession
-from pipelines.running import restoring
-from pipelines.running import run as running
-from pipelines.running.recorder import Recorder
+from pipelines.running.loop import run as running
+from pipelines.running.preparation import restoring
+from pipelines.running.records.recorder import Recorder
 
 FEATURES = 10
 PHASES = ("noticed", "closed", "actors", "read", "checked", "tables", "restored", "first")

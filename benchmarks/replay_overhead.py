@@ -28,7 +28,7 @@ from pipelines.config import load_config
 from pipelines.saving import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 
 
 def settings(events: int, metrics_every: int, cluster: dict[str, Any]) -> dict[str, Any]:

@@ -14,15 +14,16 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from pipelines.running.preparing import features_of
-from pipelines.running.restoring import data_changes
-from pipelines.running.summary import read_summary, write_summary
+from pipelines.running.outcome.summary import read_summary, write_summary
+from pipelines.running.preparation.preparing import features_of
+from pipelines.running.preparation.restoring import data_changes
 from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
-from raydt.audit import AuditReport, history_of_live
-from raydt.checkpoint import CheckpointStore, read_checkpoint
 from raydt.errors import InputError, ModelFileError
+from raydt.examples.history import history_of_live
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.learners import learners
-from raydt.saved_model import groups_of
+from raydt.learners.audit_report import AuditReport
+from raydt.sessions.saved_model import groups_of
 from raydt.streams.history import history_of
 
 

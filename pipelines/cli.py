@@ -183,7 +183,7 @@ def predict(
     Example:  raydt predict runs/first new.parquet --id customer_id --out predictions.parquet
     """
     from pipelines.prediction import predict_file
-    from pipelines.report.formatting import counted
+    from pipelines.words import counted
 
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
@@ -262,8 +262,8 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.auditing import audit_run, audit_state
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder
-    from pipelines.running.summary import read_summary
-    from raydt.manifest import MANIFEST
+    from pipelines.running.outcome.summary import read_summary
+    from raydt.folders.manifest import MANIFEST
 
     of: dict[str, Any] | None = None
     if RunFolder(run).has(MANIFEST):

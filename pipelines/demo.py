@@ -10,7 +10,7 @@ from pipelines.display import share
 from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
 from pipelines.running.job import RunResult, replay
-from pipelines.running.summary import read_summary
+from pipelines.running.outcome.summary import read_summary
 
 CONFIG = Path(__file__).with_name("demo.yaml")
 

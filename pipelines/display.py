@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
 from pipelines.report.confidence_words import splits_in_words, why_no_split
-from pipelines.report.formatting import counted, duration, size
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
-from raydt.targets import NUMBERS
+from pipelines.words import counted, duration, size
+from raydt.examples.targets import NUMBERS
 
 if TYPE_CHECKING:
-    from raydt.receipt import Receipt
+    from raydt.sessions.receipt import Receipt
 
 
 #: Deletions of a receipt that are printed.

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 import raydt
-from pipelines.running.summary import versions
+from pipelines.running.outcome.summary import versions
 from raydt.errors import ConfigError, InputError
+from raydt.folders.folder import Folder
 from raydt.learners import learners
-from raydt.storage import Folder
 from raydt.streams.random_updates import warmup as warmup_streams
 
 #: Addresses that only this machine reaches.

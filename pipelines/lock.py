@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from raydt.errors import ConfigError
-from raydt.storage import Folder
+from raydt.folders.folder import Folder
 
 LOCK = ".lock"
 

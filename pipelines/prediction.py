@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from pipelines.saving import load_model
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
-from raydt.saved_model import SavedModel
+from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
-from raydt.sources.datafile import DataFile
+from raydt.sources.files.datafile import DataFile
 
 
 def predict_file(

@@ -1,8 +1,9 @@
 """The folder of one run, on any filesystem that ``pyarrow.fs`` knows.
 
-Invariant: a file is either absent or complete (``raydt.storage``). Parts of tables are moved to their place when they
-are closed, and the folders of model and state get their manifest last (``raydt.manifest``). Only the log grows in
-place.
+Invariant: a file is either absent or complete (``raydt.folders.folder``). Parts of tables are moved to their place
+when they
+are closed, and the folders of model and state get their manifest last (``raydt.folders.manifest``). Only the log
+grows in place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyarrow import fs as pafs
 
 from pipelines.lock import LOCK, locked, locked_here
 from raydt.errors import ConfigError, InputError, ModelFileError
-from raydt.storage import Folder
+from raydt.folders.folder import Folder
 
 #: What a process that died while it wrote one of our files has left.
 _UNFINISHED = re.compile(r"\.(config\.yaml|log\.jsonl|summary\.json|sweep\.json)\.[0-9a-f]{32}|\.report\.html\.\d+")

@@ -14,13 +14,13 @@ from pyarrow import fs as pafs
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
-from raydt.checkpoint import read_checkpoint
 from raydt.errors import InputError, ModelFileError
-from raydt.manifest import MANIFEST
-from raydt.saved_model import SavedModel, model_meta, open_model
+from raydt.folders.checkpoint import read_checkpoint
+from raydt.folders.manifest import MANIFEST
+from raydt.sessions.saved_model import SavedModel, model_meta, open_model
 from raydt.sources.base import Reading, Source
 from raydt.sources.identity import Identity
-from raydt.sources.options import open_source
+from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import make_stream
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydt.estimators import load_model
+    from raydt.estimators.best_split import SparseBestSplit
+    from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
+    from raydt.estimators.fudyadt import FullyDynamicTreeClassifier
+    from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
     from raydt.estimators.river import RiverTreeClassifier
-    from raydt.learners.best_split.estimator import SparseBestSplit
-    from raydt.learners.confidence_tree.estimator import ConfidenceTreeClassifier
-    from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
-    from raydt.learners.gbdt.estimator import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 
-__version__ = "0.1.0"
+from raydt.version import __version__
+
 __all__ = [
     "ConfidenceTreeClassifier",
     "FullyDynamicTreeClassifier",
@@ -27,12 +28,12 @@ __all__ = [
 
 #: Where the public names are defined.
 _HOMES = {
-    "ConfidenceTreeClassifier": "raydt.learners.confidence_tree.estimator",
-    "FullyDynamicTreeClassifier": "raydt.learners.fudyadt.estimator",
-    "OnlineGradientBoostingClassifier": "raydt.learners.gbdt.estimator",
-    "OnlineGradientBoostingRegressor": "raydt.learners.gbdt.estimator",
+    "ConfidenceTreeClassifier": "raydt.estimators.confidence_tree",
+    "FullyDynamicTreeClassifier": "raydt.estimators.fudyadt",
+    "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
+    "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
     "RiverTreeClassifier": "raydt.estimators.river",
-    "SparseBestSplit": "raydt.learners.best_split.estimator",
+    "SparseBestSplit": "raydt.estimators.best_split",
     "load_model": "raydt.estimators",
 }
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.sessions.session import InProcessSession
 from tests.oracles.confidence_tree import ConfidenceTwin, padded
 from tests.sparse_tree_streams import MixedStream
 from tests.strategies import script

@@ -1,6 +1,7 @@
 """Storage whose n-th operation fails, or where the process dies, or the power fails, at the n-th operation.
 
-All of ``raydt.storage.Folder`` passes through its underscored methods; here they are counted and made to fail. What
+All of ``raydt.folders.folder.Folder`` passes through its underscored methods; here they are counted and made to fail.
+What
 a disk holds after a power failure is kept as a model: a file's bytes are sure to be there only after they have been
 flushed, a name (made, moved, removed) only after its folder has been. What was not flushed may be there or not, in any
 combination, and a file's bytes may be missing, cut short, or zeros of the right length.
@@ -20,7 +21,7 @@ from unittest import mock
 
 from pyarrow.fs import FileSelector
 
-from raydt.storage import Folder
+from raydt.folders.folder import Folder
 
 
 class Fault(Enum):

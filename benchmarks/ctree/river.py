@@ -22,11 +22,11 @@ from kit import progress, show
 from measure import DATA, electricity
 
 from pipelines import replay
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.updates import INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 GRACE, DELTA, TIE = 100, 1e-7, 0.05
 BATCH = 4_096

@@ -15,11 +15,11 @@ from gbdt.contestants import BINS, ITERATIONS, SIZES, size_of
 from gbdt.data import Split, load
 from kit import progress, show
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 SHARDS, D_PRIMES = 2, 5
 

@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from paper.datasets import DataSet, Folder
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from raydt.sources import open_source
 from raydt.streams.incremental import Incremental
 from raydt.streams.random_updates import RandomUpdates
 from raydt.streams.sliding_window import SlidingWindow
-from raydt.updates import INSERT, UpdateBatch
 
 Codes = npt.NDArray[np.int32]
 

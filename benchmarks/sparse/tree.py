@@ -22,12 +22,12 @@ from measure import stored_bytes
 from sparse.command import Request
 from sparse.data import Steps, real
 
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 WINDOW = 2_000
 FREQUENT = 200

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from pipelines.report.best_split_words import NAME_SHOWN, finder_in_words, split_in_words, work_in_words
 from pipelines.report.charts import WINDOWS, detail, has_curve, number_panel, over_stream
 from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.formatting import ABSENT, clipped, count, counted, figure, share
 from pipelines.report.identity import features_of, learner_of
 from pipelines.report.plot import Axis, Chart, Mark, Panel, boxes, centres, curve, linear, updates_axis
 from pipelines.report.rebuilds import STRETCHES
@@ -23,6 +22,7 @@ from pipelines.report.recovery import marked
 from pipelines.report.series import merged, per_unit
 from pipelines.report.tables import FEATURES_SHOWN, Row, Table
 from pipelines.report.tree import feature_name
+from pipelines.words import ABSENT, clipped, count, counted, figure, share
 
 Floats = npt.NDArray[np.float64]
 

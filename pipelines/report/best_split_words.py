@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.report.formatting import clipped, count, counted, figure, share
+from pipelines.words import clipped, count, counted, figure, share
 from raydt.learners.best_split.options import STRUCTURE_FROM
 
 #: Letters of a feature's name; a token may be a whole line.

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from pipelines.report.charts import number_panel, over_stream
 from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.formatting import count, counted, duration, figure, share, threshold
 from pipelines.report.identity import feature_count, features_of
 from pipelines.report.plot import Chart
 from pipelines.report.rebuilds import milliseconds
 from pipelines.report.tables import FEATURES_SHOWN, Row, Table
 from pipelines.report.tree import CARD_LEVELS, CARDS, Names, Node, class_name, subtree_sizes
+from pipelines.words import count, counted, duration, figure, share, threshold
 
 #: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
 TREES, DEAREST, POINTS = 3, 10, 300

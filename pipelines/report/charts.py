@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import count, figure, share
 from pipelines.report.plot import Chart, Panel, Values, band, boxes, curve, linear, updates_axis
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.series import increments, merged, never_rebuilt, per_unit
+from pipelines.words import count, figure, share
 
 POINTS = 400
 WINDOWS = 200

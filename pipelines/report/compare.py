@@ -10,7 +10,6 @@ import numpy as np
 
 from pipelines.report.charts import POINTS, WINDOWS, has_curve, last_of
 from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.formatting import ABSENT, Form, count, counted, figure, names, share
 from pipelines.report.identity import (
     CHECK_FIGURES,
     REBUILD_FIGURES,
@@ -27,6 +26,7 @@ from pipelines.report.quality import SQUARED_ERROR, quality_of
 from pipelines.report.series import merged, per_unit
 from pipelines.report.tables import Row, Table
 from pipelines.report.verdicts import number
+from pipelines.words import ABSENT, Form, count, counted, figure, names, share
 
 #: Figures that have a best run: the largest, or the smallest.
 _RATED = {

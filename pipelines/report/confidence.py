@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from pipelines.report.confidence_words import rule_in_words, why_no_split
 from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.formatting import ABSENT, count, counted, figure
 from pipelines.report.identity import feature_count, features_of, learner_of
 from pipelines.report.plot import Axis, Chart, Mark, Panel, Values, centres, curve, dots, powers, stacked_bars
 from pipelines.report.plot import updates_axis as axis_of
@@ -25,6 +24,7 @@ from pipelines.report.rebuilds import stretches
 from pipelines.report.recovery import marked
 from pipelines.report.tables import Row, Table
 from pipelines.report.tree import Names
+from pipelines.words import ABSENT, count, counted, figure
 from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE, SplitRule
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 

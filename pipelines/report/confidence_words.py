@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.report.formatting import count, counted, figure
+from pipelines.words import count, counted, figure
 from raydt.learners.confidence_tree.options import OUTCOME, ConfidenceTreeOptions
 
 _IMPURITY = {

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
-from raydt.manifest import MANIFEST
-from raydt.persistence import load_folder
-from raydt.saved_model import understood
+from raydt.folders.arrays import load_folder
+from raydt.folders.manifest import MANIFEST
+from raydt.sessions.saved_model import understood
 
 Columns = dict[str, npt.NDArray[Any]]
 

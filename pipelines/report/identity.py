@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 from pipelines.report.confidence_words import splits_in_words
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import ABSENT, Form, clipped, count, duration, figure, moment, names, share, size
 from pipelines.report.margins import Margins
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from pipelines.report.verdicts import number
+from pipelines.words import ABSENT, Form, clipped, count, duration, figure, moment, names, share, size
 
 #: Letters of a feature's name among the key figures.
 NAME_SHOWN = 24
@@ -49,7 +49,7 @@ def _folder_name(location: str) -> str:
 
 
 def features_of(run: RunFolder) -> list[dict[str, Any]]:
-    """As :meth:`raydt.features.Features.describe` gives them; empty if the summary does not say."""
+    """As :meth:`raydt.examples.features.Features.describe` gives them; empty if the summary does not say."""
     return [feature for feature in run.summary.get("features") or [] if isinstance(feature, dict)]
 
 

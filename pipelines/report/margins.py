@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.formatting import count, counted, figure, share
 from pipelines.report.plot import (
     Axis,
     Chart,
@@ -32,6 +31,7 @@ from pipelines.report.plot import (
     powers,
     stacked_bars,
 )
+from pipelines.words import count, counted, figure, share
 from raydt.errors import RaydtError
 from raydt.learners.fudyadt.options import FuDyADTOptions
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.formatting import ABSENT, Form, brief, count, share
+from pipelines.words import ABSENT, Form, brief, count, share
 
 Values = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import brief, count, counted, duration, share
 from pipelines.report.plot import (
     Axis,
     Chart,
@@ -25,6 +24,7 @@ from pipelines.report.plot import (
     updates_axis,
 )
 from pipelines.report.series import size_classes
+from pipelines.words import brief, count, counted, duration, share
 
 STRETCHES = 120
 DEPTH_TONES = 5

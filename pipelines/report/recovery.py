@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import count, counted, duration, size
 from pipelines.report.plot import Chart, updates_axis, uprights
 from pipelines.report.verdicts import number
+from pipelines.words import count, counted, duration, size
 
 
 def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ from pipelines.report.best_split import BestSplit, best_split_of
 from pipelines.report.boosting import Boosting, boosting_of
 from pipelines.report.confidence import ConfidenceTree, confidence_tree_of
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import count, counted, figure
 from pipelines.report.margins import Margins
 from pipelines.report.plot import Chart
 from pipelines.report.quality import quality_of
 from pipelines.report.tables import Row, Table
 from pipelines.report.tree import Names, Node
 from pipelines.report.verdicts import AuditView, Gap, Verdict, against_baselines, audit_view, gap_of, number
+from pipelines.words import count, counted, figure
 
 _WORST = {
     "gap": "Gap of a split to the best one",

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.report.folder import RunFolder
-from pipelines.report.formatting import ABSENT, count, counted, duration, figure, names, share
 from pipelines.report.identity import classes_of, f1_name, feature_count, features_of
 from pipelines.report.margins import Margins, expected
 from pipelines.report.quality import quality_of
@@ -20,6 +19,7 @@ from pipelines.report.rebuilds import COORDINATOR, LEAF_RESET, PLACE_TONES, SHAR
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
 from pipelines.report.tree import Names, class_name, depths, feature_name, feature_use
 from pipelines.report.verdicts import number
+from pipelines.words import ABSENT, count, counted, duration, figure, names, share
 
 CONFUSION_CLASSES = 12
 FEATURES_SHOWN = 12

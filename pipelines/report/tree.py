@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import count, counted, figure, share, threshold
 from pipelines.report.margins import Margins, proven_gaps
 from pipelines.report.plot import boxes
-from raydt.features import sparse_name
+from pipelines.words import count, counted, figure, share, threshold
+from raydt.examples.features import sparse_name
 
 CARDS = 400
 CARD_LEVELS = 20

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pipelines.report.folder import Columns
-from pipelines.report.formatting import count, counted, figure, share
 from pipelines.report.quality import Quality, quality_of
+from pipelines.words import count, counted, figure, share
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,15 @@ from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
 from pipelines.progress import Reporter, Silent
-from pipelines.report.formatting import counted
 from pipelines.run_folder import RunFolder
-from pipelines.running.ending import write_report
-from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
-from pipelines.running.parts import writing
-from pipelines.running.past import Past, past_of
-from pipelines.running.preparing import (
+from pipelines.running.loop.incarnations import Incarnations
+from pipelines.running.loop.run import Run
+from pipelines.running.outcome.outcome import write_report
+from pipelines.running.outcome.result import RunResult
+from pipelines.running.outcome.summary import read_summary
+from pipelines.running.preparation.config_diff import refuse_changes
+from pipelines.running.preparation.preparing import (
     clear_place_of_states,
     features_of,
     location_of,
@@ -27,16 +28,15 @@ from pipelines.running.preparing import (
     require_ray,
     require_useful_shards,
 )
-from pipelines.running.restoring import newest_meta
-from pipelines.running.result import RunResult
-from pipelines.running.run import Run
-from pipelines.running.sameness import refuse_changes
-from pipelines.running.summary import read_summary
+from pipelines.running.preparation.previous_run import Past, past_of
+from pipelines.running.preparation.restoring import newest_meta
+from pipelines.running.records.table_parts import writing
 from pipelines.saving import config_of, open_stream, states_of
-from raydt.checkpoint import CheckpointStore
+from pipelines.words import counted
 from raydt.errors import InputError
-from raydt.features import Features
-from raydt.manifest import MANIFEST
+from raydt.examples.features import Features
+from raydt.folders.checkpoint import CheckpointStore
+from raydt.folders.manifest import MANIFEST
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from pipelines.report import plot
-from pipelines.report.formatting import counted, figure, share
 from pipelines.report.plot import Chart, Mark, Panel, Tick, Values, curve, linear, look
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row
+from pipelines.words import counted, figure, share
 
 #: Lines drawn, the best ones.
 LINES = 16

@@ -29,16 +29,16 @@ import raydt
 from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
 from pipelines.progress import Reporter, Silent
-from pipelines.report.formatting import counted
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
-from pipelines.running.preparing import location_of, require_ray
-from pipelines.running.summary import versions
+from pipelines.running.outcome.summary import versions
+from pipelines.running.preparation.preparing import location_of, require_ray
 from pipelines.sweeping.grid import Axis, Grid, merged, read_grids, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import compiled, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
+from pipelines.words import counted
 from raydt.errors import InputError, ProcessLostError
 from raydt.sources.stored import StoredSource
 

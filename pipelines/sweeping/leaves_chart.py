@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.report import plot
-from pipelines.report.formatting import brief, counted, share
 from pipelines.report.plot import Chart, Panel, Tick, curve, linear, look
 from pipelines.sweeping.chart import LINES, WIDE, numeric
 from pipelines.sweeping.grid import TRIALS, Axis
 from pipelines.sweeping.leaves import Floats, averaged, performance_at, sizes_between
 from pipelines.sweeping.table import Row, worded
+from pipelines.words import brief, counted, share
 
 #: Numbers of leaves at which a line has a point, at most.
 POINTS = 60

@@ -11,13 +11,13 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from pipelines.report.document import document
-from pipelines.report.formatting import ABSENT, Form, clipped, count, counted, duration, figure, moment, share
 from pipelines.report.identity import NAME_SHOWN
 from pipelines.report.tables import Row as TableRow
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.leaves_chart import leaves_chart
 from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
+from pipelines.words import ABSENT, Form, clipped, count, counted, duration, figure, moment, share
 
 #: Criteria whose best value stands at the top: what it is called, and how it is written.
 _FIGURES: dict[str, tuple[str, Form]] = {

@@ -14,9 +14,9 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.saving import no_rows
 from raydt.errors import ConfigError, InputError
-from raydt.features import Features
+from raydt.examples.features import Features
 from raydt.sources.base import Reading, Source
-from raydt.sources.options import open_source
+from raydt.sources.opening import open_source
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 

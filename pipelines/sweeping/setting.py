@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.running.feeding import feed
-from pipelines.running.intake import Intake
-from pipelines.running.preparing import features_of
-from pipelines.running.tally import Tally
+from pipelines.running.loop.feeding import feed
+from pipelines.running.loop.intake import Intake
+from pipelines.running.preparation.preparing import features_of
+from pipelines.running.records.tally import Tally
 from raydt.errors import RaydtError
+from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions, WorkPlan
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
-from raydt.updates import BatchResult, UpdateBatch
 
 #: A setting has one process, so that no rebuild is large enough to be divided.
 NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.display import columns, share
-from pipelines.report.formatting import ABSENT, clipped
 from pipelines.report.identity import NAME_SHOWN
 from pipelines.sweeping.grid import TRIALS, Axis, written
+from pipelines.words import ABSENT, clipped
 
 #: Scores by which settings are compared, and whether more is better.
 CRITERIA = {"accuracy": True, "f1": True, "macro_f1": True, "kappa": True, "us_per_update": False}

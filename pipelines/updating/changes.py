@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
+from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
-from raydt.example_store import ExampleStore
-from raydt.saved_model import SavedModel
-from raydt.sources.files import FileSource
-from raydt.sparse import SparseRows, concatenated
+from raydt.examples.store import ExampleStore
+from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
+from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
+from raydt.sessions.saved_model import SavedModel
+from raydt.sources.file_source import FileSource
 from raydt.streams.deletion_log import LoggedDeletions
-from raydt.targets import Targets, classes_in, dtype_of, no_targets
-from raydt.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
 
 _NOTHING = "Nothing has been changed"
 

@@ -24,13 +24,13 @@ from pipelines.updating.changes import (
     read_insertions,
 )
 from raydt.errors import ConfigError
-from raydt.example_store import ExampleStore
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.folders.arrays import save_folder
 from raydt.learners.base import WorkPlan
-from raydt.persistence import save_folder
-from raydt.receipt import Receipt, RefusedError, apply_with_receipt
-from raydt.saved_model import SavedModel, model_meta, state_components
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
+from raydt.sessions.saved_model import SavedModel, model_meta, state_components
+from raydt.sessions.session import InProcessSession
 
 
 def update(

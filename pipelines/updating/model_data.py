@@ -13,15 +13,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from raydt.errors import InputError
-from raydt.saved_model import SavedModel
+from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Reading
-from raydt.sources.csv import CsvDataFile
-from raydt.sources.datafile import DataFile
-from raydt.sources.files import FileSource
-from raydt.sources.formats import find_kind, open_file
-from raydt.sources.indices import holds_indices, is_empty_list
+from raydt.sources.columns.indices import holds_indices, is_empty_list
+from raydt.sources.columns.tokens import holds_tokens
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.csv import CsvDataFile
+from raydt.sources.files.datafile import DataFile
+from raydt.sources.files.formats import find_kind, open_file
 from raydt.sources.options import FileOptions, SourceOptions
-from raydt.sources.tokens import holds_tokens
 
 
 @contextmanager

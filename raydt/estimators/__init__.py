@@ -1,16 +1,18 @@
-"""Estimators: learners behind scikit-learn's interface, in this process."""
+"""Estimators: learners behind scikit-learn's interface, in this process. Those of a kind are in the module named so."""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from raydt.saved_model import find_model, open_model
+if TYPE_CHECKING:
+    from raydt.learners.base import LearnerOptions
 
-__all__ = ["load_model"]
+__all__ = ["estimator_of", "load_model"]
 
 
 def load_model(path: Any) -> Any:
-    """The estimator saved in a folder by ``save`` or, as its model or a checkpoint, by a run.
+    """Load the estimator that ``save`` or a run has written to a folder.
 
     Parameters
     ----------
@@ -22,5 +24,32 @@ def load_model(path: Any) -> Any:
     ModelFileError
         No model is there, or it is damaged, of another format, or of a learner this version does not have.
     """
+    from raydt.sessions.saved_model import find_model, open_model
+
     saved = open_model(find_model(path))
-    return saved.learner.estimator(saved.options).from_saved(saved)
+    return estimator_of(saved.options).from_saved(saved)
+
+
+def estimator_of(options: LearnerOptions) -> Any:
+    """Return the class of the estimator for models with these options.
+
+    Raises
+    ------
+    NotImplementedError
+        The learner has no estimator.
+    """
+    from raydt.estimators.targets import Classifier, Regressor
+
+    base = Regressor if options.regression else Classifier
+    name = f"{__name__}.{options.kind}"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise NotImplementedError(f"learner.kind: {options.kind} has no estimator") from None
+    return next(
+        found
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, base) and found.__module__ == name
+    )

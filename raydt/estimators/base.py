@@ -10,14 +10,24 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import ids_of
 from raydt.estimators.fitted import Fitted
-from raydt.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
+from raydt.examples.targets import Targets, dtype_of, no_targets
+from raydt.examples.updates import (
+    DELETE,
+    DUPLICATE_ID,
+    INSERT,
+    REFUSALS,
+    UNKNOWN_ID,
+    Log,
+    UpdateBatch,
+    joined,
+    running_ids,
+)
+from raydt.sessions.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
 from raydt.sources.base import Reading
-from raydt.sparse import SparseRows
-from raydt.targets import Targets, dtype_of, no_targets
-from raydt.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, Log, UpdateBatch, joined, running_ids
 
 Self = TypeVar("Self", bound="Estimator")
 

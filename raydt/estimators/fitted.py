@@ -13,19 +13,20 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, history_of_live
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, ModelFileError
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.parameters import Parameters
-from raydt.example_store import ExampleStore
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import history_of_live
+from raydt.examples.store import ExampleStore
+from raydt.folders.arrays import save_folder
 from raydt.learners import learners
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import WorkPlan
-from raydt.persistence import save_folder
-from raydt.saved_model import SavedModel, model_meta, state_components
-from raydt.session import InProcessSession
-from raydt.sparse import SparseRows
+from raydt.sessions.saved_model import SavedModel, model_meta, state_components
+from raydt.sessions.session import InProcessSession
 
 Self = TypeVar("Self", bound="Fitted")
 

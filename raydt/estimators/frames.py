@@ -10,17 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import (
-    LARGEST_INTEGER,
-    Dictionary,
-    column_kind,
-    in_words,
-    inexact,
-    infinite,
-    missing,
-    numbers,
-    plain,
-)
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.estimators.arguments import columns_of, names_of
 from raydt.estimators.sparse import (
@@ -31,10 +21,20 @@ from raydt.estimators.sparse import (
     width_of_column,
     width_of_matrix,
 )
-from raydt.features import Features
-from raydt.sources.indices import find_indices, holds_indices
-from raydt.sources.tokens import holds_tokens
-from raydt.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.sources.columns.encoding import (
+    LARGEST_INTEGER,
+    Dictionary,
+    column_kind,
+    in_words,
+    inexact,
+    infinite,
+    missing,
+    numbers,
+    plain,
+)
+from raydt.sources.columns.indices import find_indices, holds_indices
+from raydt.sources.columns.tokens import holds_tokens
 
 _REMEDY = "Fill or drop such rows"
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import InputError
 from raydt.estimators.frames import FrameEncoder, as_table
 from raydt.estimators.sparse import is_sparse_matrix
-from raydt.sources.indices import N_FEATURES, holds_indices
-from raydt.sparse import LARGEST_WIDTH, SparseRows
+from raydt.sources.columns.indices import N_FEATURES, holds_indices
 
 _FORMS = (
     "Pass a sequence of lists of indices, an Arrow column of them, a frame with such a column, or a scipy sparse "

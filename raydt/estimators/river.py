@@ -16,15 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from raydt.audit import AuditReport, History
-from raydt.encoding import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
 from raydt.learners import learners
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
+from raydt.sessions.session import InProcessSession
+from raydt.sources.columns.encoding import LARGEST_INTEGER
 
 if TYPE_CHECKING:
     _Classifier = object

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydt.encoding import Dictionary, in_words
+from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import InputError
-from raydt.sources.bad_rows import BadRows
-from raydt.sources.indices import SAY_HOW_MANY, declared_width, is_empty_list, read_indices, width_of
-from raydt.sources.tokens import Tokens, holds_tokens
-from raydt.sparse import LARGEST_WIDTH, SparseRows
+from raydt.sources.columns.bad_rows import BadRows
+from raydt.sources.columns.encoding import Dictionary, in_words
+from raydt.sources.columns.indices import SAY_HOW_MANY, declared_width, is_empty_list, read_indices, width_of
+from raydt.sources.columns.tokens import Tokens, holds_tokens
 
 
 def is_sparse_matrix(X: Any) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from raydt.errors import InputError
 from raydt.estimators.arguments import labels_of, numbers_of
 from raydt.estimators.base import Estimator
-from raydt.targets import Targets
+from raydt.examples.targets import Targets
 
 C = TypeVar("C", bound="Classifier")
 R = TypeVar("R", bound="Regressor")

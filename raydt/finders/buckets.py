@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inlined_kernel
+from raydt.arrays.kernel import inlined_kernel
 
 #: Rows of a node stay below two to this power.
 _LOG_ROWS = 31

@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import empty
 from raydt.finders.buckets import Buckets, buckets_of
 from raydt.finders.pool import (
     LIVE,
@@ -28,8 +30,6 @@ from raydt.finders.pool import (
 from raydt.finders.scan import best_of_all, count
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach, best, change, settle
-from raydt.kernel import kernel
-from raydt.memory import empty
 
 FinderName = Literal["updgini", "updent", "scan"]
 #: Entries made room for at once, at most.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel
 
 #: One member: ``prev`` is the sibling before it, the parent of a first child, -1 of a root.
 LINK = np.dtype(

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.arrays.memory import empty, grown
 from raydt.finders.heaps import LINK
-from raydt.kernel import inlined_kernel, kernel
-from raydt.memory import empty, grown
 
 #: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
 T, L, U = 0, 1, 2

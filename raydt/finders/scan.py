@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.kernel import inner_kernel
 from raydt.finders.pool import USED, find_or_add
 from raydt.finders.scores import score_of
-from raydt.kernel import inner_kernel
 
 
 @inner_kernel

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inlined_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, kernel
 
 
 @inlined_kernel

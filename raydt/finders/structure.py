@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.kernel import inlined_kernel
 from raydt.finders import heaps
 from raydt.finders.buckets import bucket_of
 from raydt.finders.pool import MOVES, NOTES, L, T, U, find_or_add
 from raydt.finders.scores import of_side, score_of
-from raydt.kernel import inlined_kernel
 
 #: A de Bruijn sequence: multiplied by 2**b, its six highest bits are different for every b.
 _DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydt.audit import AuditReport, History
-from raydt.exchange import Exchange, ShardWorker
-from raydt.features import Features
-from raydt.targets import Targets
-from raydt.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.targets import Targets
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.messages import Exchange, ShardWorker
+from raydt.learners.audit_report import AuditReport
 
 
 class LearnerOptions(BaseModel):

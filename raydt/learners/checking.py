@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import SPARSE, Bins
-from raydt.features import CATEGORICAL, NUMERIC, Features
-from raydt.sparse import SparseRows
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+from raydt.learners.binning import SPARSE, Bins
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

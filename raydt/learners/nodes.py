@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel, kernel
-from raydt.memory import empty
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.memory import empty
 
 #: Registers of a tree: nodes ever used, head of the free ones (-1: none), nodes, leaves.
 USED, FREE, NODES, LEAVES = range(4)

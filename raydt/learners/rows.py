@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Ask, Exchange, Payload, Tell
-from raydt.features import Features
-from raydt.memory import grown
-from raydt.ragged import RaggedRows
-from raydt.sparse import SparseRows, SparseStore, concatenated, merged
+from raydt.arrays.memory import grown
+from raydt.arrays.ragged import RaggedRows
+from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
+from raydt.examples.features import Features
+from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 Slots = npt.NDArray[np.int32]
 

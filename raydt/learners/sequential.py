@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission, nothing_admitted
-from raydt.example_store import ExampleStore
-from raydt.exchange import Exchange
-from raydt.sparse import SparseRows
-from raydt.updates import (
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.admission import Admission, nothing_admitted
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
     QUERY,
@@ -30,6 +29,7 @@ from raydt.updates import (
     UpdateBatch,
     joined,
 )
+from raydt.exchange.messages import Exchange
 
 Slots = npt.NDArray[np.int32]
 Positions = npt.NDArray[np.int64]

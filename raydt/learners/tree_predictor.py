@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.features import Features
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
+from raydt.arrays.sparse import SparseRows, is_one
+from raydt.examples.features import Features
 from raydt.learners.nodes import goes_left, shares_of
-from raydt.sparse import SparseRows, is_one
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

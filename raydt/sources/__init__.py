@@ -1,7 +1,9 @@
 """Where examples come from: files on any file system, and generators."""
 
-from raydt.sources.base import IGNORED, Reading, Rows, Source
-from raydt.sources.operations import OpValues
+from raydt.sources.base import Reading, Rows, Source
+from raydt.sources.columns.operations import IGNORED, OpValues
+from raydt.sources.columns.times import TimeColumn
+from raydt.sources.opening import open_source
 from raydt.sources.options import (
     ArrowFiles,
     CsvFiles,
@@ -13,9 +15,7 @@ from raydt.sources.options import (
     SourceOptions,
     SparseSynthetic,
     SyntheticOptions,
-    open_source,
 )
-from raydt.sources.times import TimeColumn
 
 __all__ = [
     "IGNORED",

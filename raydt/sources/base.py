@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.targets import Targets
+from raydt.sources.columns.times import TimeColumn
 from raydt.sources.identity import Identity
-from raydt.sources.times import TimeColumn
-from raydt.sparse import SparseRows
-from raydt.targets import Targets
 
 if TYPE_CHECKING:
     from raydt.learners.base import LearnerOptions
-
-#: :attr:`Rows.op` of a row that is no update: passed over, neither bad nor skipped.
-IGNORED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +112,12 @@ class Rows:
     id : ndarray of int64, shape (n,)
         The id column, or the row number where the source has none. String ids are given codes.
     op : ndarray of int8, shape (n,), or None
-        Operation codes of a changelog (``raydt.updates``), or :data:`IGNORED`.
+        Operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
     bad : dict of int to InputError
         Rows that cannot be used, by position in this chunk; their values are unspecified.
     ts : ndarray of int64, shape (n,), or None
         Event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for a column
-        of timestamps or dates, integers as they are. At most ``raydt.sources.times.LARGEST_TIME`` in size.
+        of timestamps or dates, integers as they are. At most ``raydt.sources.columns.times.LARGEST_TIME`` in size.
     sparse : SparseRows, n rows, or None
         The sparse features, if the source has some; without ones where the operation carries no features.
     """

@@ -15,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.encoding import (
+from raydt.errors import OR_SKIP, ConfigError, InputError
+from raydt.examples.features import Features
+from raydt.examples.targets import no_targets
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.sources.base import CLASSES, Reading, Rows
+from raydt.sources.columns.bad_rows import BadRows, Mask
+from raydt.sources.columns.encoding import (
     LARGEST_INTEGER,
     Dictionary,
     beyond_int64,
@@ -32,22 +38,16 @@ from raydt.encoding import (
     parse,
     plain,
 )
-from raydt.errors import OR_SKIP, ConfigError, InputError
-from raydt.features import Features
-from raydt.sources.bad_rows import BadRows, Mask
-from raydt.sources.base import CLASSES, Reading, Rows
-from raydt.sources.indices import find_indices, read_indices
-from raydt.sources.labels import Labels
-from raydt.sources.names import unknown_column
-from raydt.sources.numeric_labels import NumericLabels
-from raydt.sources.operations import read_operations
-from raydt.sources.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
-from raydt.sources.tokens import Tokens, holds_tokens
-from raydt.targets import no_targets
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.sources.columns.indices import find_indices, read_indices
+from raydt.sources.columns.labels import Labels
+from raydt.sources.columns.names import unknown_column
+from raydt.sources.columns.numeric_labels import NumericLabels
+from raydt.sources.columns.operations import read_operations
+from raydt.sources.columns.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
+from raydt.sources.columns.tokens import Tokens, holds_tokens
 
 if TYPE_CHECKING:
-    from raydt.sources.envelope import Envelope
+    from raydt.sources.columns.envelope import Envelope
     from raydt.sources.options import FileOptions
 
 _FILL = f"Fill it in or leave the column out of source.features{OR_SKIP}"

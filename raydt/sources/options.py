@@ -1,47 +1,32 @@
 """Options of the sources: one strict model per kind, told apart by ``kind`` (and ``generator``).
 
-A kind is added by its model here, which knows how to open itself, and its place in :data:`SourceOptions`.
+A kind is added by its model here, its entry in :data:`SourceOptions`, and the class that reads it in
+``raydt.sources.opening``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
-from raydt.errors import ConfigError
-from raydt.sources.arrow import ArrowDataFile
-from raydt.sources.base import CLASSES, Reading, Source
-from raydt.sources.csv import CsvDataFile
-from raydt.sources.datafile import DataFile, Place, find_files
-from raydt.sources.files import FileSource
-from raydt.sources.libsvm import LibsvmDataFile
-from raydt.sources.operations import OpValues
-from raydt.sources.parquet import ParquetDataFile
-from raydt.sources.permuted import PermutedFiles
-from raydt.sources.randcbt import RandCbtSource
-from raydt.sources.sparse_synthetic import SparseSyntheticSource
-from raydt.sources.synthetic import HyperplaneSource, SeaSource
-from raydt.sparse import LARGEST_WIDTH
+from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.sources.columns.operations import OpValues
 
 Label = StrictBool | StrictInt | StrictFloat | str
 
 
-class _Options(BaseModel, ABC):
+class _Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @abstractmethod
-    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> Source:
-        """The source; relative paths are relative to ``base_dir``."""
 
 
 class FileOptions(_Options):
     """What all sources made of files share."""
 
-    file_type: ClassVar[type[DataFile]]
+    #: Whether files of this kind can hold structs.
+    has_structs: ClassVar[bool] = True
 
+    kind: str
     path: str | list[str] = Field(description="file, folder, pattern, URI, or a list of these")
     label: str | None = Field("y", description="label column; null reads rows without labels, for prediction only")
     positive: Label | list[Label] | None = Field(
@@ -79,10 +64,8 @@ class FileOptions(_Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> FileOptions:
-        if self.envelope is not None and not self.file_type.has_structs:
-            raise ValueError(
-                f"source.envelope needs structs, which {self.file_type.kind} files cannot hold; use parquet"
-            )
+        if self.envelope is not None and not self.has_structs:
+            raise ValueError(f"source.envelope needs structs, which {self.kind} files cannot hold; use parquet")
         if self.op is not None and self.id is None:
             what = "source.op" if self.envelope is None else "source.envelope"
             raise ValueError(f"a changelog ({what}) needs source.id, the column of stable ids")
@@ -100,43 +83,25 @@ class FileOptions(_Options):
             raise ValueError("source.path is empty. Name a file, a folder or a pattern")
         return self
 
-    def data_file(self, place: Place, reading: Reading = CLASSES) -> DataFile:
-        """Open one file."""
-        return self.file_type(place)
-
-    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> FileSource:
-        """The source; relative paths are relative to ``base_dir``."""
-        places = find_files(self.path, base_dir, self.file_type.suffixes)
-        make = FileSource if self.permutation is None else PermutedFiles
-        return make(self, [self.data_file(place, reading) for place in places], reading=reading)
-
 
 class ParquetFiles(FileOptions):
     """Parquet files."""
 
-    file_type: ClassVar[type[DataFile]] = ParquetDataFile
     kind: Literal["parquet"] = "parquet"
 
 
 class ArrowFiles(FileOptions):
     """Arrow IPC files and streams."""
 
-    file_type: ClassVar[type[DataFile]] = ArrowDataFile
     kind: Literal["arrow"] = "arrow"
 
 
 class CsvFiles(FileOptions):
     """CSV files with a header row."""
 
-    file_type: ClassVar[type[DataFile]] = CsvDataFile
+    has_structs = False
     kind: Literal["csv"] = "csv"
     delimiter: str = Field(",", min_length=1, max_length=1)
-
-    def data_file(self, place: Place, reading: Reading = CLASSES) -> DataFile:
-        """Open one file."""
-        label = None if reading.regression else self.label
-        parts = tuple(part for part in (label, self.id, self.op) if part)
-        return CsvDataFile(place, self.delimiter, tuple(self.categorical), parts, self.ts)
 
     @model_validator(mode="after")
     def _delimits(self) -> CsvFiles:
@@ -148,7 +113,7 @@ class CsvFiles(FileOptions):
 class LibsvmFiles(FileOptions):
     """LIBSVM text: a label (column ``y``), then ``index:1`` for each feature that is 1 (column ``indices``)."""
 
-    file_type: ClassVar[type[DataFile]] = LibsvmDataFile
+    has_structs = False
     kind: Literal["libsvm"] = "libsvm"
 
 
@@ -162,24 +127,12 @@ class SyntheticOptions(_Options):
     limit: int | None = Field(None, ge=1, description="read only so many rows")
     permutation: int | None = Field(None, description="seed of an order in which the rows come; 16 bytes a row")
 
-    def _require_classes(self, reading: Reading) -> None:
-        if reading.regression:
-            raise ConfigError(
-                "source.kind: synthetic draws classes, but the learner wants numbers (learner.objective: "
-                "squared_error). Use files, or choose another objective"
-            )
-
 
 class Sea(SyntheticOptions):
     """SEA concepts: three features, the third irrelevant, abrupt drifts."""
 
     generator: Literal["sea"] = "sea"
     drift: int = Field(3, ge=0, description="abrupt changes of concept, evenly spaced")
-
-    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> SeaSource:
-        """The source."""
-        self._require_classes(reading)
-        return SeaSource(self)
 
 
 class Hyperplane(SyntheticOptions):
@@ -188,11 +141,6 @@ class Hyperplane(SyntheticOptions):
     generator: Literal["hyperplane"] = "hyperplane"
     n_features: int = Field(10, ge=1, description="d")
     drift: int = Field(4, ge=0, description="how often the hyperplane moves on to a new orientation; 0 stands still")
-
-    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> HyperplaneSource:
-        """The source."""
-        self._require_classes(reading)
-        return HyperplaneSource(self)
 
 
 class RandCbt(SyntheticOptions):
@@ -210,11 +158,6 @@ class RandCbt(SyntheticOptions):
         if self.drift >= self.n:
             raise ValueError(f"source.drift: the {self.n:,} rows of source.n are too few for {self.drift + 1:,} trees")
         return self
-
-    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> RandCbtSource:
-        """The source."""
-        self._require_classes(reading)
-        return RandCbtSource(self)
 
 
 class SparseSynthetic(SyntheticOptions):
@@ -237,16 +180,6 @@ class SparseSynthetic(SyntheticOptions):
             raise ValueError(f"source.informative + source.irrelevant is more than {LARGEST_WIDTH} features")
         return self
 
-    def open(self, base_dir: str | Path = ".", reading: Reading = CLASSES) -> SparseSyntheticSource:
-        """The source."""
-        self._require_classes(reading)
-        if not reading.sparse:
-            raise ConfigError(
-                "source.generator: sparse draws indices of sparse features, which this learner does not take. "
-                "Choose another generator"
-            )
-        return SparseSyntheticSource(self)
-
 
 #: Options of any source.
 SourceOptions = Annotated[
@@ -257,28 +190,3 @@ SourceOptions = Annotated[
     | Annotated[Sea | Hyperplane | RandCbt | SparseSynthetic, Discriminator("generator")],
     Discriminator("kind"),
 ]
-
-
-def open_source(
-    options: FileOptions | SyntheticOptions, base_dir: str | Path = ".", reading: Reading = CLASSES
-) -> Source:
-    """Open the source that ``options`` describe.
-
-    Parameters
-    ----------
-    options : one of :data:`SourceOptions`
-    base_dir : path
-        What relative paths are relative to: the folder of the configuration file.
-    reading : Reading
-        What the learner takes: ``Reading.of(options)`` of the learner's options.
-
-    Raises
-    ------
-    InputError
-        A file or column is missing or cannot be used, or the learner takes no such features.
-    ConfigError
-        ``positive`` is not a label of the source, or labels cannot be numbers as the learner wants.
-    """
-    source = options.open(base_dir, reading)
-    reading.require(source.features)
-    return source

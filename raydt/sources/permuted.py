@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.encoding import is_text, plain
+from raydt.arrays.rng import permutation, stream_key
 from raydt.errors import InputError
-from raydt.rng import permutation, stream_key
 from raydt.sources.base import CLASSES, Reading, Rows
-from raydt.sources.datafile import DataFile
-from raydt.sources.files import FileSource
+from raydt.sources.columns.encoding import is_text, plain
+from raydt.sources.columns.indices import holds_indices
+from raydt.sources.columns.tokens import holds_tokens
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import DataFile
 from raydt.sources.identity import Identity, hashed
-from raydt.sources.indices import holds_indices
-from raydt.sources.tokens import holds_tokens
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions

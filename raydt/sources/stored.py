@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from raydt.errors import ConfigError, InputError
 from raydt.sources.base import Rows, Source
+from raydt.sources.columns.times import TimeColumn
 from raydt.sources.identity import Identity
-from raydt.sources.times import TimeColumn
 
 
 class StoredSource:

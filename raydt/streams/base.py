@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
+from raydt.examples.updates import UpdateBatch
 from raydt.sources.base import Source
-from raydt.updates import UpdateBatch
 
 
 class Skipped(NamedTuple):

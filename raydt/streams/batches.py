@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 
+from raydt.arrays.rng import below, stream_key
 from raydt.errors import ConfigError
-from raydt.rng import below, stream_key
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.active import ActiveList
 from raydt.streams.reader import END, RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
-from raydt.updates import DELETE, INSERT, UpdateBatch
 
 
 def _step(value: Any) -> Any:

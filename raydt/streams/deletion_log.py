@@ -30,12 +30,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from raydt.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.sources.base import Source
-from raydt.sources.formats import find_kind, open_file
+from raydt.sources.columns.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
+from raydt.sources.files.formats import find_kind, open_file
 from raydt.streams.row_stream import RowStream, RowStreamOptions
-from raydt.updates import DELETE, INSERT, UpdateBatch
 
 _AT_END = int(np.iinfo(np.int64).max)
 
@@ -57,7 +57,7 @@ class LoggedDeletions:
     Parameters
     ----------
     path, base_dir
-        As of :func:`raydt.sources.datafile.find_files`.
+        As of :func:`raydt.sources.files.datafile.find_files`.
     kind : {"row", "integer", "text"}
         Of the ids.
     what, owner : str

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import History
-from raydt.sparse import SparseRows, concatenated
+from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.examples.history import History
+from raydt.examples.targets import Targets, no_targets
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
 from raydt.streams.base import Stream
-from raydt.targets import Targets, no_targets
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
 
 #: A row's bytes and its label.
 _Value = tuple[bytes, int | float]

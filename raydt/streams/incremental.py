@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.row_stream import RowStream, RowStreamOptions
-from raydt.updates import INSERT, UpdateBatch
 
 
 class Incremental(RowStreamOptions):

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from raydt.kernel import kernel
-from raydt.rng import below_at, stream_key, uniform, uniform_at
+from raydt.arrays.kernel import kernel
+from raydt.arrays.rng import below_at, stream_key, uniform, uniform_at
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.reader import GoodRows
 from raydt.streams.row_stream import RowStream, RowStreamOptions
-from raydt.updates import DELETE, INSERT, UpdateBatch
 
 
 class RandomUpdates(RowStreamOptions):

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError
-from raydt.sources.base import IGNORED, Rows, Source
-from raydt.sparse import SparseRows, concatenated
+from raydt.examples.targets import Targets, no_targets
+from raydt.sources.base import Rows, Source
+from raydt.sources.columns.operations import IGNORED
 from raydt.streams.base import Skipped
-from raydt.targets import Targets, no_targets
 
 #: A row number after every row.
 END = int(np.iinfo(np.int64).max)

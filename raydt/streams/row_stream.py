@@ -17,11 +17,11 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
+from raydt.examples.targets import classes_in
+from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import GoodRows, RowReader
-from raydt.targets import classes_in
-from raydt.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
 
 
 class RowStreamOptions(BaseModel, ABC):

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.active import ActiveList
 from raydt.streams.reader import GoodRows
 from raydt.streams.row_stream import RowStream, RowStreamOptions
-from raydt.updates import DELETE, INSERT, UpdateBatch
 
 
 class SlidingWindow(RowStreamOptions):

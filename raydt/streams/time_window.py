@@ -21,12 +21,12 @@ from pydantic import Field, model_validator
 from sortedcontainers import SortedList
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.sources.base import Rows, Source
-from raydt.sources.times import LARGEST_TIME, TimeColumn
+from raydt.sources.columns.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled
 from raydt.streams.reader import GoodRows, RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
-from raydt.updates import DELETE, INSERT, UpdateBatch
 
 
 class TimeWindow(RowStreamOptions):

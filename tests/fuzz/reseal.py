@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.manifest import MANIFEST, seal
+from raydt.folders.manifest import MANIFEST, seal
 from tests.fuzz.mutations import INTERESTING
 
 

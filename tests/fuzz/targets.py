@@ -21,13 +21,13 @@ from pipelines.config import load_config
 from pipelines.saving import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
-from raydt.manifest import MANIFEST
-from raydt.saved_model import SavedModel
-from raydt.session import InProcessSession
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.folders.manifest import MANIFEST
+from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.session import InProcessSession
 from raydt.sources import SourceOptions, open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
-from raydt.updates import DELETE, INSERT, UpdateBatch
 from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet

@@ -15,8 +15,9 @@ from pydantic import TypeAdapter
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
-from raydt.sources.options import SourceOptions, open_source
+from raydt.sessions.session import InProcessSession
+from raydt.sources.opening import open_source
+from raydt.sources.options import SourceOptions
 from raydt.streams.options import StreamOptions, make_stream
 
 FILE = Path(__file__).with_name("digests.json")

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
-from raydt.digest import digest
+from raydt.arrays.digest import digest
 from raydt.errors import UpdateError
-from raydt.exchange import Ask, Tell
+from raydt.examples.updates import BatchResult, UpdateBatch
+from raydt.exchange.messages import Ask, Tell
 from raydt.learners.base import LearnerOptions
-from raydt.updates import BatchResult, UpdateBatch
 
 ACTS = (
     "report",

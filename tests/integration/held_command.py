@@ -1,6 +1,7 @@
 """A ``raydt`` command whose main thread is held at named places: ``held_command.py PLACES MARKS arguments...``.
 
-``PLACES`` is a comma-separated list of ``place@n=act``, where a place is one of ``raydt.faults`` in this process or
+``PLACES`` is a comma-separated list of ``place@n=act``, where a place is one of ``raydt.exchange.faults`` in this
+process or
 ``report``, and ``n`` is the pass it is about, or ``*``. An act is ``mark``, ``pause``, ``sleep`` (a wait in which
 Python's handlers run) or ``kernel`` (a call without the interpreter lock, in which they do not). Every pass listed is
 marked first, by a line in a file of the place's name in the folder ``MARKS``. The place ``patient`` allows an orderly
@@ -16,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pipelines.running.ending as ending
 import pipelines.running.interruption as interruption
+import pipelines.running.outcome.outcome as ending
 from pipelines.cli import main
-from raydt.faults import injected
+from raydt.exchange.faults import injected
 
 _, places, marks, *arguments = sys.argv
 ACTS = {tuple(what.split("@")): act for what, act in (place.split("=") for place in places.split(","))}

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 import pipelines
-from pipelines.running.checkpointing import Checkpointer
 from pipelines.running.job import replay, resume
-from raydt.faults import Plan, injected
+from pipelines.running.records.checkpointing import Checkpointer
+from raydt.exchange.faults import Plan, injected
 from raydt.learners import learners
 from raydt.streams.random_updates import warmup
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from raydt.errors import ProcessLostError
-from raydt.faults import injected
+from raydt.exchange.faults import injected
 
 
 @contextmanager

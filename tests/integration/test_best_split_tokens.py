@@ -19,7 +19,7 @@ from pipelines.sweeping.job import sweep
 from pipelines.updating import update
 from raydt import load_model
 from raydt.errors import InputError
-from raydt.faults import injected
+from raydt.exchange.faults import injected
 
 N = 400
 WORDS = [f"word{i}" for i in range(150)]

@@ -20,7 +20,7 @@ from pipelines.running.job import replay, resume
 from pipelines.updating import update
 from raydt import load_model
 from raydt.errors import ProcessLostError
-from raydt.faults import injected
+from raydt.exchange.faults import injected
 
 N = 600
 #: 8 iterations of three trees.

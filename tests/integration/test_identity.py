@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from raydt.evaluation.classification import Prequential
+from raydt.examples.updates import CARRIES_ROW, BatchResult, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.metrics import Prequential
-from raydt.session import InProcessSession
-from raydt.sources.options import SourceOptions, open_source
+from raydt.sessions.session import InProcessSession
+from raydt.sources.opening import open_source
+from raydt.sources.options import SourceOptions
 from raydt.streams.options import StreamOptions, make_stream
-from raydt.updates import CARRIES_ROW, BatchResult, UpdateBatch
 
 pytestmark = pytest.mark.data
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 import actors
 from raydt.errors import ProcessLostError
-from raydt.features import Features
+from raydt.examples.features import Features
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
@@ -69,7 +69,7 @@ import actors
 from actors.cluster import bundles, connect
 from actors.session import RaySession
 from raydt.errors import ConfigError
-from raydt.features import Features
+from raydt.examples.features import Features
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import Faulty, act
 what = Faulty(), LearnerOptions(kind="faulty"), Features(("a", "b"), (False,) * 2, groups=2)

@@ -9,14 +9,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from actors.session import RaySession
-from raydt.features import Features
+from raydt.evaluation.classification import Prequential
+from raydt.examples.features import Features
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.metrics import Prequential
-from raydt.session import InProcessSession
-from raydt.sources.options import SourceOptions, open_source
+from raydt.sessions.session import InProcessSession
+from raydt.sources.opening import open_source
+from raydt.sources.options import SourceOptions
 from raydt.streams.options import StreamOptions, make_stream
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 
 pytestmark = pytest.mark.ray
 

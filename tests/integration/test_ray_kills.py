@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.running.checkpointing import Checkpointer
-from pipelines.running.incarnations import RestartBudget
-from raydt.checkpoint import read_checkpoint
+from pipelines.running.loop.incarnations import RestartBudget
+from pipelines.running.records.checkpointing import Checkpointer
 from raydt.errors import RestartsSpentError
-from raydt.faults import injected
-from raydt.storage import Folder
+from raydt.exchange.faults import injected
+from raydt.folders.checkpoint import read_checkpoint
+from raydt.folders.folder import Folder
 
 pytestmark = pytest.mark.ray
 
@@ -82,7 +82,7 @@ def in_step(monkeypatch):
         checkpointer.settle()
 
     monkeypatch.setattr(Checkpointer, "write", write_and_wait)
-    monkeypatch.setattr("pipelines.running.run.READ_AHEAD", 0)
+    monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
 
 
 def actors_here(kind=""):
@@ -203,7 +203,7 @@ def test_a_pause_shorter_than_the_patience_is_waited_for(replay, undisturbed):
 
 
 def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.running.run.RestartBudget", lambda: RestartBudget(most=1))
+    monkeypatch.setattr("pipelines.running.loop.run.RestartBudget", lambda: RestartBudget(most=1))
     with pytest.raises(RestartsSpentError) as caught:
         replay("coordinator.after_batch@20#1=kill,coordinator.before_batch@1#2=kill", 4000, shards=1)
     pid = r"\(pid \d+ on [^)]+\)"

@@ -26,9 +26,9 @@ from raydt.errors import (
     StaleEpochError,
     UpdateError,
 )
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.exchange.snapshot import Barrier
 from raydt.learners.base import LearnerOptions
-from raydt.snapshot import Barrier
 from tests.integration.faulty import Faulty, act
 
 pytestmark = pytest.mark.ray

@@ -22,11 +22,11 @@ from pipelines.demo import run_demo, story
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
 from pipelines.saving import load_model
-from raydt.checkpoint import read_checkpoint
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
-from raydt.persistence import load_folder
-from raydt.session import InProcessSession
-from raydt.storage import Folder
+from raydt.folders.arrays import load_folder
+from raydt.folders.checkpoint import read_checkpoint
+from raydt.folders.folder import Folder
+from raydt.sessions.session import InProcessSession
 
 ROOT = Path(__file__).parents[2]
 

@@ -63,7 +63,7 @@ def test_a_failure_while_saving_is_in_the_summary(
     def broken(*_: Any) -> Any:
         raise OSError("no space left")
 
-    monkeypatch.setattr("raydt.checkpoint.write_manifest", broken)
+    monkeypatch.setattr("raydt.folders.checkpoint.write_manifest", broken)
     with pytest.raises(NotWrittenError, match=r"checkpoints/600: cannot be written: no space left") as caught:
         pipelines.replay(config(tmp_path / "rows.parquet"), tmp_path / "run")
     assert caught.value.exit_code == 1

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines import replay
 from pipelines.reporting import report_of
-from raydt.persistence import load_folder
+from raydt.folders.arrays import load_folder
 
 
 @pytest.fixture(scope="module")

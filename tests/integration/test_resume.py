@@ -1,6 +1,6 @@
 """Runs whose driver was killed or stopped, resumed: what comes out is what comes out of a run that nothing happened to.
 
-Killed for real, at named places (``raydt.faults``), for every stream model.
+Killed for real, at named places (``raydt.exchange.faults``), for every stream model.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pytest
 
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
-from pipelines.running.tables import TableWriter
+from pipelines.running.records.tables import TableWriter
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ProcessLostError, RaydtError, RestartsSpentError
-from raydt.faults import injected
+from raydt.exchange.faults import injected
 from tests.integration.killed_driver import killed_replay, killed_resume
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import LOOP_CELLS
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.sessions.session import InProcessSession
 from tests.sparse_tree_streams import long_stream, session_of
 
 LEARNER = learners()["fudyadt"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from raydt.audit import History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.sparse import SparseRows
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from tests.oracles.sparse_splits import BruteForce, BucketTwin
 
 LIVE = np.iinfo(np.int64).max

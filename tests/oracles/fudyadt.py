@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from raydt.audit import History
-from raydt.updates import (
+from raydt.examples.history import History
+from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
     DELETE_VALUE,

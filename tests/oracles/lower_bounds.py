@@ -14,7 +14,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from tests.strategies import Stream
 
 Row = Sequence[float]

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt import rng
+from raydt.arrays import rng
 from raydt.learners.gbdt.derivatives import Loss, quantised
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.online_gbdt_tree import Node, Place, Row, Work

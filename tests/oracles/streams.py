@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.rng import below, stream_key, uniform
 from raydt.errors import InputError
-from raydt.features import Features
-from raydt.rng import below, stream_key, uniform
-from raydt.sources.base import IGNORED, Rows
-from raydt.sources.times import TimeColumn
-from raydt.targets import CODES
-from raydt.updates import CARRIES_ROW, DELETE, INSERT
+from raydt.examples.features import Features
+from raydt.examples.targets import CODES
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT
+from raydt.sources.base import Rows
+from raydt.sources.columns.operations import IGNORED
+from raydt.sources.columns.times import TimeColumn
 
 
 @dataclass(frozen=True)

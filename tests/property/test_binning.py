@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydt import binning
-from raydt.binning import SPARSE, Bins, code_of, joined, learn_bins
-from raydt.features import CATEGORICAL, NUMERIC
+from raydt.examples.features import CATEGORICAL, NUMERIC
+from raydt.learners import binning
+from raydt.learners.binning import SPARSE, Bins, code_of, joined, learn_bins
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 

@@ -7,13 +7,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydt.checkpoint import CheckpointStore, read_checkpoint
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UPDATE, UpdateBatch
+from raydt.exchange.snapshot import Barrier, Segment
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.folder import Folder
 from raydt.learners import learners
-from raydt.session import InProcessSession
-from raydt.snapshot import Barrier, Segment, next_segment
-from raydt.storage import Folder
-from raydt.updates import DELETE, INSERT, UPDATE, UpdateBatch
+from raydt.sessions.session import InProcessSession
+from raydt.sessions.snapshots import next_segment
 
 FEATURES = Features(("a", "b", "c"), (False, False, True), groups=2)
 LEARNER = learners()["fudyadt"]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raydt.examples.updates import DELETE, INSERT, QUERY
 from raydt.learners.confidence_tree import coordinator as coordinator_module
-from raydt.updates import DELETE, INSERT, QUERY
 from tests.confidence_streams import (
     LEARNER,
     RULES,

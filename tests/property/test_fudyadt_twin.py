@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import FudyadtTwin, canonical
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.audit import history_of_live
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import history_of_live
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
 ROWS = 240

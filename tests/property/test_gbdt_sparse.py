@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 from raydt.learners import learners
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.session import InProcessSession
-from raydt.sparse import SparseRows
-from raydt.updates import UpdateBatch
+from raydt.sessions.session import InProcessSession
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
 

@@ -17,7 +17,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import leafwise
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
 

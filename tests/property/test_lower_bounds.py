@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raydt.examples.updates import DELETE, QUERY, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.guarantee import auto_epsilon
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, QUERY, UpdateBatch
+from raydt.sessions.session import InProcessSession
 from tests.oracles.adversarial_streams import STREAMS
 from tests.oracles.feasibility import violations
 from tests.oracles.fudyadt import FudyadtTwin, Node, canonical

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from raydt.features import Features
-from raydt.sparse import SparseRows, SparseStore, concatenated, merged
+from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
+from raydt.examples.features import Features
 from tests.strategies import ones, sparse_rows
 
 WIDTH = 50

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.finders import pool as pool_module
 from raydt.learners.fudyadt.sparse import shard as shard_module
-from raydt.session import InProcessSession
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_tree import SparseTreeTwin
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of

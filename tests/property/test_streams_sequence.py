@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydt.errors import InputError
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.sources import IGNORED, ArrowFiles
-from raydt.sources.datafile import find_files
-from raydt.sources.files import FileSource
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import find_files
+from raydt.sources.opening import open_file
 from raydt.streams import (
     Batches,
     Changelog,
@@ -27,7 +29,6 @@ from raydt.streams import (
     TimeWindow,
     make_stream,
 )
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from tests.oracles import streams as twin
 from tests.oracles.streams import Event, MemorySource, Row
 
@@ -244,7 +245,7 @@ def text_files(tmp_path_factory):
 
 def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, state: Any = None) -> list[Any]:
     files = ArrowFiles(path="t.arrow", id="id", ts="t")
-    source = FileSource(files, [files.data_file(p) for p in find_files("t.arrow", folder, ())], chunk_rows)
+    source = FileSource(files, [open_file(files, p) for p in find_files("t.arrow", folder, ())], chunk_rows)
     stream = make_stream(options, source, folder)
     if state is not None:
         stream.restore(state)

@@ -23,13 +23,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import pipelines
-from pipelines.running import run
-from pipelines.running.checkpointing import Checkpointer
-from pipelines.running.intake import Intake
+from pipelines.running.loop import run
+from pipelines.running.loop.intake import Intake
+from pipelines.running.records.checkpointing import Checkpointer
 from raydt.errors import ProcessLostError
-from raydt.faults import injected
-from raydt.manifest import MANIFEST
-from raydt.storage import Folder
+from raydt.exchange.faults import injected
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST
 from raydt.streams.base import Stream
 
 N = 160

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound
-from raydt.updates import INSERT, UpdateBatch
 from tests.oracles.feasibility import gain, places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, gini, score
 from tests.strategies import Stream, fudyadt_options, streams

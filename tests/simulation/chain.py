@@ -7,13 +7,13 @@ it finds in the slot, so that a slot that was filled too early, or not restored,
 
 import numpy as np
 
-from raydt.digest import digest
-from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Tell
+from raydt.arrays.digest import digest
+from raydt.arrays.memory import grown
+from raydt.arrays.sparse import SparseRows, SparseStore, merged
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
+from raydt.exchange.messages import Ask, Tell
 from raydt.learners.base import LearnerOptions
-from raydt.memory import grown
-from raydt.sparse import SparseRows, SparseStore, merged
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
 
 #: Updates of one round, so that a batch takes several.
 ROUND = 3

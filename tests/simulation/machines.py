@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.errors import SequenceGapError, StaleEpochError
-from raydt.exchange import Ask, Exchange, FeatureShard, Tell
+from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.shard import FeatureShard
 from raydt.learners.base import LearnerCoordinator
 
 

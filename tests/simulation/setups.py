@@ -8,8 +8,8 @@ import numpy as np
 
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions, WorkPlan
-from raydt.session import InProcessSession
-from raydt.snapshot import whole
+from raydt.sessions.session import InProcessSession
+from raydt.sessions.snapshots import whole
 from raydt.streams.history import history_of
 from tests.simulation.chain import Chain
 from tests.simulation.simulator import Record, Setup, outcome

@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from raydt.errors import ExchangeError, StaleEpochError
-from raydt.exchange import FeatureShard
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import BatchResult, UpdateBatch
+from raydt.exchange.shard import FeatureShard
+from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.learners.base import WorkPlan
-from raydt.snapshot import Barrier, Snapshot, take_snapshot, whole
+from raydt.sessions.snapshots import take_snapshot, whole
 from raydt.streams.base import Stream
-from raydt.updates import BatchResult, UpdateBatch
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
 from tests.simulation.network import NO_FAULTS, Faults, Network
 

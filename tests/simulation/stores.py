@@ -8,10 +8,11 @@ from typing import Any
 
 from pyarrow import fs
 
-from raydt.checkpoint import ROWS, CheckpointStore, read_checkpoint
 from raydt.errors import ModelFileError
-from raydt.snapshot import Segment, Snapshot, whole
-from raydt.storage import Folder
+from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.folders.checkpoint import ROWS, CheckpointStore, read_checkpoint
+from raydt.folders.folder import Folder
+from raydt.sessions.snapshots import whole
 from tests.simulation.machines import copied
 from tests.simulation.simulator import DriverDied, Saved
 

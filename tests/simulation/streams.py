@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from raydt.learners.base import LearnerOptions
 from raydt.sources.base import CLASSES, Reading
+from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles
 from raydt.sources.stored import StoredSource
 from raydt.streams.base import Stream
@@ -55,7 +56,7 @@ class Workload(NamedTuple):
 
     def open(self) -> Stream:
         """The stream from its beginning, with nothing known of its categories, labels and ids."""
-        return self.options.make(self.stored or self.source.open(reading=self.reading))
+        return self.options.make(self.stored or open_source(self.source, reading=self.reading))
 
     def fit(self, learner: LearnerOptions) -> Workload:
         """The same examples as a learner takes them: with a warm-up, or sparse features for all or some columns."""

@@ -5,14 +5,15 @@ import copy
 import numpy as np
 import pytest
 
-import raydt.checkpoint
-import raydt.snapshot
-from raydt.example_store import ExampleStore
-from raydt.exchange import FeatureShard, GroupSnapshot
+import raydt.folders.checkpoint
+from raydt.examples.store import ExampleStore
+from raydt.exchange.messages import GroupSnapshot
+from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.sources.files import FileSource
+from raydt.sessions import snapshots
+from raydt.sources.file_source import FileSource
 from raydt.streams.random_updates import RandomUpdatesStream
 from raydt.streams.row_stream import RowStream
 from tests.simulation.scenarios import DRAWN, examine, scenario
@@ -158,8 +159,8 @@ def a_snapshot_is_taken_one_message_early(patch):
 
 @mutant("chain")
 def a_segment_begins_one_update_late(patch):
-    following = raydt.snapshot.next_segment
-    patch.setattr(raydt.snapshot, "next_segment", lambda born, stored: following(born, stored) + bool(stored))
+    following = snapshots.next_segment
+    patch.setattr(snapshots, "next_segment", lambda born, stored: following(born, stored) + bool(stored))
 
 
 class _ForgetfulNumpy:
@@ -174,7 +175,7 @@ class _ForgetfulNumpy:
 
 @mutant("chain")
 def a_bitmap_forgets_deletions(patch):
-    patch.setattr(raydt.checkpoint, "np", _ForgetfulNumpy())
+    patch.setattr(raydt.folders.checkpoint, "np", _ForgetfulNumpy())
 
 
 @mutant("chain")

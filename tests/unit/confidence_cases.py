@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.audit import History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
-from raydt.session import InProcessSession
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 _SOON: dict[str, Any] = {"grace_period": 15, "c": 0.05, "feature_groups": 3}
 _LATE = {"grace_period": 15, "feature_groups": 3, "delta": 0.5}

@@ -6,7 +6,7 @@ import numpy as np
 import yaml
 from fabricated_run import fabricated_metrics, fabricated_run, write_table
 
-from raydt.persistence import save_folder
+from raydt.folders.arrays import save_folder
 
 UPDATES = 4500
 TOKENS = ["offer", "<b>bold</b>", "", "w" * 300]

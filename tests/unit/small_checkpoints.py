@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from raydt.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.errors import ModelFileError
-from raydt.exchange import GroupSnapshot
-from raydt.manifest import read_manifest
-from raydt.snapshot import Snapshot, next_segment
-from raydt.storage import Folder
+from raydt.exchange.messages import GroupSnapshot
+from raydt.exchange.snapshot import Snapshot
+from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import read_manifest
+from raydt.sessions.snapshots import next_segment
 
 #: Updates done at each checkpoint; a large segment comes first, later ones are superseded.
 NUMBERS = (100, 110, 120, 130, 140, 150)

@@ -24,7 +24,7 @@ from actors.identity import identity, require_same
 from actors.progress import Pulse
 from actors.watch import Watch
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
-from raydt.updates import UpdateBatch
+from raydt.examples.updates import UpdateBatch
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from raydt import SparseBestSplit, load_model
-from raydt.audit import history_of_live
 from raydt.errors import ConfigError, InputError, UpdateError
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import history_of_live
 from raydt.learners import learners
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.schedule import due

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raydt.checkpoint import CheckpointStore, read_checkpoint, with_rows
 from raydt.errors import ModelFileError
-from raydt.exchange import GroupSnapshot
-from raydt.manifest import encode, read_manifest, seal
-from raydt.persistence import read_entry
-from raydt.snapshot import Snapshot
-from raydt.storage import Folder
+from raydt.exchange.messages import GroupSnapshot
+from raydt.exchange.snapshot import Snapshot
+from raydt.folders.arrays import read_entry
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint, with_rows
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import encode, read_manifest, seal
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, write
 
 #: The checkpoints there are: the last three of five.

@@ -11,9 +11,9 @@ import textwrap
 import pytest
 from pyarrow import fs
 
-from raydt.checkpoint import CheckpointStore, read_checkpoint
 from raydt.errors import ModelFileError
-from raydt.storage import Folder
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.folder import Folder
 from tests.storage_faults import DeathError, Fault, FaultyStorage
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
 
@@ -199,9 +199,9 @@ def test_a_disk_that_is_full_until_it_is_larger(small_disk, keep):
 
 LIMITED = """
     import resource, sys
-    from raydt.checkpoint import CheckpointStore, read_checkpoint
+    from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
     from raydt.errors import ModelFileError
-    from raydt.storage import Folder
+    from raydt.folders.folder import Folder
     from tests.unit.small_checkpoints import NUMBERS, assert_clean, newest, write
 
     folder = Folder(sys.argv[1])

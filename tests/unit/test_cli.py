@@ -17,11 +17,11 @@ from small_job import JOB
 from pipelines.cli import cli
 from pipelines.config import Cluster, load_config
 from pipelines.display import _updates
-from pipelines.running.incarnations import Incarnations
-from pipelines.running.preparing import require_useful_shards
+from pipelines.running.loop.incarnations import Incarnations
+from pipelines.running.preparation.preparing import require_useful_shards
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError
-from raydt.features import Features
+from raydt.examples.features import Features
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,7 +171,7 @@ def test_help_lists_the_exit_codes_and_whole_sentences(raydt):
 def test_a_violated_guarantee_is_code_3(raydt, job, tmp_path):
     import numpy as np
 
-    from raydt.persistence import load_folder, save_folder
+    from raydt.folders.arrays import load_folder, save_folder
 
     raydt("replay", job, "--out", tmp_path / "run")
     assert raydt("audit", tmp_path / "run")[0] == 0

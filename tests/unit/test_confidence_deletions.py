@@ -10,7 +10,7 @@ import pytest
 
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from tests.confidence_streams import LEARNER, GroupedStream, assert_same_tree, grown, session_of, twin_of
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.confidence_tree import ConfidenceTwin, Node, stamp

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 import raydt.finders.pool as pool_module
 import raydt.learners.confidence_tree.shard as shard_module
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
-from raydt.session import InProcessSession
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 
 def test_steps_are_taken_back_where_dead_entries_are_freed_in_between(monkeypatch: pytest.MonkeyPatch) -> None:

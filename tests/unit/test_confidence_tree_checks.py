@@ -13,7 +13,7 @@ from raydt import ConfidenceTreeClassifier, load_model
 from raydt.errors import ModelFileError
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.learners.confidence_tree.model import predictive
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from tests.unit.confidence_cases import CASES, case
 
 Arrays = dict[str, Any]

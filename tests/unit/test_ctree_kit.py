@@ -14,7 +14,7 @@ import pytest
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from raydt.sources import RandCbt, open_source
 from raydt.streams import Incremental, make_stream
 

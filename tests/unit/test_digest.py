@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from raydt.digest import digest
+from raydt.arrays.digest import digest
 
 PARTS = [("a", np.arange(6, dtype=np.int64).reshape(2, 3)), ("b", np.array([0.5, -1.0]))]
 

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.doctor import examine, listeners, probe, warm_up
 from raydt.errors import ConfigError
-from raydt.storage import Folder
+from raydt.folders.folder import Folder
 
 STEPS = ("_make", "_open_to_write", "_rename", "_list", "_open_to_read", "_delete_file")
 

@@ -10,10 +10,10 @@ from pipelines.updating.changes import StateNames, no_deletions, read_insertions
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.estimators.targets import Classifier
-from raydt.example_store import ExampleStore
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
 from raydt.learners import learners
-from raydt.saved_model import model_meta, understood
+from raydt.sessions.saved_model import model_meta, understood
 from tests.simulation.chain import Chain, ChainCoordinator, ChainOptions
 
 scipy_sparse = pytest.importorskip("scipy.sparse")

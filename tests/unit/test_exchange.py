@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
-from raydt.exchange import SET_ASIDE, Ask, FeatureShard, InProcessDriver, Tell
+from raydt.exchange.driver import InProcessDriver
+from raydt.exchange.messages import SET_ASIDE, Ask, Tell
+from raydt.exchange.shard import FeatureShard
 
 
 class Recorder:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import raydt
-from raydt import faults
 from raydt.errors import ConfigError, RaydtError
-from raydt.faults import POINTS, Plan, fault, injected
+from raydt.exchange import faults
+from raydt.exchange.faults import POINTS, Plan, fault, injected
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
 

@@ -7,12 +7,12 @@ import pytest
 from pydantic import ValidationError
 
 from raydt.errors import InputError
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.presort import largest_build
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 LEARNER = learners()["fudyadt"]
 FEATURES = Features(("a", "b", "c"), (False, False, True))

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE, UpdateBatch
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.updates import CARRIES_ROW, DELETE, INSERT, UPDATE, UpdateBatch
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin
 from tests.strategies import Stream, gbdt_options, gbdt_streams
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
 from raydt.learners.gbdt.learner import LEARNER
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 FEATURES = Features(("a",), (False,))
 #: Kind, id, label.

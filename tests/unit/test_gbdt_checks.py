@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners.gbdt.learner import LEARNER
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.session import InProcessSession
-from raydt.updates import INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 FEATURES = Features(("a", "b"), (False, True))
 OPTIONS = GBDTOptions(max_iter=3, max_leaf_nodes=3, update_every=10)

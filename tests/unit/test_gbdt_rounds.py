@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.gbdt import growing, leafwise
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pipelines.config import load_config
-from pipelines.running.incarnations import Incarnations, RestartBudget
+from pipelines.running.loop.incarnations import Incarnations, RestartBudget
 from raydt.errors import ProcessLostError, RestartsSpentError
-from raydt.features import Features
-from raydt.updates import UpdateBatch
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
 
 CONFIG = {
     "source": {"kind": "synthetic", "generator": "sea", "n": 10},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.metrics import Hits, Prequential
+from raydt.evaluation.classification import Hits, Prequential
 
 
 def feed(metrics, pairs, sizes=None):

@@ -49,7 +49,7 @@ def test_a_measurement_lasts_and_what_is_missing_is_named(small, tmp_path):
 def test_measurements_note_the_sources_and_those_of_earlier_versions_are_read(small, tmp_path):
     from paper.bench import Bench
 
-    from raydt.kernel import SOURCES
+    from raydt.arrays.kernel import SOURCES
 
     data, folder = small
     old = Bench(tmp_path, folder).ours(data, 0.1, 5)

@@ -9,9 +9,9 @@ import pytest
 from pyarrow import fs
 
 from raydt.errors import ModelFileError
-from raydt.manifest import MANIFEST, encode, seal
-from raydt.persistence import load_folder, save_folder
-from raydt.storage import Folder
+from raydt.folders.arrays import load_folder, save_folder
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST, encode, seal
 
 META = {
     "learner": {"kind": "fudyadt", "epsilon": 0.1},

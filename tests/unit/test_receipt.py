@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from raydt import FullyDynamicTreeClassifier, load_model
-from raydt.receipt import Receipt
-from raydt.session import InProcessSession
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.sessions.receipt import Receipt
+from raydt.sessions.session import InProcessSession
 from tests.oracles.receipts import leaf_of, receipt_rows
 
 

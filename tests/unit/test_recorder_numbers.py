@@ -14,11 +14,11 @@ from test_replay_recorder import FakeSource, FakeStream
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.recorder import Recorder
-from pipelines.running.tables import metrics_schema
-from raydt.regression_metrics import PrequentialErrors
-from raydt.targets import NUMBERS
-from raydt.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UPDATE, BatchResult, UpdateBatch
+from pipelines.running.records.recorder import Recorder
+from pipelines.running.records.tables import metrics_schema
+from raydt.evaluation.regression import PrequentialErrors
+from raydt.examples.targets import NUMBERS
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UPDATE, BatchResult, UpdateBatch
 
 N, EVERY = 90, 10
 RNG = np.random.default_rng(2)

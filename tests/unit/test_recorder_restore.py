@@ -14,11 +14,11 @@ from test_replay_recorder import FakeStream, updates
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.recorder import Recorder
+from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError
-from raydt.metrics import Hits, Prequential
+from raydt.evaluation.classification import Hits, Prequential
+from raydt.examples.updates import CARRIES_ROW, DELETE, UNKNOWN_ID, BatchResult, Refusal, UpdateBatch
 from raydt.streams.base import Skipped
-from raydt.updates import CARRIES_ROW, DELETE, UNKNOWN_ID, BatchResult, Refusal, UpdateBatch
 
 N, EVERY = 60, 7
 OP, TRUTH, PREDICTION = updates(N)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from raydt.regression_metrics import Errors, PrequentialErrors
+from raydt.evaluation.regression import Errors, PrequentialErrors
 
 RNG = np.random.default_rng(5)
 TRUTH = 1e6 + np.round(RNG.normal(size=200), 2)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.running.intake import Intake, split_at_multiples
+from pipelines.running.loop.intake import Intake, split_at_multiples
 from raydt.errors import InputError
-from raydt.snapshot import Barrier
+from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch
+from raydt.exchange.snapshot import Barrier
 from raydt.streams.base import Skipped
-from raydt.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch
 
 
 def a_batch(start, op):

@@ -10,11 +10,10 @@ import pytest
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.recorder import Recorder
+from pipelines.running.records.recorder import Recorder
 from raydt.errors import UpdateError
-from raydt.streams.base import Skipped
-from raydt.targets import CODES
-from raydt.updates import (
+from raydt.examples.targets import CODES
+from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
     DUPLICATE_ID,
@@ -26,6 +25,7 @@ from raydt.updates import (
     Refusal,
     UpdateBatch,
 )
+from raydt.streams.base import Skipped
 
 
 class FakeSource:

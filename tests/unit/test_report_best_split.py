@@ -14,8 +14,8 @@ from pipelines.report import write_report
 from pipelines.report.best_split import CHANGES_SHOWN, LANES, Ranked, best_split_of, changes, features, over_time
 from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
 from pipelines.report.folder import RunFolder, read_run
-from pipelines.report.formatting import ABSENT
 from pipelines.report.verdicts import gap_of
+from pipelines.words import ABSENT
 
 
 def view(folder, **options):

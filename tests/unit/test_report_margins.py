@@ -15,8 +15,8 @@ from pipelines.report.folder import read_run
 from pipelines.report.margins import by_depth, by_size, expected, in_words, margins, margins_of, proven_gaps
 from pipelines.report.tree import depths
 from raydt import FullyDynamicTreeClassifier
+from raydt.folders.arrays import load_folder
 from raydt.learners.fudyadt.live_tree import floor_product
-from raydt.persistence import load_folder
 
 
 @given(st.floats(0, 1e6), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))

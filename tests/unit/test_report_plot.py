@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.report.formatting import ABSENT, count, share
 from pipelines.report.plot import Chart, Panel, boxes, curve, dots, linear, powers, stacked_bars, updates_axis
+from pipelines.words import ABSENT, count, share
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: float(f"{value:.6g}"))
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.report import formatting
-from pipelines.report.formatting import ABSENT
+from pipelines import words as formatting
 from pipelines.report.verdicts import against_baselines
+from pipelines.words import ABSENT
 
 
 @pytest.mark.parametrize(

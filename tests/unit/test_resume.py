@@ -19,8 +19,8 @@ from pipelines.auditing import audit_run
 from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
-from raydt.faults import injected
-from raydt.storage import Folder
+from raydt.exchange.faults import injected
+from raydt.folders.folder import Folder
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
@@ -310,7 +310,7 @@ class TestRunFolder:
 HOLD = """
 import sys
 from pipelines.lock import locked
-from raydt.storage import Folder
+from raydt.folders.folder import Folder
 with locked(Folder(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

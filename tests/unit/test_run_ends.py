@@ -18,15 +18,17 @@ from pipelines import replay, resume, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.progress import Lines
 from pipelines.run_folder import RunFolder
-from pipelines.running import ending, job, restoring
-from pipelines.running.checkpointing import Checkpointer
-from pipelines.running.incarnations import Incarnations
-from pipelines.running.past import past_of
+from pipelines.running import job
+from pipelines.running.loop.incarnations import Incarnations
+from pipelines.running.outcome import outcome as ending
+from pipelines.running.preparation import restoring
+from pipelines.running.preparation.previous_run import past_of
+from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.saving import load_model
 from pipelines.yaml12 import dump_yaml
-from raydt.checkpoint import CheckpointStore
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
-from raydt.faults import injected
+from raydt.exchange.faults import injected
+from raydt.folders.checkpoint import CheckpointStore
 
 CONFIG = {
     **JOB,
@@ -326,7 +328,7 @@ class TestPast:
 
     def test_a_loss_is_known_whatever_came_of_it(self, run):
         with injected(at(15, lose)), pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pipelines.running.run.restore_newest", lambda *_: gone())
+            patched.setattr("pipelines.running.loop.run.restore_newest", lambda *_: gone())
             with pytest.raises(Gone):
                 replay(CONFIG, run)
         lost, again = resume(run).summary["recoveries"]

@@ -11,7 +11,7 @@ from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saving import load_state
 from raydt.errors import ConfigError, InputError
-from raydt.persistence import save_folder
+from raydt.folders.arrays import save_folder
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ModelFileError
-from raydt.features import Features
+from raydt.examples.features import Features
 from raydt.learners import learners
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 
 Arrays = dict[str, Any]
 LEARNER = learners()["fudyadt"]

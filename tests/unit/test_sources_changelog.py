@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.errors import InputError
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from raydt.sources import IGNORED, ArrowFiles, OpValues, ParquetFiles, SourceOptions, open_source
 from raydt.streams import Changelog, make_stream
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from tests.changelogs import ROW, SPELLINGS, enveloped, flat, spelled
 
 OPTIONS = TypeAdapter(SourceOptions)

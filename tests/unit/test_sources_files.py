@@ -12,8 +12,9 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
-from raydt.sources.datafile import Place, find_files
-from raydt.sources.files import FileSource
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import Place, find_files
+from raydt.sources.opening import open_file
 
 N = 257
 COLORS = ["red", "green", "blue", "grey"]
@@ -102,7 +103,7 @@ def test_chunks_do_not_change_the_rows(form, tmp_path, chunk_rows):
     options, name, write = form
     write(table(), str(tmp_path / name))
     opts = options(path=str(tmp_path / name))
-    source = FileSource(opts, [opts.data_file(p) for p in find_files(opts.path, ".", ())], chunk_rows)
+    source = FileSource(opts, [open_file(opts, p) for p in find_files(opts.path, ".", ())], chunk_rows)
     assert max(len(chunk) for chunk in source.rows()) <= chunk_rows
     assert_rows(read(source), expected(table()))
 
@@ -211,10 +212,10 @@ def test_fingerprint_follows_content_not_path(form, tmp_path):
 
 
 def test_large_files_are_hashed_in_spread_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("raydt.sources.datafile.WHOLE_HASH_BYTES", 4 << 20)
+    monkeypatch.setattr("raydt.sources.files.datafile.WHOLE_HASH_BYTES", 4 << 20)
     pq.write_table(table(), tmp_path / "t.parquet")
     place = find_files("t.parquet", tmp_path, ())[0]
-    file = ParquetFiles(path="x").data_file(place)
+    file = open_file(ParquetFiles(path="x"), place)
     data = bytearray(9 << 20)
 
     def digest():

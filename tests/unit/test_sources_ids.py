@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import InputError
+from raydt.examples.updates import DELETE
 from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
 from raydt.streams import DeletionLog, make_stream
-from raydt.updates import DELETE
 
 TEXTS = ["b", "a", "007", "é"]
 UUIDS = [uuid.UUID(int=i) for i in (7, 2**127, 3, 2**64)]

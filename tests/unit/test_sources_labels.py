@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from raydt.errors import ConfigError
-from raydt.sources.labels import Labels, find_label, resolve_positive
+from raydt.sources.columns.labels import Labels, find_label, resolve_positive
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from raydt.arrays.rng import bits, permutation, stream_key
 from raydt.errors import InputError
-from raydt.rng import bits, permutation, stream_key
+from raydt.examples.updates import DELETE
 from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea, SourceOptions, open_source
-from raydt.sources.datafile import find_files
+from raydt.sources.files.datafile import find_files
+from raydt.sources.opening import open_file
 from raydt.sources.permuted import PermutedFiles
 from raydt.streams import Batches, DeletionLog, Incremental, make_stream
-from raydt.updates import DELETE
 
 N = 257
 KEY = stream_key(5, "source permutation")
@@ -89,7 +90,8 @@ def test_rows_come_in_the_drawn_order(tmp_path, form):
 @given(st.integers(1, 70), st.integers(0, N))
 def test_chunks_and_starts_do_not_matter(files_once, chunk_rows, start):
     options = ParquetFiles(path="t.parquet", permutation=5, features=["a", "color"])
-    source = PermutedFiles(options, [options.data_file(p) for p in find_files("t.parquet", files_once, ())], chunk_rows)
+    files = [open_file(options, p) for p in find_files("t.parquet", files_once, ())]
+    source = PermutedFiles(options, files, chunk_rows)
     chunks = list(source.rows())
     again = list(source.rows(start))
     for name in ("X", "y", "id"):

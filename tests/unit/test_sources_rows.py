@@ -9,10 +9,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
 from raydt.sources import CsvFiles, ParquetFiles, SourceOptions, open_source
-from raydt.sources.datafile import find_files
-from raydt.sources.files import FileSource
-from raydt.updates import DELETE, INSERT, QUERY, UPDATE
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import find_files
+from raydt.sources.opening import open_file
 
 OPTIONS = TypeAdapter(SourceOptions)
 
@@ -113,7 +114,7 @@ def test_bad_rows_do_not_depend_on_chunks(tmp_path):
 
     def read(chunk_rows):
         place = find_files(options.path, ".", ())
-        source = FileSource(options, [options.data_file(p) for p in place], chunk_rows)
+        source = FileSource(options, [open_file(options, p) for p in place], chunk_rows)
         found = []
         for rows in source.rows():
             for i in range(len(rows)):

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.sources import Reading, SourceOptions, open_source
-from raydt.sources.files import CHUNK_CELLS
+from raydt.sources.file_source import CHUNK_CELLS
 from raydt.sources.stored import StoredSource
 from tests.strategies import ones
 
@@ -199,7 +199,7 @@ class TestLibsvm:
         folder = tmp_path_factory.mktemp("libsvm")
         text = "".join(f"{i % 3} {' '.join(f'{j}:1' for j in row)}\n" for i, row in enumerate(lists))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("raydt.sources.libsvm._BLOCK", block)
+            patch.setattr("raydt.sources.files.libsvm._BLOCK", block)
             found = libsvm(folder, text.rstrip("\n"), n_features=WIDTH)
             assert lists_of(found) == lists
             assert lists_of(found, len(lists) // 2) == lists[len(lists) // 2 :]

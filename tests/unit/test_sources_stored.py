@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.config import load_config
 from raydt.errors import InputError
-from raydt.sources.options import open_source
+from raydt.sources.opening import open_source
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from raydt.encoding import Dictionary
 from raydt.errors import InputError
-from raydt.learners.best_split.estimator import SparseBestSplit
+from raydt.estimators.best_split import SparseBestSplit
 from raydt.sources import Reading, SourceOptions, open_source
-from raydt.sources.bad_rows import BadRows
+from raydt.sources.columns.bad_rows import BadRows
+from raydt.sources.columns.encoding import Dictionary
+from raydt.sources.columns.tokens import Tokens
 from raydt.sources.stored import StoredSource
-from raydt.sources.tokens import Tokens
 
 TEXT = pa.string()
 ROWS = [["b", "a"], [], ["a", "c", "a"], ["d"]]

@@ -114,7 +114,7 @@ def test_answers_are_compared_with_the_optimum():
 def test_batches_of_a_window():
     from sparse.tree import batches
 
-    from raydt.updates import DELETE, INSERT
+    from raydt.examples.updates import DELETE, INSERT
 
     rows, d = _tiny(70)
     stream = list(batches(rows, d, 20, np.empty((70, 0))))

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import ConfigError, InputError
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.fudyadt.learner import LEARNER
 from raydt.learners.fudyadt.model import check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.session import InProcessSession
-from raydt.sparse import LARGEST_WIDTH, SparseRows
-from raydt.updates import INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
 
 
 def _session(n_features: int, dense: int, **options: object) -> InProcessSession:

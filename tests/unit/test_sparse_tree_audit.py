@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.audit import History, history_of_live
+from raydt.examples.history import History, history_of_live
 from raydt.learners.fudyadt.sparse.audit import audit
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, twin_of
 

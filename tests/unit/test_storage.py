@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 
 from raydt.errors import InputError
-from raydt.storage import Folder
+from raydt.folders.folder import Folder
 from tests.storage_faults import DeathError, Disk, Fault, FaultyStorage
 
 

@@ -7,6 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from raydt.sources import ArrowFiles, ParquetFiles, Sea, open_source
 from raydt.streams import (
     Batches,
@@ -19,7 +20,6 @@ from raydt.streams import (
     make_stream,
     warmup,
 )
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
 from tests.oracles.streams import MemorySource, Row
 
 OPTIONS = TypeAdapter(StreamOptions)

@@ -5,10 +5,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import DELETE, INSERT
 from raydt.sources import CsvFiles, Hyperplane, Sea, open_source
 from raydt.streams import Batches, StreamOptions, history_of, make_stream
 from raydt.streams.active import ActiveList
-from raydt.updates import DELETE, INSERT
 from tests.oracles.streams import MemorySource, Row
 
 OPTIONS = TypeAdapter(StreamOptions)

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import DELETE, INSERT
 from raydt.sources import ParquetFiles, Sea, open_source
 from raydt.streams import DeletionLog, make_stream
-from raydt.updates import DELETE, INSERT
 from tests.oracles.streams import MemorySource, Row
 
 

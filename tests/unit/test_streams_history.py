@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
-from raydt.session import InProcessSession
+from raydt.sessions.session import InProcessSession
 from raydt.sources import ParquetFiles, open_source
 from raydt.streams import Changelog, Incremental, RandomUpdates, SlidingWindow, history_of, make_stream
-from raydt.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from tests.oracles.streams import MemorySource, Row
 
 ALIVE = np.iinfo(np.int64).max

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines import load_config
 from raydt.errors import ConfigError, InputError
+from raydt.examples.updates import DELETE, INSERT
 from raydt.sources import ParquetFiles, Sea, open_source
 from raydt.streams import StreamOptions, TimeWindow, make_stream
 from raydt.streams.durations import microseconds, spelled
-from raydt.updates import DELETE, INSERT
 from tests.oracles.streams import MemorySource, Row
 
 OPTIONS = TypeAdapter(StreamOptions)

@@ -9,11 +9,11 @@ import pytest
 from fabricated_sweep import fabricated_page, failed, row, rows_of
 
 from pipelines import sweep
-from pipelines.report.formatting import ABSENT
 from pipelines.sweeping.grid import merged, read_grids, settings_of
 from pipelines.sweeping.leaves import averaged, performance_at, sizes_between
 from pipelines.sweeping.leaves_chart import POINTS, leaves_chart
 from pipelines.sweeping.table import curves_of
+from pipelines.words import ABSENT
 
 NAN = float("nan")
 #: Confidence trees that split soon.

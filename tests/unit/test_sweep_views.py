@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from fabricated_sweep import fabricated_page, failed, rows_of
 
-from pipelines.report.formatting import ABSENT
 from pipelines.sweeping.chart import LINES, chart_of
 from pipelines.sweeping.table import against_baselines, best, pooled, table_lines, table_of
+from pipelines.words import ABSENT
 
 
 def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():

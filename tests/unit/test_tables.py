@@ -15,8 +15,9 @@ from crashing import Died, Dying
 from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder
-from pipelines.running import parts, tables
-from pipelines.running.tables import NO_ROWS, TableWriter
+from pipelines.running.records import table_parts as parts
+from pipelines.running.records import tables
+from pipelines.running.records.tables import NO_ROWS, TableWriter
 from raydt.errors import InputError, NotWrittenError
 
 

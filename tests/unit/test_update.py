@@ -21,7 +21,7 @@ from pipelines.saving import load_state
 from pipelines.updating import update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
-from raydt.persistence import load_folder
+from raydt.folders.arrays import load_folder
 
 
 @pytest.fixture(scope="module")

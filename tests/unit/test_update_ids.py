@@ -14,7 +14,7 @@ from updatable import ids_file, replayed, table
 from pipelines.updating import update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import InputError, ModelFileError, UpdateError
-from raydt.persistence import load_folder, save_folder
+from raydt.folders.arrays import load_folder, save_folder
 
 
 @pytest.fixture(scope="module")

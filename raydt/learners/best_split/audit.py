@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.recount import Buckets, Floats, Ints, score_of_counts
-from raydt.sparse import SparseRows
 
 if TYPE_CHECKING:
     from raydt.learners.best_split.options import BestSplitOptions

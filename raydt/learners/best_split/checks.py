@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.coordinator import SCALARS
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.checking import require, typed
-from raydt.sparse import SparseRows
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission
-from raydt.digest import digest
+from raydt.arrays.digest import digest
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, InputError
-from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Exchange
-from raydt.features import Features
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
@@ -33,8 +35,6 @@ from raydt.learners.best_split.schedule import Work, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
-from raydt.sparse import SparseRows
-from raydt.updates import BatchResult, Log, UpdateBatch
 
 #: Scalars of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Promise, WorkPlan
 from raydt.learners.best_split.checks import check_split, check_state
 from raydt.learners.best_split.coordinator import BestSplitCoordinator
 from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import BestSplitShard
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -78,12 +79,6 @@ class BestSplit:
 
         return audit(options, features, state, history, groups)
 
-    def estimator(self, options: BestSplitOptions) -> type[Any]:
-        """The classifier of this learner."""
-        from raydt.learners.best_split.estimator import SparseBestSplit
-
-        return SparseBestSplit
-
     def warmup(self, options: Any = None) -> None:
         """Compile every kernel, whatever the options; later calls in the same process do nothing."""
         _warm_up()
@@ -92,7 +87,7 @@ class BestSplit:
 @functools.cache
 def _warm_up() -> None:
     """A short stream with every finder."""
-    from raydt.session import InProcessSession
+    from raydt.sessions.session import InProcessSession
 
     n = 12
     op = np.array([INSERT] * n + [DELETE] * (n // 2) + [DELETE_VALUE], dtype=np.int8)

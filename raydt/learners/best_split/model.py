@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import kernel
+from raydt.arrays.sparse import SparseRows, is_one
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import score_of, scores_of
-from raydt.kernel import kernel
-from raydt.sparse import SparseRows, is_one
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Int64 = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from raydt.features import Features
+from raydt.examples.features import Features
 from raydt.finders.finder import Finder, FinderName
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.rows import ShardWithRows

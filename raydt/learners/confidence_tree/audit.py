@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.confidence_tree.recompute import Recounted
 from raydt.learners.confidence_tree.replay import ROUNDING, Records, padded
 from raydt.learners.fudyadt.audit import compare_counts, compare_rows, found

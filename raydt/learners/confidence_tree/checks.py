@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins
-from raydt.features import CATEGORICAL, Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import CATEGORICAL, Features
 from raydt.finders.buckets import buckets_of
+from raydt.learners.binning import Bins
 from raydt.learners.checking import (
     Arrays,
     check_bins,
@@ -27,7 +28,6 @@ from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import SEEN
 from raydt.learners.confidence_tree.statistics import encode
-from raydt.sparse import SparseRows
 
 Ints = npt.NDArray[np.int64]
 

@@ -15,14 +15,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission
-from raydt.binning import Bins, joined
-from raydt.digest import digest
+from raydt.arrays.digest import digest
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, InputError
-from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Exchange
-from raydt.features import Features
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.updates import joined as joined_logs
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
+from raydt.learners.binning import Bins, joined
 from raydt.learners.confidence_tree.bounds import REVISIT, TIE
 from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Window
 from raydt.learners.confidence_tree.live import LiveTree
@@ -34,9 +37,6 @@ from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
 from raydt.learners.tree_predictor import TreePredictor
-from raydt.sparse import SparseRows
-from raydt.updates import BatchResult, Log, UpdateBatch
-from raydt.updates import joined as joined_logs
 
 Int64 = npt.NDArray[np.int64]
 

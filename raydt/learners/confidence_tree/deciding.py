@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Ask, Exchange
+from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.bounds import REVISIT, SplitRule
 from raydt.learners.confidence_tree.impurity import (

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from raydt.kernel import inlined_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.learners.confidence_tree.bounds import Criterion
 
 GINI, ENTROPY, KEARNS_MANSOUR, ERROR = range(4)

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Promise, WorkPlan
 from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.learners.tree_predictor import TreePredictor
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, INSERT, UpdateBatch
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -76,12 +77,6 @@ class ConfidenceTree:
 
         return audit(options, features, state, history, groups)
 
-    def estimator(self, options: ConfidenceTreeOptions) -> type[Any]:
-        """The classifier of this learner."""
-        from raydt.learners.confidence_tree.estimator import ConfidenceTreeClassifier
-
-        return ConfidenceTreeClassifier
-
     def warmup(self, options: ConfidenceTreeOptions | None = None) -> None:
         """Compile every kernel that these options need, or all; later calls in the same process do nothing."""
         for finder in ("exact", "updgini") if options is None else (options.finder,):
@@ -91,7 +86,7 @@ class ConfidenceTree:
 @functools.cache
 def _warm_up(finder: str) -> None:
     """A short stream with a split and, of the exact finder, a prune."""
-    from raydt.session import InProcessSession
+    from raydt.sessions.session import InProcessSession
 
     n = 64
     op = np.array([INSERT] * n + [DELETE] * n, dtype=np.int8)

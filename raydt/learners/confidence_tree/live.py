@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins
-from raydt.example_store import ExampleStore
-from raydt.features import CATEGORICAL, Features
+from raydt.arrays.memory import empty, grown
+from raydt.examples.features import CATEGORICAL, Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import UpdateBatch
+from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.tree import CHECK, ENTRY, Tree, collapse, new_tree, split, walk, with_room
 from raydt.learners.nodes import MEMBER, NODES, USED, list_rows, listed, preorder
 from raydt.learners.rows import Rows
 from raydt.learners.sequential import Slots
-from raydt.memory import empty, grown
-from raydt.updates import UpdateBatch
 
 Int64 = npt.NDArray[np.int64]
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.examples.updates import Log
 from raydt.learners.confidence_tree.bounds import PRUNED
 from raydt.learners.confidence_tree.deciding import Change
 from raydt.learners.confidence_tree.model import Split
-from raydt.updates import Log
 
 
 class Logged(NamedTuple):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
 from raydt.learners.fudyadt.recompute import FOREVER, Bools, Floats, Ints, RecordedTree
 from raydt.learners.gbdt.recompute_bins import FeatureBins, derived_bins, recorded_bins
-from raydt.sparse import SparseRows
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions

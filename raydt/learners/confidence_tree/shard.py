@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins, joined, learn_bins
-from raydt.features import Features
+from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import grown
+from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.kernel import kernel
+from raydt.learners.binning import Bins, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.statistics import Columns, Search, Sparse, Statistics, confirm, encode, take
 from raydt.learners.confidence_tree.structured import put_back, take_structured
 from raydt.learners.rows import ShardWithRows
-from raydt.memory import grown
 
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12

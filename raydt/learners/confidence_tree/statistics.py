@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins, code_of
-from raydt.features import CATEGORICAL
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.arrays.memory import empty
+from raydt.arrays.sparse import group_of
+from raydt.examples.features import CATEGORICAL
 from raydt.finders.scan import count
-from raydt.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.learners.binning import Bins, code_of
 from raydt.learners.confidence_tree.impurity import COUNTS, CURRENT, CUT, FEATURE, offer, phi
-from raydt.memory import empty
-from raydt.sparse import group_of
 
 
 class Columns(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.arrays.sparse import group_of
 from raydt.finders.pool import find
 from raydt.finders.structure import attach, best, change, detach, settle
-from raydt.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 from raydt.learners.confidence_tree.statistics import left_of, scan_column
-from raydt.sparse import group_of
 
 
 @inlined_kernel

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.memory import grown
+from raydt.arrays.sparse import is_one
 from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, goes_left, link, majority, split_node, total, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.memory import grown
-from raydt.sparse import is_one
 
 #: One node; ``place`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that
 #: made it, ``since`` what it has counted since its last check, ``cut`` the number of its threshold among the bins.

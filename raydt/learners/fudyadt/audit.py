@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.fudyadt.guarantee import not_promised
 from raydt.learners.fudyadt.recompute import (
     FOREVER,

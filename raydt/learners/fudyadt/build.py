@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
     Histograms,
@@ -27,7 +28,6 @@ from raydt.learners.fudyadt.live_tree import start_node, stays_leaf
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
 from raydt.learners.nodes import link, split_node
-from raydt.memory import empty
 
 
 class Scratch(NamedTuple):

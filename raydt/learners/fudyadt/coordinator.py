@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission
-from raydt.exchange import Ask, Exchange, Tell
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
 from raydt.learners.fudyadt.engine import advance, logged, new_log
@@ -22,8 +24,6 @@ from raydt.learners.fudyadt.tree_coordinator import TreeCoordinator
 from raydt.learners.nodes import list_rows, shares_of
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
 from raydt.learners.tree_predictor import TreePredictor
-from raydt.sparse import SparseRows
-from raydt.updates import BatchResult, Log, UpdateBatch
 
 
 class FuDyADTCoordinator(TreeCoordinator):

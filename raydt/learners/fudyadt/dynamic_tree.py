@@ -10,11 +10,13 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.memory import grown
 from raydt.errors import InputError
-from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Exchange, Tell
-from raydt.faults import fault
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
+from raydt.exchange.faults import fault
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Scratch, build, new_scratch
 from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, record
@@ -32,8 +34,6 @@ from raydt.learners.fudyadt.live_tree import (
 from raydt.learners.fudyadt.model import Arrays, restored
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.nodes import MEMBER, NODES, link_members
-from raydt.memory import grown
-from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
 from raydt.learners.fudyadt.build import build
 from raydt.learners.fudyadt.live_tree import (
     REBUILDS,

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.presort import code_of
 from raydt.learners.fudyadt.split_search import split_score, threshold_between
 from raydt.learners.nodes import goes_left
-from raydt.memory import empty
 
 #: Most distinct values of a counted column: a code is one byte.
 MOST_VALUES = 256

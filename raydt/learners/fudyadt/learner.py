@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.example_store import ExampleStore
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Promise, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
@@ -23,8 +25,6 @@ from raydt.learners.fudyadt.sparse.checks import check_sparse_state, check_spars
 from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
 from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
 from raydt.learners.tree_predictor import TreePredictor
-from raydt.sparse import SparseRows
-from raydt.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 
 
 class FuDyADT:
@@ -92,12 +92,6 @@ class FuDyADT:
             return audit_sparse_tree(options, features, state, history, groups or {})
         return audit(options, features, state, history)
 
-    def estimator(self, options: FuDyADTOptions) -> type[Any]:
-        """The classifier of this learner."""
-        from raydt.learners.fudyadt.estimator import FullyDynamicTreeClassifier
-
-        return FullyDynamicTreeClassifier
-
     def warmup(self, options: FuDyADTOptions | None = None) -> None:
         """Compile the kernels of the exact tree, of the sparse one, or both; later calls in the process do nothing."""
         if options is None or options.finder == "exact":
@@ -109,7 +103,7 @@ class FuDyADT:
 @functools.cache
 def _warm_up_exact() -> None:
     """A short stream with and without shards' help; once in a process is enough for all its jobs."""
-    from raydt.session import InProcessSession
+    from raydt.sessions.session import InProcessSession
 
     n = 60
     X = np.random.default_rng(0).random((n, 3))
@@ -133,7 +127,7 @@ def _warm_up_exact() -> None:
 @functools.cache
 def _warm_up_sparse() -> None:
     """The same for trees of sparse features."""
-    from raydt.session import InProcessSession
+    from raydt.sessions.session import InProcessSession
 
     op = np.array([INSERT] * 60 + [DELETE] * 30 + [DELETE_VALUE], dtype=np.int8)
     key = np.concatenate([np.arange(60), np.arange(30), [0]])

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.memory import grown
 from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, goes_left, majority, total
-from raydt.memory import grown
 
 #: Registers of the tree behind those of all trees.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.example_store import ExampleStore
-from raydt.features import Features
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
 from raydt.learners.checking import check_examples, check_nodes, check_sums
 from raydt.learners.fudyadt.live_tree import Rules, Tree, floor_product, new_tree, with_room
 from raydt.learners.nodes import FREE, LEAVES, NODES, USED, listed, majority, preorder

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 
 #: Longest list that insertion sort gets.
 SHORT = 64

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import History
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

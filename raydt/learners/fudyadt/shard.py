@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.example_store import ExampleStore
-from raydt.exchange import Payload
-from raydt.faults import fault
-from raydt.features import Features
+from raydt.arrays.memory import grown
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.exchange.faults import fault
+from raydt.exchange.messages import Payload
 from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
 from raydt.learners.fudyadt.split_search import BLOCK
-from raydt.memory import grown
 
 
 class FuDyADTShard:

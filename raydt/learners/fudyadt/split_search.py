@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raydt.digest import digest
-from raydt.example_store import ExampleStore
+from raydt.arrays.digest import digest
+from raydt.examples.store import ExampleStore
 from raydt.learners.fudyadt.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
 from raydt.learners.fudyadt.model import Arrays, canonical_tree
 from raydt.learners.nodes import LEAVES, NODES, preorder

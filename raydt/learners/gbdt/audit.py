@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
 from raydt.learners.gbdt.recompute import RecomputedTree, Rows, recorded_trees
 from raydt.learners.gbdt.recompute_bins import (

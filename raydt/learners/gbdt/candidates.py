@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins
-from raydt.features import CATEGORICAL
-from raydt.rng import bits, stream_key
+from raydt.arrays.rng import bits, stream_key
+from raydt.examples.features import CATEGORICAL
+from raydt.learners.binning import Bins
 
 Ints = npt.NDArray[np.int32]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import SPARSE, Bins
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.learners.binning import SPARSE, Bins
 from raydt.learners.checking import check_bins, check_held, require, typed
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.options import GBDTOptions

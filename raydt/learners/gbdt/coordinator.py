@@ -14,13 +14,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission, nothing_admitted
-from raydt.binning import Bins, joined
-from raydt.digest import digest
-from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Exchange, Tell
-from raydt.features import Features
+from raydt.arrays.digest import digest
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.admission import Admission, nothing_admitted
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import (
+    DELETE,
+    DELETE_VALUE,
+    QUERY,
+    BatchResult,
+    Refusal,
+    UpdateBatch,
+)
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
+from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
 from raydt.learners.gbdt.intake import Intake
 from raydt.learners.gbdt.log import UpdateLog
@@ -32,15 +41,6 @@ from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.updating import Counts, Pass
 from raydt.learners.gbdt.waiting import COMING, GOING, Waiting
 from raydt.learners.rows import Rows
-from raydt.sparse import SparseRows
-from raydt.updates import (
-    DELETE,
-    DELETE_VALUE,
-    QUERY,
-    BatchResult,
-    Refusal,
-    UpdateBatch,
-)
 
 Slots = npt.NDArray[np.int32]
 #: Rows times trees that are summed up again in one round.

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins
+from raydt.arrays.kernel import kernel
 from raydt.errors import InputError
-from raydt.kernel import kernel
+from raydt.learners.binning import Bins
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.growing import Grower

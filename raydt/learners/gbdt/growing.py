@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Ask, Exchange, Tell
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.gbdt.growth import (
     LEFT,
     NODE,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.histograms import add_rows
 from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEAST_GAIN, LEFT_G, LEFT_H, scan
 
@@ -112,8 +112,8 @@ class Jobs(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """The rows of a shard as bins: ``begin``, ``end``, ``values`` as in :class:`raydt.ragged.RaggedRows`, without
-    default bins; and ``columns``, the codes of the dense features by slot, for splitting."""
+    """The rows of a shard as bins: ``begin``, ``end``, ``values`` as in :class:`raydt.arrays.ragged.RaggedRows`,
+    without default bins; and ``columns``, the codes of the dense features by slot, for splitting."""
 
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from raydt.binning import code_of
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.binning import code_of
 from raydt.learners.gbdt.derivatives import ONE
 
 

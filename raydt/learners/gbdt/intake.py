@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission
-from raydt.example_store import ExampleStore
-from raydt.exchange import Exchange
-from raydt.features import Features
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import DELETE_VALUE, INSERT, TARGET_TOO_FAR, UNKNOWN_VALUE, UPDATE, UpdateBatch
+from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.waiting import Waiting
 from raydt.learners.rows import Rows, RowsOnShards
-from raydt.updates import DELETE_VALUE, INSERT, TARGET_TOO_FAR, UNKNOWN_VALUE, UPDATE, UpdateBatch
 
 Slots = npt.NDArray[np.int32]
 

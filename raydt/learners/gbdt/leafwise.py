@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
 from raydt.learners.gbdt.growth import (
     JOB,
     LEFT,

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audit import AuditReport, History
-from raydt.features import Features
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Promise, WorkPlan
 from raydt.learners.gbdt.checks import check_model, check_state
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.shard import GBDTShard
-from raydt.updates import DELETE, INSERT, QUERY, UpdateBatch
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -73,12 +74,6 @@ class GBDT:
 
         return audit(options, features, state, history)
 
-    def estimator(self, options: GBDTOptions) -> type[Any]:
-        """The classifier or, of numbers, the regressor."""
-        from raydt.learners.gbdt.estimator import estimator_of
-
-        return estimator_of(options)
-
     def warmup(self, options: Any = None) -> None:
         """Compile every kernel, whatever the options; later calls in the same process do nothing."""
         _warm_up()
@@ -87,7 +82,7 @@ class GBDT:
 @functools.cache
 def _warm_up() -> None:
     """A short stream with one shard and with two, of classes and of numbers."""
-    from raydt.session import InProcessSession
+    from raydt.sessions.session import InProcessSession
 
     n = 60
     X = np.random.default_rng(0).random((n, 3))

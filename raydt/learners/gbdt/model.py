@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins
+from raydt.arrays.sparse import SparseRows
+from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, place_nodes
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import Trees, gains, score_rows
 from raydt.learners.rows import Rows
-from raydt.sparse import SparseRows
 
 
 def model_arrays(ensemble: Ensemble | None, only: float) -> Arrays:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.derivatives import gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
 from raydt.learners.gbdt.trees import LEAF, leaf_of, value_of

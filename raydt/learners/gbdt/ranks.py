@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
 from raydt.learners.gbdt.split_search import scan
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.sparse import SparseRows
 from raydt.learners.gbdt.recompute_bins import Bools, FeatureBins, Floats, Ints, MalformedModelError
-from raydt.sparse import SparseRows
 
 #: Rows whose sums are exact in float64: each adds less than 2**31.
 EXACT_ROWS = 2**22

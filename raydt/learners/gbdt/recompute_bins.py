@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt import rng
-from raydt.features import Features
-from raydt.sparse import SparseRows
+from raydt.arrays import rng
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.kernel import kernel
+from raydt.arrays.kernel import kernel
 from raydt.learners.gbdt.passes import may_grow
 from raydt.learners.gbdt.trees import FREE, LEAF, Trees, next_in_preorder
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import Bins, learn_bins
-from raydt.features import Features
+from raydt.arrays.ragged import RaggedStore
+from raydt.examples.features import Features
+from raydt.learners.binning import Bins, learn_bins
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.growth import (
     PLACE,
@@ -29,7 +30,6 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.ranks import better_candidates
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units
 from raydt.learners.rows import ShardWithRows
-from raydt.ragged import RaggedStore
 
 #: Rows encoded at once.
 _ENCODED = 1 << 14

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel
 
 #: A split must gain more than this to be made: what remains of gains that are 0 is rounding.
 LEAST_GAIN = 1e-10

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Exchange
+from raydt.arrays.rng import permutation, stream_key
+from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.roots import Roots
 from raydt.learners.gbdt.trees import add_scores, score_rows
 from raydt.learners.rows import Rows
-from raydt.rng import permutation, stream_key
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.
 _LOSS_BITS = 20

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.binning import SPARSE, code_of
-from raydt.features import CATEGORICAL
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.examples.features import CATEGORICAL
+from raydt.learners.binning import SPARSE, code_of
 from raydt.learners.gbdt.split_search import gain_of
 
 #: Values of ``feature`` of a node without a split.

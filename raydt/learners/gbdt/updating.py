@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange import Ask, Exchange
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.passes import AGAIN, IN, OUT, advance, growing_leaves, take_back, visits_of
 from raydt.learners.gbdt.roots import Roots, collapse

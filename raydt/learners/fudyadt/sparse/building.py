@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.example_store import ExampleStore
-from raydt.exchange import Ask, Exchange
-from raydt.features import Features
+from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import grown
+from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
+from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.kernel import kernel
 from raydt.learners.fudyadt.engine import SHARDS, record
 from raydt.learners.fudyadt.live_tree import count_rows, new_tree, start_node, take_rows, with_room
 from raydt.learners.fudyadt.model import Arrays, restored
@@ -20,8 +22,6 @@ from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.opening import best_candidates
 from raydt.learners.fudyadt.sparse.rules import keep_leaves
 from raydt.learners.nodes import MEMBER, NODES, link_members, split_node
-from raydt.memory import grown
-from raydt.updates import INSERT, UPDATE, UpdateBatch
 
 Slots = npt.NDArray[np.int32]
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.admission import Admission
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, InputError
-from raydt.exchange import Ask, Exchange, Tell
-from raydt.features import Features
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.engine import logged, new_log
 from raydt.learners.fudyadt.live_tree import WARMUP_LEFT, target_of
@@ -27,8 +29,6 @@ from raydt.learners.nodes import NODES, list_rows
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.tree_predictor import TreePredictor
-from raydt.sparse import SparseRows
-from raydt.updates import BatchResult, Log, UpdateBatch
 
 #: Steps of the first window, and of the longest.
 _FIRST, _LONGEST = 16, 4096

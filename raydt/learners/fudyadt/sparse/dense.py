@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import kernel
 from raydt.finders.scores import score_of
-from raydt.kernel import kernel
 from raydt.learners.fudyadt.split_search import threshold_between
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.sparse import group_of, is_one
 from raydt.finders.pool import find_or_add, release
 from raydt.finders.scores import score_of
 from raydt.finders.structure import place
-from raydt.kernel import inner_kernel, kernel
-from raydt.sparse import group_of, is_one
 
 #: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold.
 FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, CANDIDATE = 0, 1, 2, 3, 4

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydt.audit import History
-from raydt.features import Features
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
 from raydt.learners.fudyadt.recompute import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
 from raydt.learners.recount import score_of_counts
-from raydt.sparse import SparseRows
 
 
 @dataclass(frozen=True)

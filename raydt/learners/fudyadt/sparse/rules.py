@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.finders.scores import score_of
-from raydt.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.sparse.opening import RIGHT, RIGHT_ONES
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.features import Features
+from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import empty, grown
+from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import (
     LIVE,
@@ -23,7 +25,6 @@ from raydt.finders.pool import (
 )
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach
-from raydt.kernel import kernel
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.sparse.dense import best_cut
 from raydt.learners.fudyadt.sparse.opening import (
@@ -36,7 +37,6 @@ from raydt.learners.fudyadt.sparse.opening import (
 )
 from raydt.learners.fudyadt.sparse.watching import Nodes, places, take_back, watch
 from raydt.learners.rows import HeldRows, ShardWithRows
-from raydt.memory import empty, grown
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14

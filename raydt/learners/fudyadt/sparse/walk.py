@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from raydt.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.sparse import is_one
 from raydt.learners.fudyadt.sparse.rules import must_be_leaf
 from raydt.learners.nodes import goes_left, link, majority, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.sparse import is_one
 
 
 @kernel

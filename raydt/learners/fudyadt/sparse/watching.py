@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.sparse import group_of
 from raydt.finders.pool import NOTES
 from raydt.finders.scores import score_of
 from raydt.finders.structure import best, change, rewind, settle
-from raydt.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.sparse.rules import beaten, impurity, may_split
-from raydt.sparse import group_of
 
 
 class Nodes(NamedTuple):

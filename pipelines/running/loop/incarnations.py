@@ -1,0 +1,168 @@
+"""One incarnation of a learner after another, wherever the config has it run, and how many of them there may be.
+
+Invariant: incarnations are numbered from 1, each is opened after the one before it was closed, and the number of an
+incarnation is never used again in a run: what a late process of an older one says is refused by it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextlib import ExitStack, redirect_stdout
+from types import TracebackType
+
+import actors
+from pipelines.config import Config
+from pipelines.words import counted
+from raydt.errors import ProcessLostError, RestartsSpentError
+from raydt.examples.features import Features
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import InProcessSession, Session
+from raydt.streams.random_updates import warmup as warm_up_streams
+
+
+class Incarnations:
+    """Sessions of the learner of a config: a context that ends the last of them, and Ray if it was started for them.
+
+    Parameters
+    ----------
+    config : Config
+    features : Features
+    before : int
+        Incarnations the run has had in earlier processes; the first one here has the next number.
+
+    Attributes
+    ----------
+    epoch : int
+        Number of the incarnation opened last.
+
+    Raises
+    ------
+    ConfigError
+        There is no cluster at the address.
+    RaydtError
+        A private Ray could not be started.
+    """
+
+    def __init__(self, config: Config, features: Features, before: int = 0) -> None:
+        self.epoch = before
+        self._config, self._features = config, features
+        self._learner = learners()[config.learner.kind]
+        cluster = config.cluster
+        self._plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
+        self._session: Session | None = None
+        self._connection: actors.Connection | None = None
+        warm_up_streams()
+        with ExitStack() as opening:
+            if cluster.backend == "in_process":
+                self._learner.warmup(config.learner)
+            else:
+                # Ray prints warnings of its raylet to stdout, which belongs to results.
+                opening.enter_context(redirect_stdout(sys.stderr))
+                self._connection = actors.Connection(
+                    self._learner,
+                    config.learner,
+                    features,
+                    shards=cluster.shards,
+                    plan=self._plan,
+                    address=cluster.address,
+                    resources=cluster.resources.model_dump(exclude_none=True),
+                    patience=cluster.patience_seconds,
+                    metrics_port=cluster.metrics_port,
+                )
+                opening.callback(self._connection.close)
+            self._ending = opening.pop_all()
+
+    def open(self) -> Session:
+        """The next incarnation, empty; the one before it is closed.
+
+        Raises
+        ------
+        ConfigError
+            The cluster has too few resources.
+        ProcessLostError
+            A process was lost already. This is the only error after which there is sense in calling again.
+        RaydtError
+            The processes cannot be started, or Ray is gone.
+        """
+        self._leave()
+        self.epoch += 1
+        if self._connection is not None:
+            self._session = self._connection.open(self.epoch)
+        else:
+            self._session = InProcessSession(
+                self._learner, self._config.learner, self._features, self._config.cluster.shards, self._plan
+            )
+        return self._session
+
+    def close(self) -> None:
+        """End the last incarnation and leave Ray. Returns also if its processes are stopped, or Ray is gone."""
+        with self._ending:
+            self._leave()
+
+    def __enter__(self) -> Incarnations:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _leave(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+class RestartBudget:
+    """How often a run recovers before it gives up: a fault that comes back at once does not go away by itself.
+
+    Parameters
+    ----------
+    most : int
+        Restarts within any period.
+    seconds : float
+        Length of the period.
+    """
+
+    def __init__(self, most: int = 5, seconds: float = 600.0) -> None:
+        self.most, self.seconds = most, seconds
+        self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
+
+    def spend(self, lost: ProcessLostError, now: float, *, run: str | None, checkpoint: int | None) -> None:
+        """Take note of a loss, and permit one restart.
+
+        Parameters
+        ----------
+        lost : ProcessLostError
+        now : float
+            Seconds of any clock that never goes back.
+        run : str or None
+            The run folder; None if the run leaves none.
+        checkpoint : int or None
+            Updates of the last checkpoint; None if there is none.
+
+        Raises
+        ------
+        RestartsSpentError
+            The period has had its restarts.
+        """
+        self._losses = [loss for loss in self._losses if now - loss[0] < self.seconds]
+        self._losses.append((now, str(lost), lost.advice))
+        if len(self._losses) <= self.most:
+            return
+        times = Counter(what for _, what, _ in self._losses)
+        losses = "; ".join(what if n == 1 else f"{what} ({n} times)" for what, n in times.items())
+        advice = "".join(f"{text}. " for text in dict.fromkeys(advice for _, _, advice in self._losses) if text)
+        minutes = counted(max(1, round((now - self._losses[0][0]) / 60)), "minute")
+        kept = (
+            ""
+            if run is None
+            else f"The last checkpoint (update {checkpoint:,}) is intact: raydt resume {run} goes on from it"
+            if checkpoint is not None
+            else f"There is no checkpoint yet: raydt resume {run} starts at the first update"
+        )
+        raise RestartsSpentError(
+            f"{counted(self.most, 'restart')} in {minutes} did not help: {losses}. {advice}{kept}".strip()
+        )

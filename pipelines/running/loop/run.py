@@ -1,0 +1,366 @@
+"""One run: incarnations of a learner, one after another, until the stream has ended.
+
+Invariant: whatever ends a run, every update before that point has taken effect exactly once, and tables, model,
+state and summary describe the same update number, unless there was no time for that (an interruption), or no model any
+more; then the last checkpoint is what counts. When a process is lost, everything goes back to the last
+checkpoint, and from there on the stream is replayed; since no result depends on a clock or a process, what comes out
+is what would have come out without the loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from actors.telemetry import Telemetry, Unmetered
+from pipelines.config import Config
+from pipelines.logs import LogContext
+from pipelines.progress import Reporter
+from pipelines.run_folder import RunFolder
+from pipelines.running.interruption import Interruption
+from pipelines.running.loop.feeding import feed
+from pipelines.running.loop.incarnations import Incarnations, RestartBudget
+from pipelines.running.loop.intake import Intake
+from pipelines.running.outcome.outcome import Ending
+from pipelines.running.outcome.result import RunResult
+from pipelines.running.preparation.previous_run import Past, kept
+from pipelines.running.preparation.restoring import restore_newest
+from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.records.recorder import Recorder
+from pipelines.running.records.recoveries import Recoveries
+from pipelines.running.records.table_parts import writing
+from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
+from pipelines.words import duration
+from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
+from raydt.examples.updates import BatchResult, UpdateBatch
+from raydt.exchange.faults import fault
+from raydt.exchange.snapshot import Snapshot
+from raydt.folders.arrays import save_folder
+from raydt.folders.checkpoint import CheckpointStore
+from raydt.folders.manifest import MANIFEST
+from raydt.sessions.session import Session
+from raydt.sources.identity import Identity
+from raydt.streams.base import Stream
+
+log = logging.getLogger(__name__)
+
+#: Messages read ahead of a session on Ray.
+READ_AHEAD = 3
+
+#: Least time between two updates of the progress shown.
+SHOW_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class _Incarnation:
+    """What is at work on a run."""
+
+    session: Session
+    stream: Stream
+    recorder: Recorder
+    intake: Intake
+
+
+class Run:
+    """One run, from its first update (or the checkpoint it goes on from) to its summary.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+    incarnations : Incarnations
+    interruption : Interruption
+    data : Identity
+        Of the source.
+    context : LogContext
+        Where the run is, for its log.
+    past : Past, optional
+        Of a run that goes on from the newest checkpoint of its folder.
+
+    Attributes
+    ----------
+    begun : bool
+        Whether an update could be applied. Before, nothing of a run that goes on has been changed.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        incarnations: Incarnations,
+        interruption: Interruption,
+        data: Identity,
+        context: LogContext,
+        past: Past | None = None,
+    ) -> None:
+        self.config, self.folder, self.data, self.context = config, folder, data, context
+        self.incarnations, self.interruption = incarnations, interruption
+        store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
+        on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
+        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
+        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter)
+        self.budget = RestartBudget()
+        self.undivided = threading.Lock()
+        self.begun, self._past = False, past
+        self.recoveries = Recoveries(past.recoveries if past is not None else ())
+        self.started = past.started if past is not None else datetime.now(timezone.utc)
+        self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
+        self._latest: _Incarnation | None = None
+
+    def run(self, progress: Reporter, began: float) -> RunResult:
+        """Apply the stream, save what came out, and raise what stopped it, if it was an error.
+
+        Parameters
+        ----------
+        progress : Reporter
+        began : float
+            When the job began, on ``time.perf_counter``.
+        """
+        self.interruption.on_cut(lambda: self._cut_short(progress))
+        log.info(
+            "run started" if self._past is None else "run resumed",
+            extra={
+                "event": "run_started" if self._past is None else "run_resumed",
+                "folder": self.folder.location,
+                "config": self.config.name,
+                "config_hash": self.config.model_hash(),
+            },
+        )
+        error: Exception | None = None
+        try:
+            error = self._incarnate(progress, began)
+        except SystemExit:
+            if self.interruption.signal is None or not self.begun:
+                self._withdraw()
+                raise
+        except Exception as raised:
+            if not self.begun:
+                self._withdraw()
+                raise
+            error = raised
+        finally:
+            with contextlib.suppress(SystemExit):
+                self.interruption.hold()  # whatever comes now, it must be possible to write down how the run has ended
+            progress.stop()
+            self.checkpointer.close()
+        now = self._now
+        summary, error = self.ending.finish(now.recorder, now.stream.source, error)
+        if error is not None:
+            log.error("run failed", exc_info=error, extra={"event": "run_failed"})
+            if isinstance(error, RaydtError):
+                error.kept = self.ending.kept(summary, error)
+            raise error
+        log.info(
+            "run ended", extra={"event": "run_ended", "status": summary["status"], "digest": summary["model_digest"]}
+        )
+        return RunResult(self.folder.location, summary)
+
+    def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
+        """One incarnation after another, until one has come to an end; what ended the stream early, if anything.
+
+        Raises
+        ------
+        RestartsSpentError
+            Processes were lost too often.
+        SystemExit
+            A signal has come, and there is no incarnation that could come to an orderly end.
+        Exception
+            The learner cannot be trusted any more.
+        """
+        restoring = self._past is not None
+        if self._past is not None:
+            what = f"resumed after {self._past.ended}"
+            self.recoveries.begin("resumed", what, self.incarnations.epoch, self._past.updates)
+        while True:
+            try:
+                self.interruption.disarm()
+                self._open(restoring)
+                if not self.begun:
+                    self.ending.startup_seconds = time.perf_counter() - began
+                    self._begin()
+                    if restoring:
+                        progress.stage(self._beginning_in_words())
+                    progress.start(self._now.stream.length(), done=self._now.recorder.updates)
+                error = self._apply(progress)
+                self._conclude(error)
+                return error
+            except ProcessLostError as lost:
+                self.interruption.disarm()
+                self._recover_from(lost)
+                restoring = True
+
+    def _beginning_in_words(self) -> str:
+        """Where a run goes on, or that it begins again."""
+        last, states = self.checkpointer.last, self.checkpointer.store.folder
+        if last is None:
+            return "there is no complete checkpoint: starting at the first update"
+        text = f"going on from update {last:,}"
+        with contextlib.suppress(OSError):
+            taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
+            text += f" (checkpoint of {taken.astimezone():%H:%M:%S})" if taken is not None else ""
+        return text
+
+    def _withdraw(self) -> None:
+        """An attempt that has changed nothing does not count."""
+        if not self.begun:
+            self.recoveries.withdraw()
+
+    def _begin(self) -> None:
+        """From here on a run that goes on is another than it was: its config, and that it has not ended."""
+        if self._past is not None:
+            with writing(self.folder.location):
+                self.folder.write_text("config.yaml", self.config.to_yaml())
+                self.folder.delete("summary.json")
+        self.begun = True
+
+    def _open(self, restoring: bool) -> None:
+        """A new incarnation at the newest checkpoint, or at the beginning."""
+        config, session = self.config, self.incarnations.open()
+        self.context.epoch = self.incarnations.epoch
+        pids = [entry["pid"] for entry in session.work()]
+        log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
+        restored = None
+        if restoring:
+            store = self.checkpointer.store
+            restored = restore_newest(config, self.folder, session, store, self.data, self._abandon)
+        if restored is not None:
+            stream, recorder = restored
+        else:
+            self._abandon()
+            _, stream = open_stream(config)
+            recorder = Recorder(self.folder, config.output, stream, config.learner.figures)
+            if restoring:
+                recorder.clear()
+        self.context.seq = done = recorder.updates
+        if restoring:
+            self.recoveries.restored(done)
+        self.meter.begin(recorder.statistics, done)
+        self.checkpointer.begin(stream, done, done if restored is not None else None)
+        intake = Intake(
+            stream,
+            config.cluster.batch_size,
+            config.output.metrics_every,
+            READ_AHEAD if config.cluster.backend == "ray" else 0,
+            self.checkpointer.barrier,
+        )
+        self._latest = _Incarnation(session, stream, recorder, intake)
+        self.interruption.arm(intake.stop)
+
+    @property
+    def _now(self) -> _Incarnation:
+        """The incarnation that works, or has worked last; there is one as soon as the run has begun."""
+        assert self._latest is not None
+        return self._latest
+
+    def _abandon(self) -> None:
+        """Let go of the tables of the incarnation before: not earlier, as they count if there is no next one."""
+        if self._latest is not None:
+            self._latest.recorder.abandon()
+
+    def _apply(self, progress: Reporter) -> Exception | None:
+        """Feed the session, and show now and then how far it is; what ended the stream early, if anything."""
+        now, show_at = self._now, time.perf_counter()
+        recorder = now.recorder
+
+        def recorded(batch: UpdateBatch, result: BatchResult) -> None:
+            nonlocal show_at
+            self.context.seq = recorder.updates
+            recovered = self.recoveries.has_result()
+            if recovered is not None and recovered["kind"] == "lost":
+                again = f"going on from update {recovered['from_update']:,}"
+                progress.stage(f"recovered in {duration(recovered['seconds'])}, {again}")
+            fault("driver.recorded")
+            self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
+            if batch.barrier is not None and result.snapshot is not None:
+                self._checkpoint(batch.barrier.stream, result.snapshot)
+            if time.perf_counter() >= show_at:
+                score = recorder.prequential.headline()
+                progress.update(recorder.updates, recorder.active, self.config.learner.size(recorder.statistics), score)
+                show_at = time.perf_counter() + SHOW_SECONDS
+
+        try:
+            feed(self.config, now.session, now.intake, recorder, recorded, self.undivided)
+        except InputError as error:  # of the stream, or a refused update: the learner is sound
+            return error
+        return now.intake.error
+
+    def _conclude(self, error: Exception | None) -> None:
+        """Take from the session what is wanted of it in the end: digest, last checkpoint, model."""
+        session, stream, recorder = self._now.session, self._now.stream, self._now.recorder
+        recorder.statistics, self.ending.work = recorder.totals(session.statistics()), session.work()
+        self.meter.batch(recorder.statistics, recorder.updates, 0)
+        digest = session.digest()
+        if isinstance(error, UpdateError):
+            # The stream has gone on beyond the refused update.
+            _, stream = stream_at(self.config, recorder.updates)
+        self.checkpointer.settle()
+        snapshot = session.snapshot(self.checkpointer.store.segments)
+        complete = error is None and self.interruption.signal is None
+        if complete:
+            recorder.close()
+            fault("run.before_compaction")
+            recorder.compact()
+        at = stream.state()
+        self.checkpointer.write_last(recorder.updates, self._meta(stream, at), snapshot, self._components(at))
+        meta = run_meta(self.config, stream, at, recorder.updates, self.data.fingerprint)
+        model, place = {"arrays": session.model()}, self.folder.inside("model")
+        with writing(place.location):
+            save_folder(place.root, "model", meta, model, filesystem=place.filesystem)
+        if complete:
+            recorder.finish_compaction()
+        else:
+            recorder.close()
+        self.ending.digest = digest
+
+    def _checkpoint(self, at: dict[str, Any], snapshot: Snapshot) -> None:
+        """Have a checkpoint written of the position the recorder is at."""
+        now, components = self._now, self._components(at)
+        self.checkpointer.write(now.recorder.updates, self._meta(now.stream, at), snapshot, components)
+
+    def _meta(self, stream: Stream, at: dict[str, Any]) -> dict[str, Any]:
+        recorder = self._now.recorder
+        meta = state_meta(self.config, stream, at, recorder.updates, recorder.next_id, self.data)
+        return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
+
+    def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """What a checkpoint holds beside the learner."""
+        recorded = self._now.recorder.state()
+        scores = recorded.pop("prequential")
+        return {"stream": at, "recorder": recorded, "scores": scores}
+
+    def _recover_from(self, lost: ProcessLostError) -> None:
+        """Give up what the lost process was part of; an error if that happens too often."""
+        log.warning("%s", lost, extra={"event": "process_lost", "actor": lost.actor, "shard": lost.shard})
+        if self._latest is not None:
+            self._latest.intake.stop()
+        self.checkpointer.settle()
+        last = self._last_checkpoint(lost)
+        # A run that has not begun leaves nothing that could be gone on with.
+        there = self.begun or self._past is not None
+        self.budget.spend(lost, time.monotonic(), run=self.folder.location if there else None, checkpoint=last)
+        self.meter.restarted()
+        done = self._latest.recorder.updates if self._latest is not None else 0
+        self.recoveries.begin("lost", str(lost), self.incarnations.epoch, done)
+
+    def _last_checkpoint(self, lost: ProcessLostError) -> int | None:
+        store = self.checkpointer.store
+        try:
+            return max(store.numbers(), default=None)
+        except OSError as error:
+            raise RaydtError(
+                f"{lost}, and the run cannot go back to a checkpoint now: {store.folder.location}: {error}"
+            ) from error
+
+    def _cut_short(self, progress: Reporter) -> str | None:
+        """The last words of a run that has no time for an orderly end. Called in another thread."""
+        if self._latest is None or not self.begun:
+            self.folder.discard_beginning()
+            return None
+        with contextlib.suppress(Exception):
+            progress.stop()
+        return self.ending.cut_short(self._latest.recorder, self._latest.stream.source, self.undivided)

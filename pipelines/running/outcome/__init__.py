@@ -1,0 +1,1 @@
+"""After the last update: summary, report and result."""

@@ -1,0 +1,176 @@
+"""``summary.json``: what a run was and what came out of it, in one flat, stable mapping."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import signal
+from datetime import datetime, timezone
+from typing import Any
+
+import raydt
+from actors.memory import peak_rss_bytes
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder
+from pipelines.running.records.recorder import Recorder
+from raydt.errors import InputError, RaydtError
+from raydt.sources.base import Source
+
+SCHEMA_VERSION = 1
+
+#: Statistics of the coordinator that the summary repeats.
+_STATISTICS = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "rounds", "bytes_exchanged")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the results could depend on."""
+    packages = ("numpy", "numba", "pyarrow", "ray")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def tokens_of(source: Source) -> list[str]:
+    """What the indices of the sparse features stand for; empty where they are numbers themselves."""
+    tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
+    return tokens
+
+
+def _peak(statistics: dict[str, int], work: list[dict[str, Any]]) -> int:
+    """Peak memory of this process and, on Ray, of the coordinator and the shards."""
+    elsewhere = [statistics, *work]
+    total: int = peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
+    return total
+
+
+def run_summary(
+    *,
+    config: Config,
+    source: Source,
+    recorder: Recorder,
+    error: Exception | None,
+    stop: signal.Signals | None,
+    digest: str | None,
+    fingerprint: str,
+    statistics: dict[str, int],
+    work: list[dict[str, Any]],
+    started: datetime,
+    startup_seconds: float,
+    recoveries: list[dict[str, Any]],
+    checkpoints: dict[str, Any],
+) -> dict[str, Any]:
+    """The summary of a run that has ended, however it ended.
+
+    Parameters
+    ----------
+    config : Config
+    source : Source
+    recorder : Recorder
+    error : Exception or None
+        What it has failed with.
+    stop : signal or None
+        What has interrupted it, if it has not failed.
+    digest : str or None
+        None if the model was lost with its processes.
+    fingerprint : str
+        Of the source.
+    statistics : dict
+        As in ``BatchResult.statistics``, at the end.
+    work : list of dict
+        Work of each shard.
+    started : datetime
+        When the run was started first, whatever processes have gone on with it.
+    startup_seconds : float
+        Connecting, compiling and opening, before the first update.
+    recoveries : list of dict
+        One entry for each time the run has gone back to a checkpoint.
+    checkpoints : dict
+        Figures of the checkpoints written by this process.
+    """
+    seconds = recorder.seconds
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": config.name,
+        **_ending(error, stop),
+        "learner": config.learner.kind,
+        "updates": recorder.updates,
+        "inserts": recorder.inserts,
+        "deletes": recorder.deletes,
+        "replaced": recorder.replaced,
+        "queries": recorder.queries,
+        "predictions": recorder.predictions,
+        "refused": recorder.refused,
+        "skipped": recorder.skipped,
+        "active": recorder.active,
+        "seconds": seconds,
+        "updates_per_second": recorder.updates / seconds if seconds else 0.0,
+        "metrics": recorder.metrics(),
+        "baselines": recorder.baselines(),
+        **{name: statistics.get(name, 0) for name in _STATISTICS},
+        **config.learner.outcome(statistics, lambda feature: source.features.name(feature, tokens_of(source))),
+        "peak_rss_bytes": _peak(statistics, work),
+        "shards": config.cluster.shards,
+        "backend": config.cluster.backend,
+        "restarts": sum(entry["kind"] == "lost" for entry in recoveries),
+        "recoveries": recoveries,
+        "checkpoints": checkpoints,
+        "model_digest": digest,
+        "started": started.astimezone(timezone.utc).isoformat(timespec="seconds"),
+        "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "raydt_version": raydt.__version__,
+        "versions": versions(),
+        "config_hash": config.model_hash(),
+        "source_fingerprint": fingerprint,
+        "label": getattr(config.source, "label", None),
+        "classes": recorder.classes,
+        "positive": source.positive,
+        "features": source.features.describe(),
+        "startup_seconds": startup_seconds,
+        "report_seconds": None,
+        "work": work,
+        "audit": None,
+    }
+
+
+def exit_code_of(error: Exception | None) -> int | None:
+    """What the command line returns after an error; None without one."""
+    return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
+
+
+def _ending(error: Exception | None, stop: signal.Signals | None) -> dict[str, Any]:
+    """How a run has ended: ``exit_reason`` is ``end_of_stream``, the name of a signal, or the class of the error."""
+    if error is not None:
+        status, reason, code = "failed", type(error).__name__, exit_code_of(error)
+    elif stop is not None:
+        status, reason, code = "interrupted", stop.name, 128 + stop
+    else:
+        status, reason, code = "completed", "end_of_stream", 0
+    text = str(error) if error is not None else None
+    return {"status": status, "exit_reason": reason, "exit_code": code, "error": text}
+
+
+def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Write or replace ``summary.json`` at once."""
+    folder.write_text("summary.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any]:
+    """The summary of a run.
+
+    Raises
+    ------
+    InputError
+        It is damaged.
+    """
+    try:
+        summary = json.loads(folder.read_text("summary.json"))
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, f"it cannot be read ({error})") from error
+    needed = ("status", "exit_reason", "error", "updates", "model_digest")
+    if not isinstance(summary, dict) or any(name not in summary for name in needed):
+        raise _damaged(folder, "it is not the summary of a run")
+    return summary
+
+
+def _damaged(folder: RunFolder, problem: str) -> InputError:
+    file = f"{folder.location}/summary.json"
+    return InputError(problem, file=file, remedy="Restore the run folder from a copy, or run the replay again")

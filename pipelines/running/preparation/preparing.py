@@ -1,0 +1,112 @@
+"""What is decided and refused before a job begins."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from pipelines.config import Cluster, Config
+from pipelines.run_folder import RunFolder, default_location
+from raydt.errors import ConfigError
+from raydt.examples.features import Features
+from raydt.folders.checkpoint import ROWS
+from raydt.folders.manifest import MANIFEST, is_checkpoint_file
+from raydt.sources.base import Source
+
+#: Shards that a private Ray may start for each CPU of the machine.
+SHARDS_PER_CPU = 4
+
+
+def require_ray(config: Config, address: str) -> None:
+    """Refuse an address for a config that runs without Ray."""
+    if config.cluster.backend == "in_process":
+        raise ConfigError(
+            f"--address {address}: the config runs in this process, without Ray. "
+            "Leave --address out, or add --set cluster.backend=ray"
+        )
+
+
+def require_useful_shards(cluster: Cluster, features: Features) -> None:
+    """Refuse more shards than can have work, or than a private Ray on this machine can carry.
+
+    Raises
+    ------
+    ConfigError
+        With the largest number that makes sense.
+    """
+    useful = features.groups
+    if cluster.shards > max(useful, Cluster().shards):  # the default suits every source
+        cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
+        raise ConfigError(
+            f"cluster.shards = {cluster.shards}: with {cause}, only {useful} shards can have work. "
+            f"Set cluster.shards to at most {useful}"
+        )
+    private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+    cpus = len(os.sched_getaffinity(0))
+    if private and cluster.shards > SHARDS_PER_CPU * cpus:
+        raise ConfigError(
+            f"cluster.shards = {cluster.shards}: each is a process of a private Ray on this machine, which has {cpus} "
+            f"CPUs. Set cluster.shards to at most {SHARDS_PER_CPU * cpus}, or name a cluster in cluster.address"
+        )
+
+
+def features_of(source: Source, config: Config) -> Features:
+    """The features of a source, dealt into the groups that the learner's options ask for."""
+    return dataclasses.replace(source.features, groups=config.learner.feature_groups)
+
+
+def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
+    """Refuse a ``checkpoint.path`` that is the run folder itself.
+
+    Raises
+    ------
+    ConfigError
+    """
+    places = [os.path.realpath(each.root) if each.is_local else each.location for each in (states, folder)]
+    if places[0] == places[1]:
+        raise ConfigError(
+            f"checkpoint.path = {states.location}: this is the run folder itself. Leave checkpoint.path out, and they "
+            "go into its folder checkpoints; or choose a folder of their own"
+        )
+
+
+def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
+    """Refuse a ``checkpoint.path`` that holds what looks like checkpoints: they would be taken for those of this run.
+
+    Parameters
+    ----------
+    states : RunFolder
+        The folder of ``checkpoint.path``.
+    overwrite : bool
+        Remove them, if they are checkpoints and nothing else.
+
+    Raises
+    ------
+    ConfigError
+    """
+    place = f"checkpoint.path = {states.location}"
+    ours = [name for name in states.names() if name.isdecimal() or name == ROWS]
+    if not ours:
+        return
+    if not overwrite:
+        raise ConfigError(
+            f"{place}: checkpoints of another run are here. Choose another folder, or replace them with --overwrite"
+        )
+    for name in ours:
+        strange = next((file for file in states.names(name) if not is_checkpoint_file(file)), None)
+        if strange is not None:
+            raise ConfigError(f"{place}: {name}/{strange} is not of a checkpoint. Choose another folder")
+    for name in sorted(ours, key=lambda name: name == ROWS):  # no manifest is left without its rows
+        states.delete(f"{name}/{MANIFEST}")
+        states.delete_folder(name)
+
+
+def location_of(out: str | Path | None, name: str) -> str | Path:
+    """Where the run folder goes."""
+    if out is None:
+        out = default_location(name)
+    # A job's working directory is a copy of the submitted one that Ray deletes afterwards.
+    if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "://" not in str(out) and not os.path.isabs(out):
+        raise ConfigError(f"--out {out}: inside a Ray job the run folder must be an absolute path or a URI")
+    return out

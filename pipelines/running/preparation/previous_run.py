@@ -1,0 +1,132 @@
+"""What is known of a run that an earlier process began: from its summary, its newest checkpoint, or its log.
+
+Invariant: a run has one beginning, one name and one sequence of incarnations, however many processes have worked on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.logs import LOG
+from pipelines.run_folder import RunFolder
+from pipelines.running.records.recoveries import WITHDRAWN
+
+
+@dataclass(frozen=True)
+class Past:
+    """The run until now.
+
+    Attributes
+    ----------
+    name : str
+        Of its config.
+    started : datetime
+        When its first process began.
+    epoch : int
+        Incarnations so far.
+    recoveries : list of dict
+        As in the summary.
+    ended : str
+        What ended its last process, in words.
+    updates : int or None
+        Where that process was then; None if it came to say nothing.
+    """
+
+    name: str
+    started: datetime
+    epoch: int
+    recoveries: list[dict[str, Any]]
+    ended: str
+    updates: int | None = None
+
+
+def kept(config: Config, started: datetime, epoch: int, recoveries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a checkpoint keeps for :func:`past_of`: JSON values of its own."""
+    entries = [dict(entry) for entry in recoveries]
+    return {"name": config.name, "started": started.isoformat(), "epoch": epoch, "recoveries": entries}
+
+
+def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> Past:
+    """The past of a run that has not completed.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    summary : mapping or None
+        Of its last process, if that came to write one.
+    meta : mapping or None
+        Of its newest checkpoint.
+    """
+    records = list(_records(folder))
+    saved = dict((meta or {}).get("run", {}))
+    known = [dict(summary or {}), saved, _first(records)]  # the best first
+
+    def best(key: str, default: Any) -> Any:
+        return next((entry[key] for entry in known if entry.get(key) is not None), default)
+
+    recoveries = _together([*best("recoveries", []), *_recoveries(records)])
+    epochs = [saved.get("epoch"), *(entry.get("epoch") for entry in (*recoveries, *records))]
+    return Past(
+        name=str(best("name", "run")),
+        started=_moment(best("started", None)),
+        epoch=max((epoch for epoch in epochs if isinstance(epoch, int)), default=0),
+        recoveries=recoveries,
+        ended=str(summary["exit_reason"]) if summary is not None else "the driver was lost",
+        updates=int(summary["updates"]) if summary is not None else None,
+    )
+
+
+def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """Records of the log; a line that was cut short is passed over."""
+    for line in folder.read(LOG).splitlines() if folder.has(LOG) else ():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _recoveries(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the log says of recoveries, without those that were withdrawn after it was said."""
+    found: list[dict[str, Any]] = []
+    for record in records:
+        entry = record.get("recovery")
+        if not isinstance(entry, dict):
+            continue
+        if record.get("event") == WITHDRAWN:
+            one = (entry.get("epoch"), entry.get("kind"))
+            found = [other for other in found if (other.get("epoch"), other.get("kind")) != one]
+        else:
+            found.append(entry)
+    return found
+
+
+def _together(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    """Entries from several places, each once, in their order: what the first place that knows of it says, and more.
+
+    A checkpoint knows of no recovery after it, and of none that led to no checkpoint; the log knows of all.
+    """
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(entry.get("epoch"), int) and isinstance(entry.get("kind"), str):
+            known = found.setdefault((entry["epoch"], entry["kind"]), entry)
+            known |= {key: value for key, value in entry.items() if known.get(key) is None}
+    return [found[key] for key in sorted(found)]  # of one incarnation, its loss came before the driver's
+
+
+def _first(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = next((record for record in records if record.get("event") == "run_started"), {})
+    return {"name": first.get("config"), "started": first.get("time")}
+
+
+def _moment(text: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return datetime.now(timezone.utc)

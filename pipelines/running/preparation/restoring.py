@@ -1,0 +1,205 @@
+"""Going back to a checkpoint: learner, stream and tables together.
+
+Invariant: after :func:`restore_newest` all three are at the same update, and the tables hold what they held there. A
+checkpoint that is damaged is passed over with a warning that names it; one of another config or of other data is an
+error, before anything is changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder
+from pipelines.running.preparation.config_diff import refuse_changes
+from pipelines.running.records.recorder import Recorder
+from pipelines.saving import open_stream
+from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.manifest import read_manifest
+from raydt.sessions.saved_model import understood
+from raydt.sessions.session import Session
+from raydt.sources.identity import Identity, differences, file_differences
+from raydt.streams.base import Stream
+
+log = logging.getLogger(__name__)
+
+
+class Restored(NamedTuple):
+    """Stream and recorder at a checkpoint."""
+
+    stream: Stream
+    recorder: Recorder
+
+
+def restore_newest(
+    config: Config,
+    folder: RunFolder,
+    session: Session,
+    store: CheckpointStore,
+    data: Identity,
+    abandon: Callable[[], None] = lambda: None,
+) -> Restored | None:
+    """Restore the newest checkpoint that is sound; None if there is none, and then nothing has been changed.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+    session : Session
+        Without a past.
+    store : CheckpointStore
+    data : Identity
+        Of the source.
+    abandon : callable
+        Called before the tables are changed, which is the last step: whoever had them lets go of them.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint is of another model config, or of other data.
+    InputError
+        The source cannot be opened.
+    ProcessLostError
+        A process was lost meanwhile.
+    FormatVersionError
+        Another version of raydt has written the checkpoint.
+    RaydtError
+        There are checkpoints, but none can be used. Nothing is thrown away because of that.
+    """
+    newest: InputError | None = None
+    numbers = _numbers(store)
+    for number in reversed(numbers):
+        place = store.folder.inside(str(number))
+        _, stream = open_stream(config)
+        recorder = Recorder(folder, config.output, stream, config.learner.figures)
+        try:
+            checkpoint = read_checkpoint(place)
+            saved = understood(checkpoint.meta, checkpoint.components, place.location)
+            with _complete(place.location):
+                require_same(config, data, stream, checkpoint.meta, place.location)
+                stream.restore(checkpoint.components["stream"])
+                recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
+                recorder.require(recorded)
+        except FormatVersionError:
+            raise
+        except InputError as error:
+            what = str(InputError(error.problem, file=error.file, column=error.column, row=error.row))
+            then = ". Using the one before" if number != numbers[0] else ""
+            log.warning("checkpoint passed over: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
+            newest = newest or error
+            continue
+        session.restore(saved.arrays, saved.groups)
+        # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
+        store.continue_from(checkpoint)
+        abandon()
+        recorder.restore(recorded)
+        log.info("restored", extra={"event": "restored", "at": number})
+        return Restored(stream, recorder)
+    if newest is not None:
+        raise RaydtError(
+            f"none of the checkpoints can be used; the newest: {newest}. To begin at the first update instead, move "
+            f"{store.folder.location} away. raydt resume {folder.location} goes on"
+        ) from newest
+    store.continue_from(None)
+    log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
+    return None
+
+
+@contextmanager
+def _complete(place: str) -> Iterator[None]:
+    """Context in which values that are missing, or of another kind, are damage of the checkpoint at ``place``."""
+    try:
+        yield
+    except RaydtError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
+        remedy = "Restore the folder from a copy"
+        raise ModelFileError(f"does not hold what a run needs: {reason}", file=place, remedy=remedy) from error
+
+
+def _numbers(store: CheckpointStore) -> list[int]:
+    try:
+        return store.numbers()
+    except OSError as error:
+        raise RaydtError(f"{store.folder.location}: the checkpoints cannot be looked at: {error}") from error
+
+
+def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
+    """``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint is of another model config, or of other data.
+    """
+    for number in reversed(_numbers(store)):
+        place = store.folder.inside(str(number))
+        try:
+            meta = read_manifest(place).meta
+        except FormatVersionError:
+            raise
+        except ModelFileError:
+            continue  # it is named when it is passed over for good
+        require_same(config, data, stream, meta, place.location)
+        return meta
+    return None
+
+
+def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
+    """Refuse a checkpoint of another model config or of other data, and say in what they differ.
+
+    Parameters
+    ----------
+    config : Config
+    data : Identity
+        Of the source.
+    stream : Stream
+        Of the config.
+    meta : mapping
+        Of the checkpoint.
+    place : str
+        Where it is.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if meta["config_hash"] is None or meta["source_fingerprint"] is None:
+        raise ConfigError(
+            f"{place}: this state was made by an update, not by a run, so that no stream goes on from it. Move it out "
+            "of the checkpoints"
+        )
+    if meta["config_hash"] != config.model_hash():
+        refuse_changes(meta.get("config", {}), config.resolved(), place)
+        raise ConfigError(
+            f"{place}: the checkpoint is of another model config. Put back config.yaml as the run wrote it"
+        )
+    changes = data_changes(data, stream, meta)
+    if changes:
+        lines = "".join(f"\n  {line}" for line in changes)
+        keys = ["source.path"] if meta["source_fingerprint"] != data.fingerprint else []
+        keys += [f"stream.{key}" for key in stream.inputs() if any(c.startswith(f"stream.{key}: ") for c in changes)]
+        elsewhere = " ".join(f"--set {key}=..." for key in keys)
+        raise ConfigError(
+            f"{place}: the data are not those that the checkpoint was made from:{lines}\nPut back the data as they "
+            f"were (they may lie in another folder: {elsewhere}), or start a new run"
+        )
+
+
+def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:
+    """In what the data differ from those that a checkpoint was made from, in words; arguments as above."""
+    found = []
+    if meta["source_fingerprint"] != data.fingerprint:
+        then = meta.get("source")
+        found = differences(then, data.description) if isinstance(then, dict) else []
+        found = found or ["the fingerprints differ"]
+    for key, now in stream.inputs().items():
+        then = meta.get(key)
+        change = file_differences(then, now) if isinstance(then, dict) else None
+        found += [f"stream.{key}: {change}"] if change is not None else []
+    return found

@@ -1,0 +1,1 @@
+"""What a run keeps: scores, the four tables and their parts, checkpoints, recoveries."""

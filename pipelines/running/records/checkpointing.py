@@ -1,0 +1,149 @@
+"""When a checkpoint is due, and writing it in the background.
+
+Invariant: at most one checkpoint is asked for or being written, so that each follows the one before it. A checkpoint
+that fails is a warning: the ones before it are intact, and the next one is tried when it is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from actors.telemetry import Meter, Unmetered
+from pipelines.config import Checkpoint
+from raydt.errors import RaydtError
+from raydt.exchange.snapshot import Barrier, Snapshot
+from raydt.folders.checkpoint import CheckpointStore
+from raydt.streams.base import Stream
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Asks for snapshots and writes them.
+
+    Parameters
+    ----------
+    options : Checkpoint
+    store : CheckpointStore
+    clock : callable
+        Seconds of a clock that never goes back.
+    meter : Meter
+        Takes note of every checkpoint.
+
+    Attributes
+    ----------
+    written, failed : int
+    seconds : float
+        Spent on writing, beside the work.
+    bytes : int
+    last : int or None
+        Updates of the last checkpoint.
+    """
+
+    def __init__(
+        self,
+        options: Checkpoint,
+        store: CheckpointStore,
+        clock: Callable[[], float] = time.monotonic,
+        meter: Meter | None = None,
+    ) -> None:
+        self.store, self._meter = store, meter or Unmetered()
+        self._options, self._clock = options, clock
+        self._lock, self._busy = threading.Lock(), False
+        self._at, self._when = 0, clock()
+        self._stream: Stream | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="raydt-checkpoint")
+        self._writing: Future[None] | None = None
+        self.written = self.failed = self.bytes = 0
+        self.seconds = 0.0
+        self.last: int | None = None
+
+    def begin(self, stream: Stream, updates: int, last: int | None) -> None:
+        """``stream`` goes on (or begins) after so many updates, at the checkpoint ``last``, if there is one.
+
+        The wishes of a stream before it, whose reader may still be at work, count no more.
+        """
+        with self._lock:
+            self._stream, self._at, self._when, self._busy = stream, updates, self._clock(), False
+        self.last = last
+
+    def barrier(self, stream: Stream, updates: int) -> Barrier | None:
+        """The wish for a snapshot after ``updates``, where ``stream`` is now; None if none is due."""
+        with self._lock:
+            if stream is not self._stream or self._busy or not self._due(updates):
+                return None
+            self._busy, self._at, self._when = True, updates, self._clock()
+        return Barrier(stream.state(), self.store.segments)
+
+    def write(
+        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Write a checkpoint in the background; the arguments are those of :meth:`CheckpointStore.write`."""
+        self._writing = self._writer.submit(self._try, number, meta, snapshot, components)
+
+    def write_last(
+        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Write a checkpoint now.
+
+        Raises
+        ------
+        NotWrittenError
+            It cannot be written.
+        ProcessLostError
+            A process that has a part of it is lost.
+        """
+        self.settle()
+        self._write(number, meta, snapshot, components)
+
+    def settle(self) -> None:
+        """Wait for what is being written."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """No more checkpoints; what is being written is completed."""
+        self._writer.shutdown()
+
+    def figures(self) -> dict[str, Any]:
+        """For the summary."""
+        return {name: getattr(self, name) for name in ("written", "failed", "seconds", "bytes", "last")}
+
+    def _due(self, updates: int) -> bool:
+        seconds, every = self._options.every_seconds, self._options.every_updates
+        if every is not None and updates // every > self._at // every:
+            return True
+        return seconds is not None and self._clock() - self._when >= seconds
+
+    def _try(
+        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        try:
+            self._write(number, meta, snapshot, components)
+        except Exception as error:  # whatever it was: the run goes on, and says so
+            self.failed += 1
+            what = str(error) if isinstance(error, RaydtError) else f"{type(error).__name__}: {error}"
+            known = isinstance(error, RaydtError)
+            extra = {"event": "checkpoint_failed", "at": number}
+            log.warning("a checkpoint was not written: %s", what, extra=extra, exc_info=None if known else error)
+        finally:
+            with self._lock:
+                self._busy = False
+
+    def _write(
+        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        began = self._clock()
+        size = self.store.write(number, meta, snapshot, components)
+        seconds = self._clock() - began
+        self.written, self.last = self.written + 1, number
+        self.seconds, self.bytes = self.seconds + seconds, self.bytes + size
+        self._meter.checkpointed(seconds)
+        what = {"event": "checkpoint_written", "at": number, "bytes": size, "seconds": round(seconds, 3)}
+        log.info("checkpoint written", extra=what)

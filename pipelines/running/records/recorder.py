@@ -1,0 +1,252 @@
+"""What a run writes while it runs: metrics, events, predictions and rows passed over.
+
+Invariant: everything written at an update number depends on the stream and the model only, except the columns
+that count time and traffic (``seconds``, ``rounds``, ``bytes_exchanged``). It stays so across :meth:`Recorder.state`
+and :meth:`Recorder.restore`: each update is in the tables once, wherever the run was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.config import Output
+from pipelines.run_folder import RunFolder
+from pipelines.running.records.tables import NO_ROWS, QUARANTINE, TableWriter, metrics_schema, predictions_schema
+from pipelines.running.records.tally import Tally, truths
+from raydt.examples.targets import NUMBERS, Targets, there
+from raydt.examples.updates import BatchResult, Log, Refusal, UpdateBatch
+from raydt.streams.base import Skipped, Stream
+
+_METRIC_ROWS = 256
+
+
+class Recorder(Tally):
+    """Counts, scores and tables of one run.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    output : Output
+    stream : Stream
+    own : sequence of str, optional
+        Statistics of the learner's own that the metrics have, too.
+    """
+
+    def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
+        super().__init__(stream)
+        self._every, self._own = output.metrics_every, own
+        self._metric_columns = metrics_schema(self.prequential.columns, own)
+        self._metrics = TableWriter(folder, "metrics", self._metric_columns)
+        self._events = TableWriter(folder, "events")
+        self._predictions = TableWriter(
+            folder, "predictions", predictions_schema(self._source.id_kind == "text", self._source.target_dtype)
+        )
+        self._predicting = output.predictions
+        self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
+        self._tables = {
+            "metrics": self._metrics,
+            "events": self._events,
+            "predictions": self._predictions,
+            "quarantine": self._quarantine,
+        }
+        self._rows: list[dict[str, float]] = []
+        self._row_at = -1
+        self._window_start = self.prequential.snapshot()
+        self._labels = pa.array([], pa.string())
+
+    def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
+        """Take one answered batch into account; see :meth:`Tally.record`."""
+        super().record(batch, result, seconds)
+        n = result.applied
+        passed_over = [refusal for refusal in result.refused if refusal.position < n]
+        if passed_over:
+            self._quarantine_refused(batch, passed_over)
+        self.record_log(result.log)
+        if self._predicting:
+            prediction = result.predictions[:n]
+            predicted = there(prediction)
+            self._predictions.append(
+                {
+                    "seq": np.arange(batch.start, batch.start + n)[predicted],
+                    "id": self._ids(batch.id[:n][predicted]),
+                    "prediction": self._names(prediction[predicted]),
+                    "truth": self._names(truths(batch, n)[predicted]),
+                }
+            )
+        if self.updates % self._every == 0:
+            self._metrics_row()
+
+    def record_log(self, log: Log) -> None:
+        """Write the learner's own record of what it did."""
+        if any(len(column) for column in log.values()):
+            self._events.append(log)
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows that never became updates."""
+        super().record_skipped(skipped)
+        if skipped:
+            self._quarantine.append(
+                {
+                    "seq": [-1] * len(skipped),
+                    "source_row": [entry.row for entry in skipped],
+                    "file": [entry.file for entry in skipped],
+                    "reason": [entry.reason for entry in skipped],
+                }
+            )
+
+    def commit(self) -> None:
+        """Let appear what is recorded so far, as parts that will not be written to again.
+
+        They are kept if a checkpoint with the :meth:`state` of now is restored.
+
+        Raises
+        ------
+        NotWrittenError
+            A table cannot be written.
+        """
+        self._flush_metrics()
+        for table in self._tables.values():
+            table.commit()
+
+    def state(self) -> dict[str, Any]:
+        """Counters and committed parts, of one update number: plain JSON values and NumPy arrays. Commits first.
+
+        Of a run that may be resumed it is taken before :meth:`close`, which may add a row at an odd place.
+        """
+        self.commit()
+        return {
+            **super().state(),
+            "window_start": self._window_start.state(),
+            "row_at": self._row_at,
+            "tables": {name: table.state() for name, table in self._tables.items()},
+        }
+
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is not complete, or whose tables are not there in full; no file is changed.
+
+        Raises
+        ------
+        InputError
+            A part of a table is missing or damaged.
+        LookupError, TypeError, ValueError, AttributeError
+            The state lacks something, or holds something else instead; of no use then is this recorder, either.
+        """
+        for name, table in self._tables.items():
+            table.require(state["tables"][name])
+        self._restore_counts(state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the tables hold what they held then, and nothing else.
+
+        Can be repeated after a crash at any point of it. Whoever wrote the folder before must have ended, or
+        :meth:`abandon` been called there, and :meth:`require` has to have found nothing to refuse.
+
+        Raises
+        ------
+        InputError
+            A part is gone since then; the tables before it have been restored.
+        NotWrittenError
+            A table cannot be changed.
+        """
+        for name, table in self._tables.items():
+            table.restore(state["tables"][name])
+        self._restore_counts(state)
+
+    def _restore_counts(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._rows, self._row_at = [], int(state["row_at"])
+        self._window_start = type(self._window_start).restore(state["window_start"])
+
+    def clear(self) -> None:
+        """Delete whatever the tables of the folder hold. Of a recorder that has recorded nothing."""
+        for table in self._tables.values():
+            table.restore(NO_ROWS)
+
+    def abandon(self) -> None:
+        """Let go of the tables, to be restored by another recorder. What is not committed is lost."""
+        for table in self._tables.values():
+            table.abandon()
+
+    def close(self) -> None:
+        """Complete the tables: everything recorded is in them, and a row of metrics of the very end."""
+        if self._row_at != self.updates:
+            self._metrics_row()
+        self.commit()
+
+    def compact(self) -> None:
+        """Write every table of several parts anew as one, still hidden, beside them.
+
+        Then comes a checkpoint with the :meth:`state` of now, then :meth:`finish_compaction`. A crash anywhere, and
+        a checkpoint that failed, leave tables that can be restored.
+        """
+        self.commit()
+        for table in self._tables.values():
+            table.parts.merge()
+
+    def finish_compaction(self) -> None:
+        """Put the compacted parts in place of what they were made of."""
+        for table in self._tables.values():
+            table.parts.finish()
+
+    def _metrics_row(self) -> None:
+        structure = {name: self.statistics.get(name, 0) for name in ("nodes", "leaves", "depth", "rebuilds")}
+        traffic = {name: self.statistics.get(name, 0) for name in ("rebuilt_rows", "rounds", "bytes_exchanged")}
+        self._rows.append(
+            {
+                "seq": self.updates,
+                "inserts": self.inserts,
+                "deletes": self.deletes,
+                "predictions": self.predictions,
+                "active": self.active,
+                **structure,
+                **traffic,
+                **{name: self.statistics.get(name, 0) for name in self._own},
+                "seconds": self.seconds,
+                **self.prequential.row(self._window_start),
+            }
+        )
+        self._window_start, self._row_at = self.prequential.snapshot(), self.updates
+        if len(self._rows) >= _METRIC_ROWS:
+            self._flush_metrics()
+
+    def _flush_metrics(self) -> None:
+        if self._rows:
+            self._metrics.append({name: [row[name] for row in self._rows] for name in self._metric_columns.names})
+            self._rows = []
+
+    def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:
+        errors = [self.update_error(batch, refusal) for refusal in refused]
+        self._quarantine.append(
+            {
+                "seq": [batch.start + refusal.position for refusal in refused],
+                # A row of the source, counted over all its files, or of the deletion log.
+                "source_row": [
+                    row if row >= -1 else self._stream.where(row)[1]
+                    for row in (int(batch.row[refusal.position]) for refusal in refused)
+                ],
+                "file": [error.file for error in errors],
+                "reason": [error.problem for error in errors],
+            }
+        )
+
+    def _ids(self, codes: npt.NDArray[np.int64]) -> Any:
+        """Ids as the user knows them; null for a query, which need not have one, where they are strings."""
+        if self._source.id_kind != "text":
+            return codes
+        return [self._source.id_of(code) if code >= 0 else None for code in codes.tolist()]
+
+    def _names(self, codes: Targets) -> pa.Array:
+        """Labels of class codes; null for -1, and for the guess of a model before any label is known.
+
+        Numbers stand for themselves.
+        """
+        if codes.dtype == NUMBERS:
+            return pa.array(codes, mask=~there(codes))
+        if len(self._labels) < self.n_classes:
+            self._labels = pa.array(self.classes, pa.string())
+        return self._labels.take(pa.array(codes, mask=(codes < 0) | (codes >= len(self._labels))))

@@ -1,0 +1,166 @@
+"""The tables of a run folder: column buffers that become Parquet parts.
+
+Memory is bounded: a table holds at most :data:`ROWS_PER_GROUP` rows before they are written as one row group.
+A part is hidden (its name begins with a dot, which dataset readers pass over) until it is complete.
+:meth:`TableWriter.commit` ends it, and the next row begins another (:mod:`pipelines.running.records.table_parts`).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.run_folder import RunFolder
+from pipelines.running.records.table_parts import ROWS_PER_GROUP, Parts, writing
+from raydt.errors import NotWrittenError
+from raydt.examples.targets import CODES, NUMBERS
+
+_BATCHES_PENDING = 512
+
+_COUNTS = ("seq", "inserts", "deletes", "predictions", "active", "nodes", "leaves", "depth")
+_WORK = ("rebuilds", "rebuilt_rows", "rounds", "bytes_exchanged")
+QUARANTINE = pa.schema(
+    [("seq", pa.int64()), ("source_row", pa.int64()), ("file", pa.string()), ("reason", pa.string())]
+)
+
+#: State of a table that nothing was written to.
+NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
+
+
+def metrics_schema(scores: Sequence[str], own: Sequence[str] = ()) -> pa.Schema:
+    """Columns of the metrics: counts, the learner's ``own`` among them, the time, and the scores by these names."""
+    return pa.schema(
+        [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own)]
+        + [(name, pa.float64()) for name in ("seconds", *scores)]
+    )
+
+
+def predictions_schema(text_ids: bool, target_dtype: np.dtype[Any] = CODES) -> pa.Schema:
+    """Columns of the predictions; ids are the user's, and classes are called by their labels."""
+    kind = pa.string() if text_ids else pa.int64()
+    target = pa.float64() if target_dtype == NUMBERS else pa.string()
+    return pa.schema([("seq", pa.int64()), ("id", kind), ("prediction", target), ("truth", target)])
+
+
+class TableWriter:
+    """One table of a run, written by one owner.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    name : str
+        Name of the table's folder.
+    schema : pyarrow.Schema, optional
+        Taken from the first columns if not given. The file appears with the first row.
+    """
+
+    def __init__(self, folder: RunFolder, name: str, schema: pa.Schema | None = None) -> None:
+        self._filesystem, self._schema = folder.filesystem, schema
+        self.parts = Parts(folder, name)
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def append(self, columns: Mapping[str, Any]) -> None:
+        """Add rows: arrays or lists of one length, by column name.
+
+        Raises
+        ------
+        NotWrittenError
+            The rows cannot be written. Those that were not committed are lost, as after :meth:`abandon`.
+        """
+        if self._schema is None:
+            batch = pa.RecordBatch.from_pydict(dict(columns))
+            self._schema = batch.schema
+        else:
+            arrays = [pa.array(columns[field.name], type=field.type) for field in self._schema]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if batch.num_rows:
+            self._pending.append(batch)
+            self._rows += batch.num_rows
+        if self._rows >= ROWS_PER_GROUP:
+            self._flush()
+        elif len(self._pending) >= _BATCHES_PENDING:
+            # Into one: many small batches weigh more than their rows, and each may be a view of something large.
+            self._pending = pa.Table.from_batches(self._pending).combine_chunks().to_batches()
+
+    def commit(self) -> None:
+        """Write what is pending and let the part appear, if it has any rows.
+
+        Raises
+        ------
+        NotWrittenError
+            As of :meth:`append`.
+        """
+        self._flush()
+        if self._writer is not None:
+            with self._whole_or_abandoned():
+                self._writer.close()
+                self._writer = None
+                self.parts.publish()
+
+    def state(self) -> dict[str, Any]:
+        """Committed parts, and the schema as Arrow's own bytes in base64: plain JSON values. Commits first."""
+        self.commit()
+        schema = None if self._schema is None else base64.b64encode(self._schema.serialize()).decode("ascii")
+        return {**self.parts.state(), "schema": schema}
+
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that cannot be restored; errors as of ``Recorder.require``."""
+        error = self.parts.missing(state)
+        if error is not None:
+            raise error
+        _schema_of(state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on after the parts of a state; whatever else was written is deleted (:meth:`Parts.restore`)."""
+        self.abandon()
+        self.parts.restore(state)
+        if self._schema is None:
+            self._schema = _schema_of(state)
+
+    def abandon(self) -> None:
+        """Let go of what is not committed. Nothing is deleted: :meth:`restore` does that."""
+        self._pending, self._rows = [], 0
+        if self._writer is not None:
+            # On an object store a file appears when it is closed, which must not happen after the next owner began.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        with self._whole_or_abandoned():
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(
+                    self.parts.begin(), self._schema, filesystem=self._filesystem, compression="zstd"
+                )
+            self._writer.write_table(pa.Table.from_batches(self._pending, schema=self._schema))
+            self._pending, self._rows = [], 0
+
+    @contextlib.contextmanager
+    def _whole_or_abandoned(self) -> Iterator[None]:
+        """A step that writes: a part of which a piece is missing must never be completed, nor a piece written twice."""
+        try:
+            with writing(self.parts.location):
+                yield
+        except NotWrittenError:
+            self.abandon()
+            raise
+
+
+def _schema_of(state: Mapping[str, Any]) -> pa.Schema | None:
+    """The schema of a table's state; None if nothing was written to the table."""
+    if state["schema"] is None:
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(state["schema"])))
+    except (OSError, pa.ArrowException) as error:  # OSError: the bytes end too early
+        raise ValueError(f"the schema of a table: {error}") from error

@@ -1,0 +1,183 @@
+"""Counts and scores of one stream, as its batches are answered.
+
+Invariant: they depend on the stream and the model only, never on how the stream was cut into batches. Nothing is
+written here: a run's tables are :class:`pipelines.running.records.recorder.Recorder`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines.problems import short
+from raydt.errors import UpdateError
+from raydt.evaluation.classification import Prequential
+from raydt.evaluation.regression import PrequentialErrors
+from raydt.examples.targets import NUMBERS, Targets, classes_in, no_targets, there
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    QUERY,
+    REFUSALS,
+    UPDATE,
+    BatchResult,
+    Log,
+    Refusal,
+    UpdateBatch,
+)
+from raydt.streams.base import Skipped, Stream
+
+_INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
+_INSERTS[[INSERT, UPDATE]] = True
+_DELETES = np.zeros(len(CARRIES_ROW), dtype=bool)
+_DELETES[[DELETE, DELETE_VALUE, UPDATE]] = True
+
+_COUNTS = ("updates", "inserts", "deletes", "predictions", "refused", "skipped", "replaced", "queries", "next_id")
+
+#: Statistics of a session, which begin at 0 with each; the others are of the model, and go on with it.
+_TRAFFIC = ("rounds", "bytes_exchanged")
+
+
+class Tally:
+    """Counts and scores of one stream.
+
+    Parameters
+    ----------
+    stream : Stream
+        For the names of classes and examples, and the places of updates.
+
+    Attributes
+    ----------
+    updates, inserts, deletes, predictions, refused, skipped : int
+        So far. An update of an example counts as one of ``inserts`` and one of ``deletes``.
+    replaced, queries : int
+        Updates of examples, and rows that were only predicted.
+    n_classes : int
+        Classes that the updates so far have shown; what was only read ahead does not count.
+    next_id : int
+        Largest id (or code of an id that is text) ever inserted + 1, whatever was deleted since; at least 0.
+    statistics : dict of str to int
+        Of the learner after the last batch; ``rounds`` and ``bytes_exchanged`` over all sessions that led there.
+    seconds : float
+        Processing time that led there; what was done and lost since is not in it.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._source = stream, stream.source
+        self.prequential: Any = (
+            PrequentialErrors()
+            if self._source.target_dtype == NUMBERS
+            else Prequential(self._source.positive is not None)
+        )
+        self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
+        self.replaced = self.queries = self.next_id = 0
+        self.n_classes = self._source.known_classes
+        self.statistics: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
+        self.seconds = 0.0
+
+    @property
+    def active(self) -> int:
+        """Live examples: inserted and not deleted."""
+        return self.inserts - self.deletes
+
+    def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
+        """Take one answered batch into account.
+
+        Parameters
+        ----------
+        batch : UpdateBatch
+        result : BatchResult
+            May answer a part from the front of the batch only.
+        seconds : float
+            Processing time of the run so far.
+        """
+        n = result.applied
+        op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
+        self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
+        inserted, deleted, queried = _INSERTS[op], _DELETES[op], op == QUERY
+        if result.refused:
+            positions = [refusal.position for refusal in result.refused if refusal.position < n]
+            inserted[positions] = deleted[positions] = queried[positions] = False
+            self.refused += len(positions)
+        self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
+        self.prequential.update(truth[inserted], prediction[inserted])
+        self.updates = batch.start + n
+        self.inserts += int(np.count_nonzero(inserted))
+        self.deletes += int(np.count_nonzero(deleted))
+        self.replaced += int(np.count_nonzero(inserted & deleted))
+        self.queries += int(np.count_nonzero(queried))
+        self.predictions += int(np.count_nonzero(there(prediction)))
+        self.statistics, self.seconds = self.totals(result.statistics), seconds
+
+    def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
+        """Statistics of the present session, with the traffic of those before it added."""
+        return {name: count + self._earlier.get(name, 0) for name, count in statistics.items()}
+
+    def state(self) -> dict[str, Any]:
+        """All that is counted, as plain JSON values and NumPy arrays of its own."""
+        return {
+            **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
+            "seconds": float(self.seconds),
+            "statistics": {name: int(count) for name, count in self.statistics.items()},
+            "prequential": self.prequential.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, in a session that has just been opened."""
+        for name in (*_COUNTS, "n_classes"):
+            setattr(self, name, int(state[name]))
+        self.seconds, self.statistics = float(state["seconds"]), dict(state["statistics"])
+        self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
+        self.prequential.restore(state["prequential"])
+
+    def record_log(self, log: Log) -> None:
+        """Take the learner's own record of what it did into account."""
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows that never became updates."""
+        self.skipped += len(skipped)
+
+    def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
+        """The error of a refused update: its place, its id and the remedy."""
+        problem, remedy = REFUSALS[refusal.reason]
+        row = int(batch.row[refusal.position])
+        file, line = self._stream.where(row) if row != -1 else (None, None)
+        by_value = batch.op[refusal.position] == DELETE_VALUE
+        key = "" if by_value else f" (id {short(self._stream.id_of(int(batch.id[refusal.position]), row))})"
+        seq = batch.start + refusal.position
+        remedy = f"{remedy}; or set stream.on_error: skip"
+        return UpdateError(f"update {seq}: {problem}{key}", file=file, row=line, remedy=remedy)
+
+    @property
+    def classes(self) -> list[str]:
+        """Labels that the updates so far have shown, in the order of their codes."""
+        return [str(label) for label in self._source.classes[: self.n_classes]]
+
+    def metrics(self) -> dict[str, Any]:
+        """The ``metrics`` mapping of the summary; shares as fractions, None where undefined."""
+        return _known(self.prequential.figures(self.n_classes))
+
+    def baselines(self) -> dict[str, Any]:
+        """The score of the trivial predictors on the same predictions."""
+        return _known(self.prequential.baselines())
+
+
+def truths(batch: UpdateBatch, n: int) -> Targets:
+    """Targets of the first ``n`` updates; none where one carries no row."""
+    carries = CARRIES_ROW[batch.op[:n]]
+    truth = no_targets(n, batch.y.dtype)
+    truth[carries] = batch.y[: np.count_nonzero(carries)]
+    return truth
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

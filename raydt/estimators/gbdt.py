@@ -1,0 +1,222 @@
+"""The in-place online GBDT as scikit-learn style estimators: a classifier and a regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import UpdateError
+from raydt.estimators.base import Estimator
+from raydt.estimators.targets import Classifier, Regressor
+from raydt.examples.targets import Targets
+from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
+
+#: A call of an estimator is one batch D', however many rows it has: it is applied when the call ends.
+_UNTIL_THE_CALL_ENDS = 2**62
+
+
+class _OnlineGradientBoosting(Estimator):
+    """Parameters and attributes that both estimators have."""
+
+    kind = "gbdt"
+
+    def __init__(
+        self,
+        *,
+        max_iter: int = 100,
+        max_leaf_nodes: int = 20,
+        learning_rate: float = 0.1,
+        l2_regularization: float = 1.0,
+        max_bins: int = 1024,
+        binning: Literal["doubling", "quantile"] = "doubling",
+        candidate_fraction: float = 0.1,
+        robustness_tolerance: float = 0.1,
+        derivatives: Literal["retrained", "changed_leaves", "never"] = "retrained",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-7,
+        random_state: int = 0,
+        categorical_features: Sequence[str | int] | None = None,
+        feature_groups: int = 16,
+    ) -> None:
+        self.max_iter = max_iter
+        self.max_leaf_nodes = max_leaf_nodes
+        self.learning_rate = learning_rate
+        self.l2_regularization = l2_regularization
+        self.max_bins = max_bins
+        self.binning = binning
+        self.candidate_fraction = candidate_fraction
+        self.robustness_tolerance = robustness_tolerance
+        self.derivatives = derivatives
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.random_state = random_state
+        self.categorical_features = categorical_features
+        self.feature_groups = feature_groups
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of the model: ``max_iter``, or fewer after early stopping."""
+        self._require_fitted()
+        n_iter: int = self._predictor().iterations
+        return n_iter
+
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """Share of each feature in the gain of all splits, shape (d,); all 0 if there is no split."""
+        self._require_fitted()
+        shares: npt.NDArray[np.float64] = self._predictor().importances()
+        return shares
+
+    @property
+    def last_update_(self) -> dict[str, int | float]:
+        """What the last call did to the model: ``deletes``, ``trees_retrained``, ``rounds``, ``seconds`` and more.
+
+        Empty where nothing was to be done, and after loading.
+        """
+        self._require_fitted()
+        return dict(getattr(self, "_last_update", {}))
+
+    def _advance(self, batch: UpdateBatch, log: Log) -> None:
+        super()._advance(batch, log)
+        self._last_update = {name: column[-1].item() for name, column in log.items() if len(column)}
+
+    def _staged(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """Raw scores after 1, 2, ... iterations, shape (n, trees of an iteration), in one array that changes.
+
+        Errors come at once.
+        """
+        rows = self._rows(X)
+        staged: Iterator[npt.NDArray[np.float64]] = iter(self._predictor().staged(rows, **self._sparse_of(X)))
+        return staged
+
+
+class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
+    """Gradient boosted trees that examples are added to and deleted from in place, without training anew.
+
+    A call of :meth:`partial_fit` or :meth:`forget` is one batch: it changes the sums of the nodes that its rows reach
+    in every tree. A node keeps its split while that is still among the best candidates; else its subtree is trained
+    anew, on the rows that live now. Stored sums equal recomputed ones bit for bit, always; :meth:`audit` proves it.
+
+    Parameters
+    ----------
+    max_iter : int, default 100
+        Boosting iterations; one tree in each for two classes, else a tree for each class.
+    max_leaf_nodes : int, default 20
+        Leaves of a tree, at most.
+    learning_rate : float, default 0.1
+    l2_regularization : float, default 1.0
+        Added to the sum of second derivatives.
+    max_bins : int, default 1024
+        Bins of a feature. They are made from the rows of the first call and stay.
+    binning : {"doubling", "quantile"}
+        Bins of equal width, doubled until they are few enough; or of equal frequency.
+    candidate_fraction : float, default 0.1
+        Share of ``max_bins`` that an iteration considers as splits of a feature.
+    robustness_tolerance : float, default 0.1
+        A split stays while it is among the best ``robustness_tolerance * candidate_fraction * max_bins`` of its node.
+    derivatives : {"retrained", "changed_leaves", "never"}
+        After which changes of a tree the derivatives of examples that were there are computed anew.
+    early_stopping : bool, default False
+        End the first training when rows that it holds out gain no more.
+    validation_fraction : float, default 0.1
+        Share of the first rows that early stopping holds out.
+    n_iter_no_change : int, default 10
+        Iterations without a gain of more than ``tol`` after which training ends early.
+    tol : float, default 1e-7
+    random_state : int, default 0
+        Seed of the candidates.
+    categorical_features : sequence of str, int or bool, optional
+        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
+        text columns of frames always are.
+    feature_groups : int, default 16
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    feature_importances_ : ndarray of float64, shape (d,)
+        Shares in the gain of all splits.
+    n_iter_ : int
+        Iterations of the model.
+    last_update_ : dict of str to number
+        What the last call did.
+    row_ids_ : ndarray of int64
+        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        oldest first.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of data frames.
+
+    Notes
+    -----
+    Lin, Chung, Lao, Zhao, Online Gradient Boosting Decision Tree: In-Place Updates for Efficient Adding/Deleting Data,
+    ICML 2025. A missing number has a bin of its own; a missing category is taken as one that the first rows lack.
+
+    Examples
+    --------
+    >>> from raydt import OnlineGradientBoostingClassifier
+    >>> X, y = [[float(x)] for x in range(100)], [x >= 50 for x in range(100)]
+    >>> boosting = OnlineGradientBoostingClassifier(max_iter=5).fit(X, y)
+    >>> receipt = boosting.forget(boosting.row_ids_[:10])
+    >>> receipt.active, boosting.predict([[70.0]]).tolist(), boosting.audit().conformance
+    (90, [True], 'holds')
+    """
+
+    _fixed: ClassVar[dict[str, Any]] = {"update_every": _UNTIL_THE_CALL_ENDS}
+
+    def staged_predict_proba(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """Shares of the classes after 1, 2, ... iterations, each of shape (n, len(classes_)).
+
+        O(n) per tree and step of a row's path, for all stages together.
+        """
+        staged = self._staged(X)
+        return (self._predictor().shares_of(F, len(self.classes_)) for F in staged)
+
+    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
+        """Labels after 1, 2, ... iterations, each of shape (n,); of equal shares the first class."""
+        staged = self._staged(X)
+        return (self.classes_[self._predictor().classes_of(F)] for F in staged)
+
+
+class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
+    """Gradient boosted trees for numbers, that examples are added to and deleted from in place.
+
+    The loss is the squared error. Parameters, attributes (but ``classes_``) and methods as of
+    :class:`OnlineGradientBoostingClassifier`.
+
+    Notes
+    -----
+    The first call fixes the scale of the labels: one that lies far outside of it later is refused.
+
+    Examples
+    --------
+    >>> from raydt import OnlineGradientBoostingRegressor
+    >>> X, y = [[float(x)] for x in range(100)], [2.0 * x for x in range(100)]
+    >>> boosting = OnlineGradientBoostingRegressor().fit(X, y)
+    >>> boosting.forget(boosting.row_ids_[:10]).active, boosting.score(X[10:], y[10:]) > 0.9
+    (90, True)
+    """
+
+    _fixed: ClassVar[dict[str, Any]] = {"objective": "squared_error", "update_every": _UNTIL_THE_CALL_ENDS}
+
+    def _encoded(self, given: npt.NDArray[Any]) -> Targets:
+        """The numbers; refused before any row is taken if one is far out of the scale of the first call."""
+        session = getattr(self, "session_", None)
+        ensemble = None if session is None else session.coordinator.ensemble
+        far = np.zeros(len(given), dtype=np.bool_) if ensemble is None else ~ensemble.fits(given)
+        if far.any():
+            problem, remedy = REFUSALS[TARGET_TOO_FAR]
+            row = int(np.argmax(far))
+            raise UpdateError(f"{given[row]}: {problem}", row=row, remedy=remedy)
+        return given
+
+    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """Numbers after 1, 2, ... iterations, each of shape (n,)."""
+        staged = self._staged(X)
+        return (self._predictor().classes_of(F) for F in staged)

@@ -1,0 +1,1 @@
+"""Prequential metrics of classification and regression."""

@@ -1,0 +1,30 @@
+"""What admission decides about the updates of a batch, before anything of it is applied."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.updates import CARRIES_ROW
+
+
+class Admission(NamedTuple):
+    """What admission decided, per update of the batch.
+
+    ``old`` is the slot that is emptied, ``new`` the one that is filled (-1: none), ``fault`` the reason of refusal
+    (0: none), ``row`` the row of the batch's ``X``.
+    """
+
+    old: npt.NDArray[np.int32]
+    new: npt.NDArray[np.int32]
+    fault: npt.NDArray[np.int8]
+    row: npt.NDArray[np.int32]
+
+
+def nothing_admitted(op: npt.NDArray[np.int8]) -> Admission:
+    """Before admission."""
+    m = len(op)
+    row = (np.cumsum(CARRIES_ROW[op]) - 1).astype(np.int32)
+    return Admission(np.full(m, -1, dtype=np.int32), np.full(m, -1, dtype=np.int32), np.zeros(m, dtype=np.int8), row)

@@ -1,0 +1,57 @@
+"""The raw history that an audit works from: every example ever inserted, and when it was live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.sparse import SparseRows, merged
+from raydt.examples.features import Features
+from raydt.examples.targets import Targets
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Every example ever inserted, with the interval of updates during which it was live.
+
+    Attributes
+    ----------
+    id : ndarray of int64, shape (n,)
+    X : ndarray of float64, shape (n, d)
+    y : ndarray of int32 (class codes) or float64 (targets of a regression), shape (n,)
+    inserted : ndarray of int64, shape (n,)
+        Sequence number of the insertion.
+    deleted : ndarray of int64, shape (n,)
+        Sequence number of the deletion, or the largest int64 while live.
+    warmup : int
+        Leading inserts that built the model at once.
+    complete : bool
+        False if only the live examples are known (an estimator's store): what needs the past is not checked.
+    sparse : SparseRows, n rows, or None
+        The sparse features, if there are some.
+    """
+
+    id: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64]
+    y: Targets
+    inserted: npt.NDArray[np.int64]
+    deleted: npt.NDArray[np.int64]
+    warmup: int = 0
+    complete: bool = True
+    sparse: SparseRows | None = None
+
+
+def history_of_live(
+    state: Mapping[str, npt.NDArray[Any]], groups: Mapping[int, Mapping[str, npt.NDArray[Any]]], features: Features
+) -> History:
+    """What a state knows of the past: its live examples, from ``X`` and the sparse rows of all groups."""
+    X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
+    sparse = None
+    if features.sparse:
+        sparse = merged([SparseRows.of_arrays(groups[g], features.sparse) for g in sorted(groups)])
+    live = np.full(len(X), np.iinfo(np.int64).max)
+    return History(state["id"], X, state["y"], state["born"], live, complete=False, sparse=sparse)

@@ -1,0 +1,237 @@
+"""Live examples by slot: ids, labels, age and (within a budget) features; the map from id to slot.
+
+Invariant: a slot is either live (its id is in the map) or on the free list; a slot freed by a batch is handed
+out again only after :meth:`ExampleStore.release`, when every shard has acknowledged that batch.
+
+The map is open addressing over int32 slots with backward-shift deletion, keys compared in ``id``: 4 to 12
+bytes a row where a dictionary of Python integers takes about 100.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.memory import grown
+from raydt.examples.targets import CODES, Targets
+from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
+
+#: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
+USED, FREE, LIVE = 0, 1, 2
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inner_kernel
+def _home(key: int, bits: int) -> int:
+    home: int = np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
+    return home
+
+
+@kernel
+def _find(table: Any, bits: int, ids: Any, key: int) -> int:
+    """Place of ``key`` in the table, or -1 - (the empty place where it belongs)."""
+    mask = (1 << bits) - 1
+    at = _home(key, bits)
+    while table[at] >= 0:
+        if ids[table[at]] == key:
+            return at
+        at = (at + 1) & mask
+    return -1 - at
+
+
+@kernel
+def _remove(table: Any, bits: int, ids: Any, at: int) -> None:
+    """Empty place ``at``, moving later entries of the run back so that no tombstone is needed."""
+    mask = (1 << bits) - 1
+    hole = at
+    while True:
+        at = (at + 1) & mask
+        if table[at] < 0:
+            break
+        home = _home(ids[table[at]], bits)
+        if ((at - home) & mask) >= ((at - hole) & mask):
+            table[hole] = table[at]
+            hole = at
+    table[hole] = -1
+
+
+@kernel
+def _fill(table: Any, bits: int, ids: Any, slots: Any) -> None:
+    for slot in slots:
+        table[-1 - _find(table, bits, ids, ids[slot])] = slot
+
+
+@kernel
+def _lookup(table: Any, bits: int, ids: Any, keys: Any, out: Any) -> None:
+    for i in range(len(keys)):
+        at = _find(table, bits, ids, keys[i])
+        out[i] = table[at] if at >= 0 else -1
+
+
+@kernel
+def _admit(
+    op: Any, key: Any, begin: int, skip: bool, table: Any, bits: int, ids: Any, reg: Any, old: Any, new: Any, fault: Any
+) -> int:
+    """Give slots to the updates from ``begin`` on; stop before a value deletion or, unless ``skip``, a bad update.
+
+    Fills ``old`` (slot that is deleted), ``new`` (slot that is filled) and ``fault`` (reason of refusal).
+    """
+    for i in range(begin, len(op)):
+        kind = op[i]
+        old[i] = new[i] = -1
+        if kind == QUERY:
+            continue
+        if kind == DELETE_VALUE:
+            return i
+        at = _find(table, bits, ids, key[i])
+        if (kind == INSERT) == (at >= 0):
+            fault[i] = DUPLICATE_ID if kind == INSERT else UNKNOWN_ID
+            if not skip:
+                return i
+            continue
+        if kind in (DELETE, UPDATE):
+            old[i] = table[at]
+            _remove(table, bits, ids, at)
+            reg[LIVE] -= 1
+        if kind in (INSERT, UPDATE):
+            if reg[FREE] >= 0:
+                slot = reg[FREE]
+                reg[FREE] = ids[slot]
+            else:
+                slot = reg[USED]
+                reg[USED] += 1
+            ids[slot] = key[i]
+            table[-1 - _find(table, bits, ids, key[i])] = slot
+            new[i] = slot
+            reg[LIVE] += 1
+    return len(op)
+
+
+class ExampleStore:
+    """Slots of live examples, growing as needed.
+
+    Parameters
+    ----------
+    columns : int
+        d, the features of a row.
+    cache_bytes : int or None
+        Budget of the feature cache. Rows in slots beyond it are not kept here; 0 keeps none, None keeps all.
+    target_dtype : dtype
+        Of the labels: class codes, or numbers.
+
+    Attributes
+    ----------
+    X : ndarray of float64, shape (cached slots, d)
+    id, born : ndarray of int64, shape (capacity,)
+        ``born`` is the sequence number of the insertion.
+    y : ndarray of ``target_dtype``, shape (capacity,)
+    """
+
+    def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
+        self.columns, self._target_dtype = columns, target_dtype
+        self.max_cached = None if cache_bytes is None else cache_bytes // (8 * max(1, columns))
+        self._clear()
+
+    def _clear(self) -> None:
+        self.reg = np.array([0, -1, 0], dtype=np.int64)
+        self.capacity = 0
+        self.X = np.empty((0, self.columns))
+        self.id = np.empty(0, dtype=np.int64)
+        self.born = np.empty(0, dtype=np.int64)
+        self.y: Targets = np.empty(0, dtype=self._target_dtype)
+        self._bits = 4
+        self._table = np.full(1 << self._bits, -1, dtype=np.int32)
+
+    @property
+    def live(self) -> int:
+        """Number of live examples."""
+        return int(self.reg[LIVE])
+
+    def reserve(self, extra: int) -> None:
+        """Make room for ``extra`` more examples. Amortised O(1) per example."""
+        need = int(self.reg[USED]) + extra
+        if need > self.capacity:
+            self.capacity = max(need, self.capacity + self.capacity // 2, 64)
+            self.id = grown(self.id, self.capacity)
+            self.born = grown(self.born, self.capacity)
+            self.y = grown(self.y, self.capacity)
+            cached = self.capacity if self.max_cached is None else min(self.capacity, self.max_cached)
+            self.X = grown(self.X, cached)
+        if 3 * (self.live + extra) > 2 * len(self._table):
+            slots = self.slots()
+            while 3 * (self.live + extra) > 2 << self._bits:
+                self._bits += 1
+            self._table = grown(np.empty(0, dtype=np.int32), 1 << self._bits)
+            self._table[:] = -1
+            _fill(self._table, self._bits, self.id, slots)
+
+    def admit(
+        self,
+        op: npt.NDArray[np.int8],
+        key: npt.NDArray[np.int64],
+        begin: int,
+        skip: bool,
+        old: npt.NDArray[np.int32],
+        new: npt.NDArray[np.int32],
+        fault: npt.NDArray[np.int8],
+    ) -> int:
+        """Admit updates from ``begin`` on and return where it stopped (see :func:`_admit`)."""
+        return int(_admit(op, key, begin, skip, self._table, self._bits, self.id, self.reg, old, new, fault))
+
+    def discard(self, slot: int) -> None:
+        """Take one slot out of the map (deletion by value); free it later with :meth:`release`."""
+        at = _find(self._table, self._bits, self.id, self.id[slot])
+        _remove(self._table, self._bits, self.id, at)
+        self.reg[LIVE] -= 1
+
+    def release(self, slots: npt.NDArray[np.int32]) -> None:
+        """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""
+        if len(slots):
+            self.id[slots[:-1]] = slots[1:]
+            self.id[slots[-1]] = self.reg[FREE]
+            self.reg[FREE] = slots[0]
+
+    def put(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
+        """Keep the features of rows whose slots lie within the budget."""
+        cached = slots < len(self.X)
+        if cached.all():
+            self.X[slots] = X
+        else:
+            self.X[slots[cached]] = X[cached]
+
+    def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Slot of each id, -1 where it is not live."""
+        out = np.empty(len(keys), dtype=np.int32)
+        _lookup(self._table, self._bits, self.id, np.ascontiguousarray(keys, dtype=np.int64), out)
+        return out
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        """Live slots in ascending order."""
+        return np.sort(self._table[self._table >= 0])
+
+    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
+        """Live slots, the oldest example first."""
+        slots = self.slots()
+        return slots[np.argsort(self.born[slots], kind="stable")]
+
+    def fill(
+        self,
+        key: npt.NDArray[np.int64],
+        y: Targets,
+        born: npt.NDArray[np.int64],
+        listed: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Replace everything by examples in slots 0, 1, ...; features are put separately.
+
+        Only those ``listed`` (by default all) are live: the others have a slot that an id does not lead to.
+        """
+        n = len(key)
+        self._clear()
+        self.reserve(n)
+        self.id[:n], self.y[:n], self.born[:n] = key, y, born
+        slots = np.arange(n, dtype=np.int32) if listed is None else np.flatnonzero(listed).astype(np.int32)
+        self.reg[:] = n, -1, len(slots)
+        _fill(self._table, self._bits, self.id, slots)

@@ -1,0 +1,167 @@
+"""The canonical batch of updates, and what a coordinator answers to it.
+
+An update is numbered by its place in the stream (``seq``, from 0). The numbering, and so every result, is
+independent of how the stream is cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import InputError
+from raydt.examples.targets import Targets
+
+if TYPE_CHECKING:
+    from raydt.arrays.sparse import SparseRows
+    from raydt.exchange.snapshot import Barrier, Snapshot
+
+#: Operation codes of :attr:`UpdateBatch.op`.
+INSERT, DELETE, QUERY, DELETE_VALUE, UPDATE = 0, 1, 2, 3, 4
+
+#: A learner's own record of what it did, see :attr:`BatchResult.log`.
+Log = dict[str, npt.NDArray[Any]]
+
+#: Which operations carry a row of features, indexed by operation code.
+CARRIES_ROW = np.array([True, False, True, True, True])
+
+#: Names of the operation codes, in their order.
+OP_NAMES = ("insert", "delete", "query", "delete_value", "update")
+
+#: Why an update was refused (:attr:`Refusal.reason`).
+UNKNOWN_ID, DUPLICATE_ID, UNKNOWN_VALUE, TARGET_TOO_FAR = 1, 2, 3, 4
+REFUSALS = {
+    UNKNOWN_ID: ("no live example has this id", "Delete only ids that were inserted and not deleted before"),
+    DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
+    UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
+    TARGET_TOO_FAR: (
+        "the target is more than 32 times as far from the mean of the first rows as any of these",
+        "Correct the value, or begin with rows of its range",
+    ),
+}
+
+
+def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np.int64]:
+    """Ids ``next_id``, ``next_id + 1``, ... for ``n`` rows without ids of their own; ``file`` is for the message.
+
+    Raises
+    ------
+    InputError
+        They do not fit into 64 bits.
+    """
+    if next_id + n > np.iinfo(np.int64).max:
+        raise InputError("no running number is left for new rows", file=file, remedy="Give the rows ids of their own")
+    return np.arange(next_id, next_id + n, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBatch:
+    """Consecutive updates of one stream.
+
+    Attributes
+    ----------
+    start : int
+        Sequence number of the first update.
+    op : ndarray of int8, shape (m,)
+        Operation codes.
+    id : ndarray of int64, shape (m,)
+        Stable id of the example; ignored for QUERY and DELETE_VALUE.
+    X : ndarray of float64, shape (r, d), C order
+        The d dense features of each update that carries any, in order. Finite, but NaN where a number is missing and
+        the learner takes that; -0.0 is stored as 0.0. A categorical feature holds its integer code, -1 if missing.
+    y : ndarray of int32, shape (r,)
+        Class code of each row of ``X``; -1 where a query has none. Of a regression float64, the targets; NaN where a
+        query has none.
+    n_classes : int
+        Classes known once the last row of this batch has been read; 0 of a regression.
+    row : ndarray of int64, shape (m,)
+        Row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion ordered
+        by row r of a deletion log. ``Stream.where`` and ``Stream.id_of`` read it.
+    warmup : int
+        How many leading updates of the *stream* are warm-up inserts.
+    barrier : Barrier, optional
+        A snapshot is wanted once this batch is applied in full.
+    sparse : SparseRows, optional
+        The sparse features of each row of ``X``; None where there are none.
+    """
+
+    start: int
+    op: npt.NDArray[np.int8]
+    id: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64]
+    y: Targets
+    n_classes: int
+    row: npt.NDArray[np.int64]
+    warmup: int = 0
+    barrier: Barrier | None = None
+    sparse: SparseRows | None = None
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def stop(self) -> int:
+        """Sequence number after the last update."""
+        return self.start + len(self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One update that was refused and had no effect: its position in the batch and the reason code."""
+
+    position: int
+    reason: int
+
+
+def joined(logs: Sequence[Log]) -> Log:
+    """Logs of one learner, one after another."""
+    full = [log for log in logs if log]
+    return {name: np.concatenate([log[name] for log in full]) for name in full[0]} if full else {}
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What a coordinator answers to one batch.
+
+    Attributes
+    ----------
+    applied : int
+        Updates taken from the front of the batch, refused ones included; less than the batch's length only
+        if the policy is to stop at a bad update.
+    predictions : ndarray of int32, shape (m,)
+        For inserts, updates and queries the class predicted just before the update took effect; -1 for
+        deletions, for warm-up inserts and for refused updates. Of a regression float64, the number predicted; NaN
+        for the same.
+    refused : list of Refusal
+        In order of position.
+    inserts, deletes : int
+        How many took effect.
+    log : dict of str to ndarray
+        The learner's own record of the batch (for FuDyADT one entry per rebuild), all arrays of one length;
+        ``seq`` (of the update that caused it) among them, and ``rows``, ``nodes`` and ``depth`` if it is of rebuilds.
+    path : ndarray of int32, shape (m,)
+        Nodes whose class counts each update changed: those from the root to the leaf of its example, as the model was
+        just then; the two of an UPDATE are added up. 0 for queries and refused updates.
+    statistics : dict of str to int
+        The coordinator's statistics after the batch: ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``,
+        ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
+    seconds : float
+        Wall time the coordinator spent on the batch. Never read by a decision.
+    snapshot : Snapshot, optional
+        Of the model after a batch with a barrier, if it was applied in full.
+    """
+
+    applied: int
+    predictions: Targets
+    refused: list[Refusal] = field(default_factory=list)
+    inserts: int = 0
+    deletes: int = 0
+    log: Log = field(default_factory=dict)
+    path: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    statistics: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    snapshot: Snapshot | None = None

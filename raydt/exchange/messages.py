@@ -1,0 +1,80 @@
+"""How a coordinator and its shards talk: requests as values, machines without I/O.
+
+A coordinator's algorithm is a generator. It yields :class:`Ask` (a request to every shard; the generator
+receives the replies in shard order) or :class:`Tell` (no reply) and reads from top to bottom like the paper.
+A driver delivers them: in process (``driver``), on Ray (``actors``), or a simulator (``tests/simulation``).
+
+Invariant: every delivered request carries ``(epoch, seq)``. A shard answers the number it answered last from
+its saved reply, takes the next number, and refuses everything else; one request is outstanding at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Payload = Mapping[str, Any]
+#: Epoch and number of a message.
+Position = tuple[int, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request every shard answers with one packed array.
+
+    ``payload`` goes to all shards; ``each``, if given, adds one more mapping per shard, in shard order.
+    """
+
+    method: str
+    payload: Payload
+    each: Sequence[Payload] | None = None
+
+    def for_shard(self, index: int) -> dict[str, Any]:
+        """The complete payload of one shard."""
+        return {**self.payload, **(self.each[index] if self.each is not None else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Ask):
+    """A request without a reply. It is acknowledged before the next request is sent."""
+
+
+#: A coordinator's algorithm: yields requests, receives the replies of all shards, returns a result.
+Exchange = Generator[Ask, list[Any], T]
+
+
+#: The request that every shard answers itself, for a snapshot (``raydt.sessions.snapshots``).
+SET_ASIDE = "set_aside"
+
+
+class GroupSnapshot(NamedTuple):
+    """One feature group in a snapshot: what never changes, of some of its examples; and all else, in full."""
+
+    rows: dict[str, npt.NDArray[Any]]
+    state: dict[str, npt.NDArray[Any]]
+
+
+class ShardWorker(Protocol):
+    """What a learner does on one shard."""
+
+    columns: npt.NDArray[np.int64]
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request."""
+
+    def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """Arrays of each owned feature group that never change, one entry for each example in ``slots``; copies."""
+
+    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
+        """All other arrays of each owned feature group; arrays by example in the order of ``slots``, all that live.
+
+        Copies: they are written while the next batches change the originals.
+        """
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Replace everything by the arrays of the owned groups (both kinds, of all examples, in slots 0, 1, ...)."""

@@ -1,0 +1,96 @@
+"""One shard: a learner's worker behind the numbering of messages.
+
+Invariant: a shard answers the message it answered last from its saved reply, takes the next one, and refuses every
+other one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
+from raydt.exchange.messages import SET_ASIDE, GroupSnapshot, Payload, Position, ShardWorker
+
+
+class FeatureShard:
+    """One shard: a learner's worker behind the numbering of messages.
+
+    Parameters
+    ----------
+    worker : ShardWorker
+    index : int
+        Place among the shards, for messages only.
+    """
+
+    def __init__(self, worker: ShardWorker, index: int = 0) -> None:
+        self.worker, self.index = worker, index
+        self.epoch, self.seq = 0, 0
+        self._reply: Any = None
+        self._aside: tuple[Position, dict[int, GroupSnapshot]] = (0, 0), {}
+        self.answered, self.seconds = 0, 0.0
+
+    def receive(self, epoch: int, seq: int, method: str, payload: Payload) -> Any:
+        """Deliver message ``seq`` of ``epoch`` and return its reply.
+
+        Raises
+        ------
+        StaleEpochError
+            The message belongs to an incarnation other than this shard's.
+        SequenceGapError
+            The message is neither the next one nor a repetition of the last.
+        """
+        if epoch != self.epoch:
+            raise StaleEpochError(f"shard {self.index} is at epoch {self.epoch}, the message is of epoch {epoch}")
+        if seq == self.seq:
+            return self._reply
+        if seq != self.seq + 1:
+            raise SequenceGapError(f"shard {self.index} has seen message {self.seq}, got {seq}")
+        began = time.perf_counter()
+        handle = self._set_aside if method == SET_ASIDE else self.worker.handle
+        self._reply = handle(method, payload)
+        self.seq = seq
+        self.answered += 1
+        self.seconds += time.perf_counter() - began
+        return self._reply
+
+    def _set_aside(self, method: str, payload: Payload) -> Position:
+        """Copy what a snapshot needs of this position, and answer with its number; what was aside before is dropped."""
+        number = self.epoch, self.seq + 1
+        self._aside = number, {}  # before the copies are made
+        slots, stored = payload["slots"], payload["stored"]
+        rows, state = self.worker.rows(slots[stored:]), self.worker.state(slots)
+        groups = sorted(rows.keys() | state.keys())
+        self._aside = number, {group: GroupSnapshot(rows.get(group, {}), state.get(group, {})) for group in groups}
+        return number
+
+    def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
+        """What message ``number`` has set aside, once.
+
+        Raises
+        ------
+        ExchangeError
+            It is gone: it was taken, or a later snapshot has taken its place. No snapshot mixes two positions.
+        """
+        at, aside = self._aside
+        if at != number:
+            raise ExchangeError(f"shard {self.index} has set aside snapshot {at}, not {number}")
+        self._aside = (0, 0), {}
+        return aside
+
+    def work(self) -> dict[str, Any]:
+        """What this shard owns and has done: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""
+        return {
+            "shard": self.index,
+            "columns": self.worker.columns.tolist(),
+            "requests": self.answered,
+            "seconds": self.seconds,
+            "pid": os.getpid(),
+        }
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Start numbering anew under a later epoch; requests of earlier ones are refused from now on."""
+        if epoch <= self.epoch:
+            raise StaleEpochError(f"shard {self.index} is at epoch {self.epoch}, cannot begin epoch {epoch}")
+        self.epoch, self.seq, self._reply = epoch, 0, None

@@ -1,0 +1,275 @@
+"""Models and states as folders of plain arrays, on any file system Arrow knows; nothing is ever unpickled.
+
+A folder holds components: each is one uncompressed ``.npz`` file of its arrays, one ``.json`` file of its other
+values, or both. Components are written first, under names that contain their own hash; ``manifest.json`` is
+written last and is the commit (``raydt.folders.manifest``): before it the folder holds what it held before, after it
+the new contents.
+
+Invariant: what :func:`load_folder` returns was written by :func:`save_folder`, bit for bit. The manifest carries
+its own hash and that of every file; a folder that fails any check is refused as a whole, naming the file.
+
+Not here: which arrays make up a model or a state (the learner's to say) and when to write one. The format is
+described in ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyarrow import fs
+
+from raydt.errors import InputError, ModelFileError
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import (
+    MANIFEST,
+    REMEDY,
+    ArrayType,
+    FileEntry,
+    Kind,
+    decode,
+    encode,
+    read_checked,
+    read_manifest,
+    require_meta,
+    write_manifest,
+)
+
+
+def save_folder(
+    path: str | os.PathLike[str],
+    kind: Kind,
+    meta: Mapping[str, Any],
+    components: Mapping[str, Mapping[str, Any]],
+    *,
+    filesystem: fs.FileSystem | None = None,
+) -> None:
+    """Write a folder, or replace the one there; files that are not of a folder of ours are left alone.
+
+    Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones.
+
+    Parameters
+    ----------
+    path : path or URI
+        The folder, created with its parents; a URI names its file system (``file``, ``s3``, ``gs``, ``abfs``, ...).
+    kind : {"model", "state"}
+    meta : mapping
+        JSON values for the manifest; see :data:`raydt.folders.manifest.REQUIRED_META`.
+    components : mapping of str to mapping
+        Of each component, the values that are arrays (booleans, integers, floats) go into its ``.npz`` file, the
+        others, which must be JSON values, into its ``.json`` file.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where ``path`` lies, instead of a URI.
+
+    Raises
+    ------
+    ModelFileError
+        The folder cannot be written, or holds a manifest that is damaged or not ours.
+    TypeError, ValueError
+        A value that is neither JSON nor an array of numbers; a name or a key of ``meta`` that is not allowed.
+    """
+    require_meta(kind, meta)  # before anything is written
+    folder = _open(path, filesystem)
+    published: list[FileEntry] = []
+    try:
+        before = _files_there(folder)
+        try:
+            for component, values in components.items():
+                for entry, data in _pack(component, values, ""):
+                    published.append(entry)
+                    folder.publish(entry.name, data)
+            write_manifest(folder, kind, meta, published)
+        except BaseException:
+            _withdraw(folder, {file.name for file in published} - before)
+            raise
+        for name in before - {file.name for file in published}:
+            folder.delete(name)
+    except OSError as error:
+        raise ModelFileError(f"cannot be written: {error}", file=folder.root) from error
+
+
+def load_folder(
+    path: str | os.PathLike[str], kind: Kind | None = None, *, filesystem: fs.FileSystem | None = None
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Read a folder back, after checking every byte of it.
+
+    Parameters
+    ----------
+    path : path or URI
+    kind : {"model", "state"}, optional
+        What is expected there.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where ``path`` lies, instead of a URI.
+
+    Returns
+    -------
+    meta : dict
+        As saved, with ``kind`` and ``raydt_version`` (of the writer) added.
+    components : dict of str to dict
+        As saved; the arrays are new and writable.
+
+    Raises
+    ------
+    ModelFileError
+        Missing or damaged files, another format version, another kind. The message names the file.
+    """
+    folder = _open(path, filesystem)
+    manifest = read_manifest(folder)
+    if kind is not None and manifest.kind != kind:
+        raise ModelFileError(
+            f"is a {manifest.kind}, not a {kind}",
+            file=folder.root,
+            remedy="A model only predicts; a state also holds the training rows",
+        )
+    components: dict[str, dict[str, Any]] = {}
+    for entry in manifest.files:
+        components.setdefault(entry.component, {}).update(read_entry(folder, entry))
+    return {**manifest.meta, "kind": manifest.kind, "raydt_version": manifest.raydt_version}, components
+
+
+def publish_component(
+    folder: Folder, component: str, values: Mapping[str, Any], *, beside: str = ""
+) -> list[FileEntry]:
+    """Write one component; nothing refers to it before :func:`raydt.folders.manifest.write_manifest` has the entries.
+
+    Parameters
+    ----------
+    folder : Folder
+        Where the manifest will be.
+    component : str
+        Small letters, digits, ``_`` and ``-``.
+    values : mapping
+        Arrays (booleans, integers, floats), which go into an ``.npz`` file, and JSON values, which go into a
+        ``.json`` file.
+    beside : {"", "../rows/"}
+        Put arrays into the folder ``rows`` beside ``folder``, to be shared; there must be no JSON values.
+
+    Returns
+    -------
+    list of FileEntry
+        One or two; the name of each holds the beginning of the hash of its contents, so that equal contents are one
+        file.
+
+    Raises
+    ------
+    OSError
+        A file cannot be written.
+    TypeError, ValueError
+        A value that is neither JSON nor an array of numbers, or a name that is not allowed. Nothing is written.
+    """
+    files = _pack(component, values, beside)
+    for entry, data in files:
+        folder.publish(entry.name, data)
+    return [entry for entry, _ in files]
+
+
+def read_entry(folder: Folder, entry: FileEntry) -> dict[str, Any]:
+    """The values in one file of a manifest, after checking every byte of it.
+
+    Parameters
+    ----------
+    folder : Folder
+        Where the manifest is.
+    entry : FileEntry
+
+    Returns
+    -------
+    dict
+        As given to :func:`publish_component`; the arrays are new and writable.
+
+    Raises
+    ------
+    ModelFileError
+        The file is missing or damaged. The message names it.
+    """
+    file = folder.path(entry.name)
+    data = read_checked(folder, entry.name, entry.bytes)
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise ModelFileError("is damaged: its SHA-256 is not the manifest's", file=file, remedy=REMEDY)
+    return decode(data, file) if entry.arrays is None else _arrays(data, entry.arrays, file)
+
+
+def _open(path: str | os.PathLike[str], filesystem: fs.FileSystem | None) -> Folder:
+    try:
+        return Folder(path, filesystem)
+    except InputError as error:
+        raise ModelFileError(error.problem, file=error.file) from error
+
+
+def _files_there(folder: Folder) -> set[str]:
+    """Files of the contents that are about to be replaced."""
+    return read_manifest(folder).own if folder.has(MANIFEST) else set()
+
+
+def _withdraw(folder: Folder, names: Iterable[str]) -> None:
+    """Remove what a failed write left, as far as possible, unless the manifest refers to it after all."""
+    with contextlib.suppress(OSError, ModelFileError):
+        for name in set(names) - _files_there(folder):
+            folder.delete(name)
+
+
+def _pack(component: str, values: Mapping[str, Any], beside: str) -> list[tuple[FileEntry, memoryview]]:
+    """The files of one component, under names that are allowed."""
+    files: list[tuple[FileEntry, memoryview]] = []
+    for suffix, data, arrays in _serialise(values):
+        sha = hashlib.sha256(data).hexdigest()
+        name = f"{beside}{component}.{sha[:16]}.{suffix}"
+        entry = FileEntry(name=name, component=component, bytes=len(data), sha256=sha, arrays=arrays)
+        files.append((entry, data))
+    return files
+
+
+def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[str, ArrayType] | None]]:
+    """Suffix, contents and array types of the files of one component."""
+    arrays = {name: _little(name, value) for name, value in values.items() if isinstance(value, np.ndarray)}
+    plain = {name: value for name, value in values.items() if name not in arrays}
+    files: list[tuple[str, memoryview, dict[str, ArrayType] | None]] = []
+    if arrays:
+        buffer = io.BytesIO()
+        # np.savez would do, but for arrays called "file", and for objects, which it pickles.
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as members:
+            for name, array in arrays.items():
+                with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        types = {name: ArrayType(dtype=array.dtype.str, shape=list(array.shape)) for name, array in arrays.items()}
+        files.append(("npz", buffer.getbuffer(), types))
+    if plain or not arrays:
+        files.append(("json", memoryview(encode(plain)), None))
+    return files
+
+
+def _little(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats can be saved")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _arrays(data: bytes, types: dict[str, ArrayType], file: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an ``.npz`` file, which must be those the manifest lists."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as members:
+            if any(item.compress_type != zipfile.ZIP_STORED for item in members.infolist()):
+                raise ValueError("a member is compressed")
+            for name in types:
+                with members.open(f"{name}.npy") as member:
+                    arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+        raise ModelFileError(f"does not hold the arrays of the manifest: {error}", file=file, remedy=REMEDY) from error
+    for name, expected in types.items():
+        found = arrays[name]
+        if found.dtype.str != expected.dtype or list(found.shape) != expected.shape:
+            raise ModelFileError(
+                f"array {name!r} is {found.dtype.str} {list(found.shape)}, the manifest says "
+                f"{expected.dtype} {expected.shape}",
+                file=file,
+                remedy=REMEDY,
+            )
+    return arrays

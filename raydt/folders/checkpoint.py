@@ -1,0 +1,320 @@
+"""Checkpoints: states of one run at its batch barriers, which share the rows they have in common.
+
+::
+
+    checkpoints/
+        2000/manifest.json  coordinator.<hash>.npz  live.<hash>.npz  stream.<hash>.json ...
+        3000/manifest.json  ...
+        rows/rows-0-2000.<hash>.npz  rows-0-2000-group-000.<hash>.npz  ...
+
+What never changes of an example is written once, into the segment of its birth (``raydt.exchange.snapshot``); a
+checkpoint names its segments and holds for each a bitmap of the examples that live. Everything else is written in full.
+
+An array of a segment has one entry for each example, but for a *ragged* entry, which is two arrays: ``<name>_lengths``
+says how many of ``<name>_values`` belong to each example, one example after the other.
+
+Invariant: a manifest is written last and is the commit. At any moment, whatever fails or is killed, the last complete
+checkpoint can be read, and what :func:`read_checkpoint` returns was written, bit for bit. Files are named by their
+contents, so that a run that is repeated writes the same files again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import ModelFileError, NotWrittenError
+from raydt.exchange.faults import fault
+from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.folders.arrays import load_folder, publish_component
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, write_manifest
+
+#: Folder of the segments, beside those of the checkpoints; and how a manifest names it.
+ROWS = "rows"
+BESIDE = f"../{ROWS}/"
+
+#: How the two arrays of a ragged entry are called.
+_LENGTHS, _VALUES = "_lengths", "_values"
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+class _Stored(NamedTuple):
+    """A segment with the births of its examples and the files it is in."""
+
+    segment: Segment
+    born: npt.NDArray[np.int64]
+    files: list[FileEntry]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was read: as :func:`raydt.folders.arrays.load_folder` returns it, the rows put together.
+
+    Attributes
+    ----------
+    number : int
+        Updates done.
+    meta : dict
+    components : dict of str to dict
+        ``coordinator`` and ``group-000``, ... hold the arrays of all live examples.
+    """
+
+    number: int
+    meta: dict[str, Any]
+    components: dict[str, dict[str, Any]]
+    stored: list[_Stored]
+
+
+class CheckpointStore:
+    """The checkpoints of one run; written by one thread at a time.
+
+    Parameters
+    ----------
+    folder : Folder
+    keep : int
+        How many are kept, at least 1.
+    """
+
+    def __init__(self, folder: Folder, keep: int) -> None:
+        self.folder, self.keep = folder, keep
+        self._stored: list[_Stored] = []
+
+    @property
+    def segments(self) -> list[Segment]:
+        """What the next snapshot need not hold: the segments of the checkpoint written or read last."""
+        return [stored.segment for stored in self._stored]
+
+    def numbers(self) -> list[int]:
+        """Of the complete checkpoints, ascending."""
+        found = [int(name) for name in self.folder.names() if name.isdecimal()]
+        return sorted(number for number in found if self.folder.has(f"{number}/{MANIFEST}"))
+
+    def continue_from(self, checkpoint: Checkpoint | None) -> None:
+        """The next checkpoint follows this one (None: none). Later ones are none from now on, whatever happens next.
+
+        Raises
+        ------
+        NotWrittenError
+            One of those cannot be removed.
+        """
+        self._stored = checkpoint.stored if checkpoint is not None else []
+        for number in self.numbers():
+            if checkpoint is None or number > checkpoint.number:
+                try:
+                    self.folder.delete(f"{number}/{MANIFEST}", lasting=True)
+                except OSError as error:
+                    raise NotWrittenError(f"cannot be removed: {error}", file=self.folder.path(str(number))) from error
+
+    def write(
+        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
+    ) -> int:
+        """Write a checkpoint and remove those that are too many.
+
+        Parameters
+        ----------
+        number : int
+            Updates done.
+        meta : mapping
+            As of a state, see :data:`raydt.folders.manifest.REQUIRED_META`.
+        snapshot : Snapshot
+            Taken with :attr:`segments`.
+        components : mapping of str to mapping
+            What else belongs to it (stream, tables).
+
+        Returns
+        -------
+        int
+            Bytes written.
+
+        Raises
+        ------
+        NotWrittenError
+            It cannot be written. The earlier checkpoints are as they were.
+        """
+        folder = self.folder.inside(str(number))
+        try:
+            written, small = self._write_segment(folder, number, snapshot)
+            stored, live = [], {}
+            for entry in [*(e for e in self._stored if e.segment.first < snapshot.since), *written]:
+                alive = np.isin(entry.born, snapshot.born, assume_unique=True)
+                if alive.any():
+                    stored.append(entry)
+                    live[_name(entry.segment)] = np.packbits(alive)
+            small |= {"live": live, **components}
+            files = [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
+            shared = [file for entry in stored for file in entry.files]
+            segments = {"segments": [list(entry.segment) for entry in stored]}
+            fault("checkpoint.before_manifest")
+            write_manifest(folder, "state", {**meta, **segments}, files + shared)
+            fault("checkpoint.after_manifest")
+            self._stored = stored
+            self._prune(number)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._sweep()  # what was written of it; where the disk is full, the next one needs the space
+            raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
+        return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
+
+    def _write_segment(
+        self, folder: Folder, number: int, snapshot: Snapshot
+    ) -> tuple[list[_Stored], dict[str, Mapping[str, Any]]]:
+        """Write the rows that are new, if there are any; what else coordinator and groups have is returned."""
+        born = snapshot.born[np.searchsorted(snapshot.born, snapshot.since) :]
+        segment = Segment(snapshot.since, number, len(born))
+        # Where nothing lives, there is no segment: types and shapes of no rows go with the rest.
+        none_live = not len(snapshot.born)
+        files: list[FileEntry] = []
+        small: dict[str, Mapping[str, Any]] = {}
+
+        def keep(name: str, rows: Arrays, state: Arrays) -> None:
+            small[name] = {**state, **rows} if none_live else state
+            uneven = [column for column, entries in _entries(rows).items() if entries != len(born)]
+            if uneven:
+                raise ValueError(f"{name}: {', '.join(uneven)} must have an entry for each of {len(born)} examples")
+            if len(born) and rows:
+                component = _component(segment) + ("" if name == "coordinator" else f"-{name}")
+                files.extend(publish_component(folder, component, rows, beside=BESIDE))
+
+        keep("coordinator", {**snapshot.rows, "born": born}, snapshot.state)
+        for part in snapshot.parts:
+            for index, group in part.items():
+                keep(f"group-{index:03d}", group.rows, group.state)
+        return ([_Stored(segment, born, files)] if len(born) else []), small
+
+    def _prune(self, number: int) -> None:
+        """Remove the checkpoints that are too many, and those after ``number``, which was just written."""
+        numbers = self.numbers()
+        kept = [other for other in numbers if other <= number][-self.keep :]
+        for other in set(numbers) - set(kept):
+            self.folder.delete(f"{other}/{MANIFEST}")  # first: without it the rest is no checkpoint
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what no complete checkpoint refers to."""
+        numbers, wanted, all_known = self.numbers(), set(), True
+        for name in self.folder.names():
+            if name.isdecimal() and int(name) not in numbers:
+                self.folder.delete_folder(name)
+        for number in numbers:
+            try:
+                manifest = read_manifest(self.folder.inside(str(number)))
+            except ModelFileError:
+                all_known = False  # it may be readable next time, and its rows have to be there then
+                continue
+            wanted |= {file.name.removeprefix(BESIDE) for file in manifest.files if file.name not in manifest.own}
+            for name in set(self.folder.names(str(number))) - manifest.own - {MANIFEST}:
+                self.folder.delete(f"{number}/{name}")
+        if all_known:
+            for name in set(self.folder.names(ROWS)) - wanted:
+                self.folder.delete(f"{ROWS}/{name}")
+
+
+def read_checkpoint(folder: Folder) -> Checkpoint:
+    """Read a checkpoint, or any other state, after checking every byte of it.
+
+    Raises
+    ------
+    ModelFileError
+        Missing or damaged files, another format version, a model instead of a state. The message names the file.
+    """
+    meta, components = load_folder(folder.root, "state", filesystem=folder.filesystem)
+    files = read_manifest(folder).files
+    whole = with_rows(meta, components, folder.root)
+    stored = []
+    for segment in map(_segment, meta.get("segments", [])):
+        prefix = _component(segment)
+        own = [file for file in files if file.component == prefix or file.component.startswith(f"{prefix}-group-")]
+        stored.append(_Stored(segment, components[prefix]["born"], own))
+    return Checkpoint(int(meta["offset"]), meta, whole, stored)
+
+
+def with_rows(
+    meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], file: str
+) -> dict[str, dict[str, Any]]:
+    """Components of a state with the live rows of all its segments in ``coordinator`` and the groups.
+
+    Parameters
+    ----------
+    meta, components
+        From :func:`raydt.folders.arrays.load_folder`; a state without segments has its rows there already.
+    file : str
+        The folder, for messages.
+
+    Raises
+    ------
+    ModelFileError
+        A segment or its bitmap is missing, or they do not fit.
+    """
+    whole = {name: dict(part) for name, part in components.items() if name != "live" and not name.startswith("rows-")}
+    parts: dict[str, dict[str, list[npt.NDArray[Any]]]] = {}
+    unused = {name for name in components if name.startswith("rows-")}
+    try:
+        for segment in map(_segment, meta.get("segments", [])):
+            prefix = _component(segment)
+            if len(components[prefix]["born"]) != segment.rows:
+                raise ValueError(f"{prefix} has not {segment.rows} rows")
+            alive = np.unpackbits(components["live"][_name(segment)], count=segment.rows).astype(np.bool_)
+            for name, arrays in components.items():
+                if name != prefix and not name.startswith(f"{prefix}-group-"):
+                    continue
+                unused.discard(name)
+                rows = parts.setdefault(name.removeprefix(f"{prefix}-") if name != prefix else "coordinator", {})
+                for column, values in _chosen(arrays, alive).items():
+                    rows.setdefault(column, []).append(values)
+        if unused:
+            raise ValueError(f"{min(unused)} belongs to none")
+        for name, columns in parts.items():
+            whole.setdefault(name, {}).update({column: np.concatenate(values) for column, values in columns.items()})
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ModelFileError(f"its segments of rows do not fit: {error}", file=file, remedy=REMEDY) from error
+    return whole
+
+
+def _ragged(arrays: Mapping[str, npt.NDArray[Any]], column: str) -> str | None:
+    """Name of the lengths, if a column is the values of a ragged entry."""
+    lengths = column.removesuffix(_VALUES) + _LENGTHS
+    return lengths if column.endswith(_VALUES) and lengths in arrays else None
+
+
+def _entries(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
+    """How many examples each array has entries for; -1 where values are not as many as their lengths say."""
+    entries = {column: len(values) for column, values in arrays.items()}
+    for column, values in arrays.items():
+        lengths = _ragged(arrays, column)
+        if lengths is not None:
+            told = arrays[lengths]
+            sound = told.min(initial=0) >= 0 and int(told.sum(dtype=np.int64)) == len(values)
+            entries[column] = entries[lengths] if sound else -1
+    return entries
+
+
+def _chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]) -> Arrays:
+    """The entries of the examples that live."""
+    uneven = [column for column, entries in _entries(arrays).items() if entries != len(alive)]
+    if uneven:
+        raise ValueError(f"{', '.join(uneven)} must have an entry for each of {len(alive)} examples")
+    chosen = {}
+    for column, values in arrays.items():
+        lengths = _ragged(arrays, column)
+        chosen[column] = values[alive if lengths is None else np.repeat(alive, arrays[lengths])]
+    return chosen
+
+
+def _segment(entry: Any) -> Segment:
+    first, stop, rows = map(int, entry)
+    return Segment(first, stop, rows)
+
+
+def _name(segment: Segment) -> str:
+    return f"{segment.first}-{segment.stop}"
+
+
+def _component(segment: Segment) -> str:
+    return f"rows-{_name(segment)}"

@@ -1,0 +1,201 @@
+"""A folder on any filesystem that Arrow knows, whose files are either absent or complete.
+
+Invariant: a file gets its name only after its last byte. It is written under another name (beginning with a dot)
+and moved into place; on a local filesystem its bytes are flushed to the disk before the move, and the folder that
+holds the name after it. So what :meth:`Folder.publish` has returned from is there after a power failure too, and a
+file published later is never there without those published before it.
+
+Not here: what the files mean, and which of them belong together (``raydt.folders.manifest`` says that).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import os
+import posixpath
+import uuid
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from raydt.errors import InputError
+
+Self = TypeVar("Self", bound="Folder")
+
+#: What some filesystems (network mounts, folders one may enter but not list) answer to the wish to flush a folder.
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+
+
+class Folder:
+    """A folder, which need not exist; names of entries may hold slashes.
+
+    Every operation passes through one of the methods that begin with an underscore; tests let those fail.
+
+    Parameters
+    ----------
+    location : path or URI
+        A URI names its filesystem (``file``, ``s3``, ``gs``, ``abfs``, ``hdfs``, ...).
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where ``location`` lies, instead of a URI.
+
+    Attributes
+    ----------
+    filesystem : pyarrow.fs.FileSystem
+    root : str
+        Path of the folder, for :attr:`filesystem`.
+    location : str
+        Absolute path, or the URI.
+    is_local : bool
+        Whether files can be flushed to the disk.
+
+    Raises
+    ------
+    InputError
+        ``location`` is no URI that can be opened.
+    """
+
+    def __init__(self, location: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
+        text = os.fspath(location)
+        self.filesystem, root = filesystem or fs.LocalFileSystem(), text
+        if filesystem is None and "://" in text:
+            try:
+                self.filesystem, root = fs.FileSystem.from_uri(text)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise InputError(f"is not a usable URI: {error}", file=text[:300]) from error
+        self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
+        self.root: str = os.path.abspath(root) if self.is_local else root.rstrip("/")
+        self.location: str = self.root if self.is_local else text.rstrip("/")
+
+    def inside(self: Self, name: str) -> Self:
+        """A folder in this one."""
+        folder = copy.copy(self)
+        folder.root, folder.location = self.path(name), f"{self.location}/{name}"
+        return folder
+
+    def path(self, name: str) -> str:
+        """Path of an entry, for :attr:`filesystem`; ``..`` is resolved, since object stores do not."""
+        path = posixpath.join(self.root, name)
+        return posixpath.normpath(path) if ".." in name else path
+
+    def has(self, name: str) -> bool:
+        """Whether an entry exists."""
+        return bool(self._look(self.path(name)).type != fs.FileType.NotFound)
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file; None if there is no such file."""
+        info = self._look(self.path(name))
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def names(self, name: str = "") -> list[str]:
+        """Entries of the folder, or of one in it, sorted; unfinished files too, none if the folder does not exist."""
+        return sorted(info.base_name for info in self._list(self.path(name)))
+
+    def read(self, name: str) -> bytes:
+        """A file's content."""
+        with self._open_to_read(self.path(name)) as stream:
+            return bytes(stream.read())
+
+    def make(self) -> None:
+        """Make the folder and its parents, if they are not there."""
+        self._make_with_parents(self.root)
+
+    def publish(self, name: str, data: bytes | memoryview) -> None:
+        """Write or replace a file at once; missing parents are made.
+
+        After an error the file is what it was before, or (if only the flush of its name failed) the new one.
+
+        Raises
+        ------
+        OSError
+            It cannot be written; nothing temporary is left.
+        """
+        final = self.path(name)
+        parent, base = posixpath.split(final)
+        temporary = posixpath.join(parent, f".{base}.{uuid.uuid4().hex}")
+        self._make_with_parents(parent)
+        try:
+            with self._open_to_write(temporary) as stream:
+                stream.write(data)
+            self._put(temporary, final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._delete_file(temporary)
+            raise
+
+    def move(self, old: str, new: str) -> None:
+        """Give a file another name, in place of one that has it; its bytes are flushed first, its name after."""
+        self._put(self.path(old), self.path(new))
+
+    def delete(self, name: str, *, lasting: bool = False) -> None:
+        """Remove a file, if it is there; ``lasting``: so that it is gone after a power failure too."""
+        with contextlib.suppress(FileNotFoundError):
+            self._delete_file(self.path(name))
+            if lasting and self.is_local:
+                self._flush_folder(posixpath.dirname(self.path(name)))
+
+    def delete_folder(self, name: str) -> None:
+        """Remove a folder and all in it, in no order, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._delete_all(self.path(name))
+
+    def _put(self, old: str, new: str) -> None:
+        if self.is_local:
+            self._flush(old)
+        self._rename(old, new)
+        if self.is_local:
+            self._flush_folder(posixpath.dirname(new))
+
+    def _make_with_parents(self, path: str) -> None:
+        if self._look(path).type == fs.FileType.Directory:
+            return
+        missing, above = [path], posixpath.dirname(path)
+        while self.is_local and above != posixpath.dirname(above) and self._look(above).type == fs.FileType.NotFound:
+            missing.append(above)
+            above = posixpath.dirname(above)
+        self._make(path)
+        if self.is_local:
+            for made in missing:
+                self._flush_folder(posixpath.dirname(made))
+
+    def _look(self, path: str) -> fs.FileInfo:
+        return self.filesystem.get_file_info(path)
+
+    def _list(self, path: str) -> list[fs.FileInfo]:
+        return list(self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)))
+
+    def _open_to_read(self, path: str) -> Any:
+        return self.filesystem.open_input_stream(path)
+
+    def _open_to_write(self, path: str) -> Any:
+        return self.filesystem.open_output_stream(path)
+
+    def _make(self, path: str) -> None:
+        self.filesystem.create_dir(path, recursive=True)
+
+    def _rename(self, old: str, new: str) -> None:
+        self.filesystem.move(old, new)
+
+    def _delete_file(self, path: str) -> None:
+        self.filesystem.delete_file(path)
+
+    def _delete_all(self, path: str) -> None:
+        self.filesystem.delete_dir(path)
+
+    def _flush(self, path: str) -> None:
+        """Have the operating system write a file to the disk now."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _flush_folder(self, path: str) -> None:
+        """Have the operating system write the names in a folder to the disk now, where that can be asked for."""
+        try:
+            self._flush(path)
+        except OSError as error:
+            if error.errno not in _CANNOT_FLUSH:
+                raise

@@ -1,0 +1,241 @@
+"""The manifest of a folder of plain arrays: what lies in it, sealed by its own hash. Writing one is the commit.
+
+Invariant: a manifest that :func:`read_manifest` returns was written by :func:`write_manifest`, bit for bit, and names
+no file outside its folder but the row segments that checkpoints share, in the folder ``rows`` beside it.
+
+Not here: the contents of the files (``raydt.folders.arrays``). The format is described in ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+
+from raydt.errors import FormatVersionError, ModelFileError
+from raydt.folders.folder import Folder
+from raydt.version import __version__
+
+FORMAT: Literal["raydt-folder"] = "raydt-folder"
+FORMAT_VERSION: Literal[1] = 1
+MANIFEST = "manifest.json"
+
+#: Longer lists are written with this many entries to a line.
+_LONG = 4096
+
+#: What to do about a damaged file.
+REMEDY = "Restore the folder from a copy, or write it again"
+
+Kind = Literal["model", "state"]
+
+#: What the ``meta`` of each kind must hold; more is allowed.
+REQUIRED_META = {
+    "model": ("learner", "features", "classes"),
+    "state": ("learner", "features", "classes", "config_hash", "source_fingerprint", "offset"),
+}
+
+_NAME = r"[a-z0-9][a-z0-9_-]*"
+_HASH = r"\.[0-9a-f]{16}\."
+_SEAL = b',\n "sha256": "'
+
+# Strict: a manifest that Python would have to interpret was not written by this module.
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class ArrayType(BaseModel):
+    """Type and shape of one array."""
+
+    model_config = _STRICT
+
+    dtype: str = Field(pattern=r"^[<|][biuf][1248]$")
+    shape: list[NonNegativeInt]
+
+
+class FileEntry(BaseModel):
+    """One file that belongs to the folder."""
+
+    model_config = _STRICT
+
+    name: str = Field(pattern=rf"^({_NAME}{_HASH}(npz|json)|\.\./rows/{_NAME}{_HASH}npz)$")
+    component: str = Field(pattern=rf"^{_NAME}$")
+    bytes: NonNegativeInt
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    arrays: dict[str, ArrayType] | None = None
+
+
+class Manifest(BaseModel):
+    """The contents of ``manifest.json``, without the hash that seals it."""
+
+    model_config = _STRICT
+
+    format: Literal["raydt-folder"]
+    format_version: Literal[1]
+    kind: Kind
+    raydt_version: str
+    meta: dict[str, Any]
+    files: list[FileEntry]
+
+    @property
+    def own(self) -> set[str]:
+        """Names of the files in the folder itself, without those it shares with others."""
+        return {file.name for file in self.files if "/" not in file.name}
+
+
+def is_checkpoint_file(name: str) -> bool:
+    """Whether a file of this name can be one of those that writing a state leaves, complete or not."""
+    return name == MANIFEST or name.startswith(".") or re.fullmatch(rf"{_NAME}{_HASH}(npz|json)", name) is not None
+
+
+def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
+    """Commit: from now on the folder holds ``files``, all of which have been published.
+
+    Parameters
+    ----------
+    folder : Folder
+    kind : {"model", "state"}
+    meta : mapping
+        JSON values; see :data:`REQUIRED_META`.
+    files : sequence of FileEntry
+        What :func:`raydt.folders.arrays.publish_component` returned.
+
+    Raises
+    ------
+    OSError
+        It cannot be written. The folder holds what it held before; if only the flush of the name failed, ``files``.
+    TypeError, ValueError
+        As :func:`require_meta`.
+    """
+    require_meta(kind, meta)
+    manifest = Manifest(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        kind=kind,
+        raydt_version=__version__,
+        meta=dict(meta),
+        files=list(files),
+    )
+    folder.publish(MANIFEST, seal(encode(manifest.model_dump(exclude_none=True))))
+
+
+def read_manifest(folder: Folder) -> Manifest:
+    """The manifest of a folder, checked against its own hash; the files it names are not looked at.
+
+    Raises
+    ------
+    ModelFileError
+        It is missing, damaged, of another format version, or no manifest. The message names the file.
+    """
+    file = folder.path(MANIFEST)
+    try:
+        data = read_checked(folder, MANIFEST)
+    except ModelFileError as error:
+        raise ModelFileError(
+            f"holds no readable {MANIFEST} ({error.problem}): it is no model or state folder, or its writing was "
+            "interrupted",
+            file=folder.root,
+        ) from error
+    raw = decode(data, file)
+    if raw.get("format") == FORMAT and raw.get("format_version") != FORMAT_VERSION:
+        # Looked at before the hash: a later format may compute it in another way.
+        raise FormatVersionError(
+            f"is of format version {raw.get('format_version')!r}, this raydt {__version__} reads version "
+            f"{FORMAT_VERSION}",
+            file=file,
+            remedy="Use the version of raydt that wrote it",
+        )
+    body, _, _ = data.rpartition(_SEAL)
+    if data != seal(body + b"\n}\n"):
+        raise ModelFileError("is damaged: it does not end with its own SHA-256", file=file, remedy=REMEDY)
+    del raw["sha256"]
+    try:
+        manifest = Manifest.model_validate(raw)
+        _has_all(manifest.kind, manifest.meta)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, detail["loc"]))
+        raise ModelFileError(f"is no manifest: {place}: {detail['msg']}", file=file, remedy=REMEDY) from error
+    except ValueError as error:
+        raise ModelFileError(f"is no manifest: {error}", file=file, remedy=REMEDY) from error
+    return manifest
+
+
+def require_meta(kind: Kind, meta: Mapping[str, Any]) -> None:
+    """Refuse what cannot be the ``meta`` of a manifest.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A key is missing, or a value is not JSON.
+    """
+    _has_all(kind, meta)
+    encode(meta)
+
+
+def _has_all(kind: Kind, meta: Mapping[str, Any]) -> None:
+    missing = [key for key in REQUIRED_META[kind] if key not in meta]
+    if missing:
+        raise ValueError(f"meta of a {kind} lacks {', '.join(missing)}")
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    """JSON, in ASCII and without NaN: the same bytes on every machine.
+
+    Indented, but for long lists (the ids of a source, one for every row it has shown): with an indent, Python's encoder
+    is one in Python, which takes twice as long and holds up every other thread of the process meanwhile.
+    """
+    return "".join([*_pieces(dict(value), "\n"), "\n"]).encode("ascii")
+
+
+def _pieces(value: Any, line: str) -> Iterator[str]:
+    """The text of a JSON value, whose further lines begin with ``line``."""
+    inner = line + " "
+    if isinstance(value, dict) and value:
+        # Keys that are no strings become such, as in an encoder's hands.
+        for place, (key, item) in enumerate(value.items()):
+            yield ("," if place else "{") + inner + json.dumps({key: 0}, allow_nan=False)[1:-2]
+            yield from _pieces(item, inner)
+        yield line + "}"
+    elif isinstance(value, list | tuple) and len(value) > _LONG:
+        # Piece by piece, so that other threads have their turn.
+        for begin in range(0, len(value), _LONG):
+            yield ("," if begin else "[") + inner + json.dumps(value[begin : begin + _LONG], allow_nan=False)[1:-1]
+        yield line + "]"
+    else:
+        yield json.dumps(value, indent=1, allow_nan=False).replace("\n", line)
+
+
+def decode(data: bytes, file: str) -> dict[str, Any]:
+    """The JSON object in ``file``; ModelFileError if there is none."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"is not JSON: {error}", file=file, remedy=REMEDY) from error
+    if not isinstance(value, dict):
+        raise ModelFileError("is not a JSON object", file=file, remedy=REMEDY)
+    return value
+
+
+def seal(text: bytes) -> bytes:
+    """Append to a JSON object, as its last member, the hash of everything before it."""
+    body = text.removesuffix(b"\n}\n")
+    return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
+    """A file's content; ModelFileError, which names it, if it is missing, unreadable, or not of ``size`` bytes."""
+    file = folder.path(name)
+    try:
+        found = folder.size(name)
+        if found is None:
+            raise ModelFileError("is missing", file=file, remedy=REMEDY)
+        if size is not None and found != size:
+            raise ModelFileError(
+                f"is damaged: it has {found} bytes, the manifest says {size}", file=file, remedy=REMEDY
+            )
+        return folder.read(name)
+    except OSError as error:
+        raise ModelFileError(f"cannot be read: {error}", file=file) from error

@@ -1,0 +1,222 @@
+"""Bins of features: what is fixed from the first rows, so that later rows change counts and sums only.
+
+A numeric feature has bins of neighbouring values and, after them, one for NaN; a categorical one has a bin for each
+frequent category and one for all others; a sparse binary one has the bins 0 and 1. A *cut* t of a numeric or sparse
+feature sends codes up to t to the left, one of a categorical feature sends the category of code t to the left.
+
+Invariant: bins never change. A later value falls into the nearest bin, a later category among the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.examples.features import CATEGORICAL, NUMERIC
+
+#: The third kind of feature here: a binary one that rows name if it is 1.
+SPARSE = 2
+#: Width of a bin that Algorithm 4 (Lin et al., ICML 2025, appendix A) begins with.
+FIRST_WIDTH = 1e-10
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+@kernel
+def _doubled(values: Any, most: int, ends: Any) -> int:
+    """Places after the last value of each bin into ``ends``; the number of bins. ``values`` ascend strictly."""
+    width = FIRST_WIDTH
+    while True:
+        bins, start = 1, values[0]
+        for i in range(1, len(values)):
+            if values[i] - start > width:
+                if bins == most:
+                    bins += 1
+                    break
+                ends[bins - 1] = i
+                bins, start = bins + 1, values[i]
+        if bins <= most:
+            ends[bins - 1] = len(values)
+            return bins
+        width *= 2.0
+
+
+@inner_kernel
+def code_of(x: float, kind: int, values: Any, ranks: Any, begin: int, end: int) -> int:
+    """Bin of a value of a numeric or categorical feature whose part of the arrays is ``begin`` to ``end``."""
+    if kind == NUMERIC and np.isnan(x):
+        return end - begin + 1
+    low, n = begin, end - begin
+    while n > 0:  # of equal length for all values, so that no branch depends on them
+        half = (n + 1) >> 1
+        low += half if values[low + half - 1] < x else 0
+        n -= half
+    if kind == NUMERIC:
+        return low - begin
+    if low < end and values[low] == x:
+        return int(ranks[low])
+    return end - begin
+
+
+@kernel
+def _codes(x: Any, kind: int, values: Any, ranks: Any, out: Any) -> None:
+    for i in range(len(x)):
+        out[i] = code_of(x[i], kind, values, ranks, 0, len(values))
+
+
+def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDArray[np.float64]:
+    """Boundaries between the bins of some numbers, ascending; a value up to a boundary lies below it. O(n log n).
+
+    Parameters
+    ----------
+    x : ndarray of float64, shape (n,)
+        No NaN.
+    most : int
+        Bins at most.
+    method : {"doubling", "quantile"}
+        As ``learner.binning``.
+    """
+    values = np.unique(x)
+    if not len(values):
+        return values
+    if method == "doubling":
+        ends = np.empty(most, dtype=np.int64)
+        ends = ends[: _doubled(values, most, ends)]
+    elif len(values) <= most:
+        ends = np.arange(1, len(values) + 1)
+    else:
+        n = len(x)
+        upper = np.sort(x)[-(-np.arange(1, most + 1) * n // most) - 1]
+        ends = np.unique(np.searchsorted(values, upper, side="right"))
+    low, high = values[ends[:-1] - 1], values[ends[:-1]]
+    middle = low / 2 + high / 2
+    return np.where(middle < high, np.maximum(middle, low), low)
+
+
+class Bins(NamedTuple):
+    """Bins of d features, in order, as kernels take them.
+
+    Attributes
+    ----------
+    kinds : ndarray of int8, shape (d,)
+        NUMERIC, CATEGORICAL or SPARSE; sparse features come last.
+    values : ndarray of float64
+        One feature after the other: the boundaries of a numeric one, the kept categories of a categorical one,
+        ascending.
+    ranks : ndarray of int32, shape of ``values``
+        Bin of each kept category; 0 for boundaries.
+    starts : ndarray of int64, shape (d + 1,)
+        Where the values of each feature begin.
+    seen : ndarray of uint8, shape (d,)
+        Whether the first rows had a NaN (numeric), another category (categorical), both 0 and 1 (sparse).
+    default : ndarray of int32, shape (d,)
+        The most frequent code, of equals the smaller; 0 for sparse features. It decides what is stored, not results.
+    """
+
+    kinds: npt.NDArray[np.int8]
+    values: npt.NDArray[np.float64]
+    ranks: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
+    seen: npt.NDArray[np.uint8]
+    default: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Bins of each feature, int64, shape (d,)."""
+        sizes = np.diff(self.starts)
+        return np.select([self.kinds == NUMERIC, self.kinds == CATEGORICAL], [sizes + 2, sizes + 1], 2)
+
+    def cuts(self) -> npt.NDArray[np.int64]:
+        """Cuts of each feature, int64, shape (d,): they are numbered from 0."""
+        available = np.diff(self.starts) + self.seen
+        return np.where(self.kinds == CATEGORICAL, np.where(available > 2, available, available == 2), available)
+
+    def arrays(self) -> Arrays:
+        """Arrays for a file; :meth:`from_arrays` reads them."""
+        return {f"bins_{name}": array for name, array in self._asdict().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Bins:
+        """Bins that :meth:`arrays` wrote."""
+        return cls(**{name: arrays[f"bins_{name}"] for name in cls._fields})
+
+    def select(self, features: npt.NDArray[np.int64]) -> Bins:
+        """Bins of some of the features, in the order given."""
+        starts, sizes = self.starts[features], np.diff(self.starts)[features]
+        begin = np.concatenate([[0], np.cumsum(sizes)])
+        at = np.repeat(starts - begin[:-1], sizes) + np.arange(begin[-1])
+        return Bins(
+            self.kinds[features], self.values[at], self.ranks[at], begin, self.seen[features], self.default[features]
+        )
+
+
+def joined(parts: Sequence[Bins]) -> Bins:
+    """Bins of several lists of features, one after the other."""
+    sizes = np.concatenate([np.diff(part.starts) for part in parts])
+    return Bins(
+        np.concatenate([part.kinds for part in parts]),
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.ranks for part in parts]),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([part.seen for part in parts]),
+        np.concatenate([part.default for part in parts]),
+    )
+
+
+def learn_bins(
+    X: npt.NDArray[np.float64], kinds: npt.NDArray[np.int8], max_bins: int, method: str, ones: npt.NDArray[np.int64]
+) -> Bins:
+    """Bins of the features of the first rows. O(d n log n), and O(1) for each sparse feature.
+
+    Parameters
+    ----------
+    X : ndarray of float64, shape (n, d)
+        Dense features; NaN is a value of its own, a categorical feature holds its code, -1 an unknown category.
+    kinds : ndarray of int8, shape (d,)
+        NUMERIC or CATEGORICAL.
+    max_bins : int
+        B, that of NaN counted if there is one.
+    method : {"doubling", "quantile"}
+        Appendix A of Lin et al. (its loop makes B + 1 bins as printed), or equal frequency.
+    ones : ndarray of int64, shape (sparse features,)
+        How many of the rows have a 1 in each sparse feature.
+    """
+    d, s, n = X.shape[1], len(ones), len(X)
+    values: list[npt.NDArray[np.float64]] = []
+    ranks: list[npt.NDArray[np.int32]] = []
+    seen, default = np.zeros(d + s, dtype=np.uint8), np.zeros(d + s, dtype=np.int32)
+    for j in range(d):
+        x = np.ascontiguousarray(X[:, j])
+        if kinds[j] == NUMERIC:
+            known = x[~np.isnan(x)]
+            seen[j] = len(known) < n
+            values.append(numeric_bins(known, max(1, max_bins - int(seen[j])), method))
+            ranks.append(np.zeros(len(values[j]), dtype=np.int32))
+        else:
+            categories, counts = np.unique(x[x >= 0], return_counts=True)
+            kept = np.argsort(-counts, kind="stable")[: max_bins - 1]
+            in_order = np.argsort(categories[kept])
+            seen[j] = counts[kept].sum() < n
+            values.append(categories[kept][in_order])
+            ranks.append(in_order.astype(np.int32))
+        codes = np.empty(n, dtype=np.int32)
+        _codes(x, kinds[j], values[j], ranks[j], codes)
+        default[j] = np.bincount(codes).argmax() if n else 0
+    seen[d:] = (ones > 0) & (ones < n)
+    starts = np.cumsum([0, *(len(v) for v in values), *([0] * s)])
+    all_kinds = np.concatenate([kinds, np.full(s, SPARSE)]).astype(np.int8)
+    none: list[Any] = [np.empty(0)]
+    return Bins(
+        all_kinds,
+        np.concatenate(values or none),
+        np.concatenate(ranks or none).astype(np.int32),
+        starts.astype(np.int64),
+        seen,
+        default,
+    )

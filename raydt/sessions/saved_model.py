@@ -1,0 +1,211 @@
+"""A saved model or state: what its manifest says of learner, features, classes and categories.
+
+Runs and estimators write and read the same two kinds of folder. A *model* predicts and holds no training row; a
+*state* holds everything needed to go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy.typing as npt
+from pyarrow import fs
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.errors import ModelFileError
+from raydt.examples.features import Features
+from raydt.folders.arrays import load_folder
+from raydt.folders.checkpoint import with_rows
+from raydt.folders.manifest import MANIFEST
+from raydt.learners import learners
+from raydt.learners.base import Learner, LearnerOptions
+
+#: Where a run puts its model.
+MODEL = "model"
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def model_meta(
+    options: LearnerOptions, features: Features, classes: Sequence[Any], categories: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """What the manifest of a model or state says of it, as JSON values."""
+    return {
+        "learner": options.model_dump(mode="json"),
+        "features": features.describe(),
+        "classes": list(classes),
+        "categories": {name: list(values) for name, values in categories.items()},
+    }
+
+
+def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[str, Arrays]:
+    """The components of a state's folder."""
+    return {"coordinator": coordinator} | {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
+
+
+def groups_of(components: Mapping[str, Arrays]) -> dict[int, Arrays]:
+    """Of the components of a state, the arrays of each feature group."""
+    found = {name: part for name, part in components.items() if name.startswith("group-")}
+    return {int(name.removeprefix("group-")): part for name, part in found.items()}
+
+
+class _Feature(BaseModel):
+    """One feature in the manifest, or all ``features`` sparse ones."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    kind: Literal["numeric", "categorical", "sparse"]
+    features: int = Field(0, ge=0, le=LARGEST_WIDTH)
+
+
+class _Meta(BaseModel):
+    """What this module reads of the manifest's ``meta``."""
+
+    model_config = ConfigDict(strict=True)
+
+    learner: dict[str, Any]
+    features: list[_Feature] = Field(min_length=1)
+    classes: list[str | bool | int | float]
+    categories: dict[str, list[str | bool | int | float]] = {}
+    columns: dict[str, str | None] = {}
+    next_id: int = Field(0, ge=0)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A folder's contents, understood.
+
+    Attributes
+    ----------
+    learner, options, features
+    classes : list
+        Labels in the order of their codes.
+    categories : dict of str to list
+        Values of each categorical feature in the order of their codes.
+    meta, components : dict
+        As :func:`raydt.folders.arrays.load_folder` returns them.
+    """
+
+    learner: Learner
+    options: LearnerOptions
+    features: Features
+    classes: list[Any]
+    categories: dict[str, list[Any]]
+    meta: dict[str, Any]
+    components: dict[str, dict[str, Any]]
+
+    @property
+    def is_state(self) -> bool:
+        """Whether the training rows are there."""
+        return bool(self.meta["kind"] == "state")
+
+    @property
+    def next_id(self) -> int:
+        """Of a state: the next running number for rows without an id, above every id ever handed out."""
+        return int(self.meta["next_id"])
+
+    @property
+    def arrays(self) -> Arrays:
+        """Arrays of the model, or of the coordinator's state, which contain them."""
+        return self.components["coordinator" if self.is_state else "arrays"]
+
+    @property
+    def groups(self) -> dict[int, Arrays]:
+        """Arrays of each feature group of a state."""
+        return groups_of(self.components)
+
+    def predictor(self) -> Any:
+        """As ``Learner.predictor`` makes it."""
+        return self.learner.predictor(self.options, self.features, self.arrays)
+
+
+def _features(said: list[_Feature], options: LearnerOptions) -> Features:
+    dense = [feature for feature in said if feature.kind != "sparse"]
+    names, categorical = tuple(f.name for f in dense), tuple(f.kind == "categorical" for f in dense)
+    if len(dense) == len(said):
+        return Features(names, categorical, options.feature_groups)
+    last = said[-1]
+    if len(dense) < len(said) - 1 or last.kind != "sparse" or not last.features or not options.takes_sparse:
+        raise ValueError("its sparse features are not one last entry of a learner that takes them")
+    return Features(names, categorical, options.feature_groups, last.features, last.name)
+
+
+def find_model(path: Any) -> str:
+    """The folder to open where a user names a model, a state, or a run: of a run, its ``model``.
+
+    Raises
+    ------
+    ModelFileError
+        Neither is there.
+    """
+    text = str(os.fspath(path)).rstrip("/")
+    try:
+        store, folder = fs.FileSystem.from_uri(text) if "://" in text else (fs.LocalFileSystem(), os.path.abspath(text))
+        places = [text + inside for inside in ("", f"/{MODEL}") if _has_manifest(store, folder + inside)]
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"cannot be looked at: {error}", file=text) from error
+    if not places:
+        raise ModelFileError(
+            "no model is here",
+            file=text,
+            remedy="Give a folder that save wrote, the folder of a finished run, or one of its checkpoints/",
+        )
+    return places[0]
+
+
+def _has_manifest(store: fs.FileSystem, folder: str) -> bool:
+    return bool(store.get_file_info(f"{folder}/{MANIFEST}").type == fs.FileType.File)
+
+
+def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
+    """Read a model or state.
+
+    Raises
+    ------
+    ModelFileError
+        The folder is damaged, of another format, or of a learner this version does not have.
+    """
+    meta, components = load_folder(path, filesystem=filesystem)
+    return understood(meta, with_rows(meta, components, str(path)), str(path))
+
+
+def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path: str) -> SavedModel:
+    """What a folder holds, checked for all that kernels rely on.
+
+    Parameters
+    ----------
+    meta, components : dict
+        As :func:`raydt.folders.arrays.load_folder` returns them, rows put together.
+    path : str
+        The folder, for messages.
+
+    Raises
+    ------
+    ModelFileError
+        The arrays do not fit each other, or the learner is one this version does not have.
+    """
+    kind = meta["learner"].get("kind") if isinstance(meta["learner"], dict) else None
+    if not isinstance(kind, str) or kind not in learners():
+        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
+    learner = learners()[kind]
+    try:
+        said = _Meta.model_validate(meta)
+        options = learner.Options.model_validate(said.learner)
+        features = _features(said.features, options)
+        saved = SavedModel(learner, options, features, said.classes, said.categories, meta, components)
+        groups = saved.groups if saved.is_state else None
+        learner.check(options, features, len(said.classes), saved.arrays, groups)
+        if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
+            raise ValueError(f"an example has the next running number, {saved.next_id}, or a larger one")
+    except (KeyError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
+        remedy = "Restore the folder from a copy, or write it again"
+        raise ModelFileError(
+            f"does not hold what a {meta['kind']} needs: {reason}", file=path, remedy=remedy
+        ) from error
+    return saved

@@ -1,0 +1,158 @@
+"""A learner at work: one coordinator and its shards behind one small interface, whatever runs them.
+
+The in-process session is here; the Ray session of the same interface is in ``actors``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.driver import InProcessDriver
+from raydt.exchange.shard import FeatureShard
+from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.learners.base import Learner, LearnerCoordinator, WorkPlan
+from raydt.sessions.snapshots import take_snapshot, whole
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+class Session(Protocol):
+    """What pipelines and estimators need of a running learner."""
+
+    def process(
+        self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False
+    ) -> Iterator[tuple[UpdateBatch, BatchResult]]:
+        """Apply batches in order; results come in order, with a few batches read ahead where that helps.
+
+        Ends after a batch that was not taken in full. To stop earlier, end ``batches``, not the iteration.
+        """
+
+    @property
+    def under_way(self) -> int:
+        """Batches that :meth:`process` has handed on and not given back."""
+
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
+
+    def digest(self) -> str:
+        """Digest of the model."""
+
+    def statistics(self) -> dict[str, int]:
+        """As in :attr:`BatchResult.statistics`."""
+
+    def model(self) -> Arrays:
+        """The predict-only model."""
+
+    def state(self) -> tuple[Arrays, dict[int, Arrays]]:
+        """State of the coordinator, and of every feature group by number."""
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot here and now; a batch with a barrier brings its own."""
+
+    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+        """Replace everything by a saved state."""
+
+    def work(self) -> list[dict[str, Any]]:
+        """One entry per shard: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""
+
+    def close(self) -> None:
+        """Release what runs the session."""
+
+
+class InProcessSession:
+    """Coordinator and shards in this process.
+
+    Parameters
+    ----------
+    learner : Learner
+    options : LearnerOptions
+    features : Features
+    shards : int
+    plan : WorkPlan, optional
+        With a row-cache budget, or ``shared_store=False``, shards keep stores of their own.
+    """
+
+    def __init__(
+        self, learner: Learner, options: Any, features: Features, shards: int = 1, plan: WorkPlan | None = None
+    ) -> None:
+        plan = plan or WorkPlan()
+        if plan.row_cache_bytes is not None:
+            plan = WorkPlan(plan.local_work_limit, plan.row_cache_bytes, shared_store=False)
+        self.coordinator: LearnerCoordinator = learner.coordinator(options, features, shards, plan)
+        store = getattr(self.coordinator, "store", None) if plan.shared_store else None
+        self.shards = [
+            FeatureShard(learner.shard(options, features, groups, store), index)
+            for index, groups in enumerate(features.assign(shards))
+        ]
+        self.driver = InProcessDriver(self.shards)
+
+    def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
+        """Apply one batch."""
+        began = time.perf_counter()
+        result = self.driver.run(self.coordinator.process(batch, skip_refused=skip_refused))
+        result.seconds = time.perf_counter() - began
+        if batch.barrier is not None and result.applied == len(batch):
+            result.snapshot = self.snapshot(batch.barrier.segments)
+        result.statistics = self.statistics()
+        return result
+
+    def process(
+        self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False
+    ) -> Iterator[tuple[UpdateBatch, BatchResult]]:
+        """Apply batches in order."""
+        for batch in batches:
+            result = self.apply(batch, skip_refused=skip_refused)
+            yield batch, result
+            if result.applied < len(batch):
+                return
+
+    @property
+    def under_way(self) -> int:
+        """None: a batch is applied when it is asked for."""
+        return 0
+
+    def finish(self) -> Log:
+        """Complete what waits for more updates; the log of that."""
+        return self.driver.run(self.coordinator.finish()) or {}
+
+    def digest(self) -> str:
+        """Digest of the model."""
+        return self.coordinator.digest()
+
+    def statistics(self) -> dict[str, int]:
+        """Statistics of the coordinator and of the traffic."""
+        traffic = self.driver.traffic
+        return {**self.coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
+
+    def model(self) -> Arrays:
+        """The predict-only model."""
+        return self.coordinator.model()
+
+    def state(self) -> tuple[Arrays, dict[int, Arrays]]:
+        """State of the coordinator, and of every feature group by number."""
+        return whole(self.snapshot())
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot here and now."""
+        snapshot = self.driver.run(take_snapshot(self.coordinator, segments))
+        snapshot.parts = [shard.take_aside(snapshot.aside) for shard in self.shards]
+        return snapshot
+
+    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+        """Replace everything by a saved state."""
+        self.coordinator.restore(state)
+        for shard in self.shards:
+            shard.worker.restore(groups)
+
+    def work(self) -> list[dict[str, Any]]:
+        """Work counters of each shard."""
+        return [shard.work() for shard in self.shards]
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,78 @@
+"""Taking a snapshot of a learner at a batch barrier.
+
+Invariant: a snapshot is taken between two batches, and within the numbered exchange, so that the arrays the shards set
+aside and those the coordinator returns belong to the same position, whichever message is lost, repeated or late.
+
+A snapshot holds the examples born since the last segment, and the births of all that live. This module also decides
+where the next segment begins: it merges ranges so that there are few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.exchange.messages import SET_ASIDE, Ask, Exchange
+from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.learners.base import LearnerCoordinator
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def take_snapshot(coordinator: LearnerCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
+    """The coordinator's half of a snapshot, after every shard has set its own aside.
+
+    Parameters
+    ----------
+    coordinator : LearnerCoordinator
+        Between two batches.
+    segments : sequence of Segment
+        What is stored already.
+    """
+    slots = coordinator.in_order_of_birth()
+    born = coordinator.born(slots)
+    since = next_segment(born, segments)
+    stored = int(np.searchsorted(born, since))
+    aside, *_ = yield Ask(SET_ASIDE, {"slots": slots, "stored": stored})
+    return Snapshot(since, born, coordinator.rows(slots[stored:]), coordinator.state(slots), aside)
+
+
+def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> int:
+    """Birth from which on the next segment holds all live examples; segments from there on are superseded. O(k log n).
+
+    A segment is written again together with those after it once they have as many live examples as it has, so that n
+    examples lie in O(log n) segments and each is written O(log n) times; and all are, once most of what is stored is
+    deleted.
+
+    Parameters
+    ----------
+    born : ndarray of int64
+        Of the live examples, ascending.
+    segments : sequence of Segment
+        In order.
+    """
+    if not segments:
+        return 0
+    first = segments[-1].stop
+    edges = np.searchsorted(born, [segment.first for segment in segments] + [first])
+    live = np.diff(edges).tolist()
+    if sum(segment.rows for segment in segments) > 2 * sum(live):
+        return 0
+    total = len(born) - int(edges[-1])
+    for segment, alive in zip(reversed(segments), reversed(live), strict=True):
+        if alive > total:
+            break
+        total += alive
+        first = segment.first
+    return first
+
+
+def whole(snapshot: Snapshot) -> tuple[Arrays, dict[int, Arrays]]:
+    """The complete state of coordinator and groups, of a snapshot that was taken with nothing stored."""
+    groups: dict[int, Arrays] = {}
+    for part in snapshot.parts:
+        groups |= {number: {**group.rows, **group.state} for number, group in part.items()}
+    return {**snapshot.state, **snapshot.rows, "born": snapshot.born}, groups

@@ -1,0 +1,144 @@
+"""Debezium's envelope: a change as the structs ``before`` and ``after``, told apart by an operation.
+
+Invariant: opening an envelope changes neither the number nor the order of the rows, and every value of a row comes from
+one struct: ``before`` for a delete, else ``after``.
+
+What the operations mean is in ``raydt.sources.columns.operations``, what becomes of the opened rows in the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydt.errors import OR_SKIP, InputError
+from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
+from raydt.sources.columns.bad_rows import BadRows
+from raydt.sources.columns.encoding import id_values, in_words
+
+BEFORE, AFTER = "before", "after"
+
+_IDENTITY = "Give the table a primary key or REPLICA IDENTITY FULL, so that deletions carry their id"
+_EMPTY = f"Correct the file{OR_SKIP}"
+
+
+class Envelope:
+    """Rows inside ``before`` and ``after``.
+
+    Parameters
+    ----------
+    outside : iterable of str
+        Columns that stand beside the structs: that of the operation, and that of the time if it is not a field.
+    id : str
+        Field of the ids, in both structs.
+    """
+
+    def __init__(self, outside: Iterable[str], id: str) -> None:
+        self._outside, self._id = tuple(outside), id
+
+    def row_schema(self, schema: pa.Schema, file: str) -> pa.Schema:
+        """Columns of the rows inside: those outside that ``schema`` has, then the fields of the structs.
+
+        Raises
+        ------
+        InputError
+            A struct is missing or is none.
+        """
+        fields = [schema.field(name) for name in self._outside if schema.names.count(name) == 1]
+        inside: dict[str, pa.Field] = {}
+        for side in (AFTER, BEFORE):
+            for field in self._fields(schema, side, file):
+                # Without a deletion (an update) a writer may not know the types of `before` (of `after`).
+                if field.name not in inside or pa.types.is_null(inside[field.name].type):
+                    inside[field.name] = field
+        return pa.schema([*fields, *inside.values()])
+
+    def stored(self, name: str) -> str:
+        """Where a column of the opened rows is stored, for messages."""
+        return name if name in self._outside else f"{AFTER}.{name}"
+
+    def columns(self, names: Iterable[str]) -> list[str]:
+        """What to read of a file for these columns of the opened rows, as far as the file has it."""
+        return [*map(self.stored, names), f"{BEFORE}.{self._id}"]
+
+    def tombstones(self, batch: pa.RecordBatch, op: str) -> npt.NDArray[np.bool_]:
+        """Mask, shape (n,), of the rows in which everything is null: what Kafka keeps of a key after its deletion."""
+        empty = batch.column(op).is_null()
+        for side in (BEFORE, AFTER):
+            if side in batch.schema.names:
+                empty = pc.and_(empty, batch.column(side).is_null())
+        return np.asarray(empty)
+
+    def open(
+        self, batch: pa.RecordBatch, names: Iterable[str], op: npt.NDArray[np.int8], bad: BadRows
+    ) -> pa.RecordBatch:
+        """The rows inside, with the columns ``names``.
+
+        Parameters
+        ----------
+        batch : pa.RecordBatch, n rows
+            Holds :meth:`columns`.
+        names : iterable of str
+        op : ndarray of int8, shape (n,)
+        bad : BadRows
+            Receives the rows whose struct is null, and the updates that change the id.
+        """
+        deletes = op == DELETE
+        inserts = (op == INSERT) | (op == UPDATE) | (op == QUERY)
+        for side, needed, problem, remedy in (
+            (AFTER, inserts, "it is null, but an insert or update has its row there", _EMPTY),
+            (BEFORE, deletes, "it is null, but a delete names its example there", _IDENTITY),
+        ):
+            empty = np.asarray(batch.column(side).is_null()) if side in batch.schema.names else np.ones(len(op), bool)
+            bad.add_mask(empty, needed, side, problem, remedy)
+        columns = {name: self.column(batch, name) for name in names}
+        if self._id in columns:
+            columns[self._id] = self._ids(batch, columns[self._id], op, bad)
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+    def column(self, batch: pa.RecordBatch, name: str, side: str = AFTER) -> pa.Array:
+        """A column of the opened rows as ``side`` has it; all null where the struct or the field was not written."""
+        if name in self._outside and name in batch.schema.names:
+            return batch.column(name)
+        struct = batch.column(side) if side in batch.schema.names else pa.nulls(batch.num_rows)
+        if pa.types.is_null(struct.type) or struct.type.get_field_index(name) < 0:
+            return pa.nulls(batch.num_rows)
+        return pc.struct_field(struct, name)
+
+    def _ids(self, batch: pa.RecordBatch, after: pa.Array, op: npt.NDArray[np.int8], bad: BadRows) -> pa.Array:
+        before, after = id_values(self.column(batch, self._id, BEFORE)), id_values(after)
+        if pa.types.is_null(after.type):
+            after = pa.nulls(len(after), before.type)
+        before = pc.cast(before, after.type)
+        bad.add_mask(np.asarray(before.is_null()), op == DELETE, f"{BEFORE}.{self._id}", "no id", _IDENTITY)
+        moved = np.asarray(pc.fill_null(pc.not_equal(before, after), False)) & (op == UPDATE)
+        for position in np.nonzero(moved)[0].tolist():
+            old, new = before[position].as_py(), after[position].as_py()
+            problem = f"the update changes the id from {old!r} to {new!r}, and an update is of one example"
+            remedy = "Write it as a delete of the old id and an insert of the new one"
+            bad.add([position], self.stored(self._id), problem, remedy)
+        return pc.if_else(pa.array(op == DELETE), before, after)
+
+    @staticmethod
+    def _fields(schema: pa.Schema, side: str, file: str) -> list[pa.Field]:
+        if schema.names.count(side) != 1:
+            inner = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index(side) >= 0]
+            remedy = (
+                f"Unwrap the column {inner[0]!r}, which holds it"
+                if inner
+                else f"The columns are {', '.join(schema.names[:30])}; if they hold the rows themselves, "
+                "drop source.envelope and set source.op"
+            )
+            raise InputError("source.envelope: debezium needs this column", file=file, column=side, remedy=remedy)
+        kind = schema.field(side).type
+        if pa.types.is_struct(kind):
+            return list(kind)
+        if pa.types.is_null(kind):
+            return []
+        remedy = "Write it as a struct (from JSON text: Spark's from_json, DuckDB's json_transform)"
+        problem = f"it holds {in_words(kind)}, but source.envelope: debezium needs a struct with the fields of the row"
+        raise InputError(problem, file=file, column=side, remedy=remedy)

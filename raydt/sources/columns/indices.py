@@ -1,0 +1,171 @@
+"""A column of lists of indices: the sparse features of a source, all of them in one column.
+
+Invariant: what is read is what the file says. A null list, a null, negative or repeated index, and one beyond the
+number of features make their row bad; only the order within a list, which says nothing, is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
+from raydt.errors import OR_SKIP, InputError
+from raydt.sources.columns.bad_rows import BadRows, Mask
+from raydt.sources.columns.encoding import in_words
+from raydt.sources.columns.tokens import holds_tokens
+
+#: Key of a schema's metadata with the number of sparse features.
+N_FEATURES = b"n_features"
+
+_NO_LIST = f"Write an empty list for a row in which no feature is 1{OR_SKIP}"
+_CORRECT = f"Correct the file{OR_SKIP}"
+#: The remedy of an index beyond the number of features.
+SAY_HOW_MANY = f"Say in source.n_features how many there are{OR_SKIP}"
+
+
+def holds_indices(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists of integers, or lists that are all empty."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type))
+
+
+def is_empty_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists in which there is no value, so that they could be of any kind."""
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_null(kind.value_type))
+
+
+def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: bool) -> str | None:
+    """The one column among the features that holds lists of integers, or of text, if there is one.
+
+    Parameters
+    ----------
+    types : mapping of str to pa.DataType
+        Of the features.
+    file : str or None
+        For messages.
+    wanted : bool
+        Whether the learner takes sparse features.
+
+    Raises
+    ------
+    InputError
+        There are several, or one that is not wanted.
+    """
+    found = [name for name, kind in types.items() if holds_indices(kind) or holds_tokens(kind)]
+    leave = " or leave it out of source.features" if file else " or leave it out"
+    if found and not wanted:
+        raise InputError(
+            f"it holds {in_words(types[found[0]])}, sparse features, which this learner does not take",
+            file=file,
+            column=found[0],
+            remedy=f"Use best_split, confidence_tree, gbdt, or fudyadt with finder: updgini, which take them,{leave}",
+        )
+    if len(found) > 1:
+        raise InputError(
+            f"it holds {in_words(types[found[1]])}, as {found[0]} does, but only one column can",
+            file=file,
+            column=found[1],
+            remedy=f"Put all sparse features into one column,{leave}",
+        )
+    return found[0] if found else None
+
+
+def declared_width(schemas: Sequence[pa.Schema], files: Sequence[str | None]) -> int | None:
+    """Number of sparse features that the metadata of some files says, the largest; None if one does not say it.
+
+    Raises
+    ------
+    InputError
+        What it says is no such number.
+    """
+    widths = []
+    for schema, file in zip(schemas, files, strict=True):
+        text = (schema.metadata or {}).get(N_FEATURES)
+        if text is None:
+            return None
+        if not text.isdigit() or not 1 <= int(text) <= LARGEST_WIDTH:
+            problem = f"n_features in the metadata of its schema is {text.decode(errors='replace')[:40]!r}"
+            remedy = f"Write a number from 1 to {LARGEST_WIDTH}, or set source.n_features"
+            raise InputError(problem, file=file, remedy=remedy)
+        widths.append(int(text))
+    return max(widths, default=None)
+
+
+def width_of(column: pa.Array) -> int:
+    """The largest index + 1, at least 1 and at most what int32 holds. O(ones)."""
+    largest = pc.max(pc.list_flatten(column)).as_py() if holds_indices(column.type) else None
+    return max(1, min(int(largest or 0) + 1, LARGEST_WIDTH))
+
+
+def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, bad: BadRows) -> SparseRows:
+    """The rows of a column.
+
+    Parameters
+    ----------
+    column : pa.Array of lists of integers, or of nulls, n values
+    name : str
+        The column, for messages.
+    width : int
+        Number of sparse features.
+    needed : ndarray of bool, shape (n,), optional
+        Rows that must have a list; None for all.
+    bad : BadRows
+        Receives those that cannot be used.
+
+    Returns
+    -------
+    SparseRows
+        Without ones in the rows that are not needed, or bad. O(ones), and O(ones * log) if some row is not ascending.
+    """
+    n = len(column)
+    bad.add_mask(np.asarray(column.is_null()), needed, name, "no list of indices", _NO_LIST)
+    if pa.types.is_null(column.type):
+        return SparseRows.empty(width, n)
+    lengths = np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
+    flat = pc.list_flatten(column)  # without what lies under a null
+    values, row = _as_int64(flat), np.repeat(np.arange(n), lengths)
+    lost = np.asarray(flat.is_null()) if flat.null_count else None
+    wrong = (values < 0) | (values >= width)
+    for wrongs, what in ((lost, None), (wrong, values)):
+        if wrongs is not None and wrongs.any():
+            places = np.flatnonzero(wrongs if needed is None else wrongs & needed[row])
+            _note(bad, name, row[places], None if what is None else what[places], width)
+    again = (np.diff(values) <= 0) & (np.diff(row) == 0)
+    if again.any():
+        order = np.lexsort((values, row))
+        values = values[order]
+        again = (np.diff(values) == 0) & (np.diff(row) == 0)
+        for place in np.flatnonzero(again if needed is None else again & needed[row[1:]]).tolist():
+            bad.add([int(row[place])], name, f"index {values[place]} is repeated", f"Give it once{OR_SKIP}")
+    keep = bad.keep(needed)
+    if keep is not None:
+        values, lengths = values[keep[row]], np.where(keep, lengths, 0)
+    return SparseRows.of_lengths(lengths, values.astype(np.int32), width)
+
+
+def _note(bad: BadRows, name: str, rows: npt.NDArray[Any], values: npt.NDArray[np.int64] | None, width: int) -> None:
+    """Note the first wrong index of each row; null, where there are no values."""
+    found, first = np.unique(rows, return_index=True)
+    for position, place in zip(found.tolist(), first.tolist(), strict=True):
+        if values is None:
+            bad.add([position], name, "an index is null", _CORRECT)
+        elif values[place] < 0:
+            bad.add([position], name, f"index {values[place]} is negative", f"Count indices from 0{OR_SKIP}")
+        else:
+            problem = f"index {values[place]} is beyond the {width} features, which are counted from 0"
+            bad.add([position], name, problem, SAY_HOW_MANY)
+
+
+def _as_int64(flat: pa.Array) -> npt.NDArray[np.int64]:
+    """Indices, null as 0; those of uint64 that do not fit as the largest that does."""
+    values = np.asarray(flat.fill_null(0)) if len(flat) else np.empty(0, dtype=np.int64)
+    if values.dtype == np.uint64:
+        values = np.minimum(values, np.uint64(np.iinfo(np.int64).max))
+    return values.astype(np.int64)

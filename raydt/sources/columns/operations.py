@@ -1,0 +1,103 @@
+"""What the values of an operation column mean: this project's words, Debezium's letters, Flink's row kinds.
+
+Invariant: a value means an operation, nothing (the row is ignored), or is an error; none is guessed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
+
+from raydt.examples.updates import OP_NAMES
+from raydt.sources.columns.bad_rows import BadRows
+from raydt.sources.columns.encoding import Dictionary
+
+#: Code of a row that is no update: it is passed over, neither bad nor skipped.
+IGNORED = -1
+_UNKNOWN = -2
+
+#: A truncate (Debezium's ``t``) removes examples that it does not name, so it is no update of one example.
+_TRUNCATE = ("t", "truncate")
+
+
+class OpValues(BaseModel):
+    """Which values of the ``op`` column mean which operation; compared as text, without regard to case."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    insert: list[str | StrictInt] = ["insert", "i", "c", "r", "+I"]
+    delete: list[str | StrictInt] = ["delete", "d", "-D"]
+    update: list[str | StrictInt] = ["update", "u", "+U", "update_after", "update_postimage"]
+    query: list[str | StrictInt] = ["query", "q"]
+    delete_value: list[str | StrictInt] = ["delete_value"]
+    ignore: list[str | StrictInt] = ["-U", "update_before", "update_preimage", "m"]
+
+    def by_name(self) -> dict[str, list[str]]:
+        """Values in lower case by the name of their operation, ``ignore`` among them."""
+        return {name: [str(v).strip().casefold() for v in getattr(self, name)] for name in type(self).model_fields}
+
+    def codes(self) -> dict[str, int]:
+        """Operation code of each value in lower case, :data:`IGNORED` where it means none."""
+        return {
+            value: IGNORED if name == "ignore" else OP_NAMES.index(name)
+            for name, values in self.by_name().items()
+            for value in values
+        }
+
+    def describe(self) -> str:
+        """All values, for messages."""
+        written = {name: [str(value) for value in getattr(self, name)] for name in type(self).model_fields}
+        return "; ".join(f"{name}: {', '.join(values)}" for name, values in written.items() if values)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> OpValues:
+        seen: set[str] = set()
+        for values in self.by_name().values():
+            if repeated := seen & set(values):
+                raise ValueError(f"op_values gives {min(repeated)!r} two meanings")
+            seen |= set(values)
+        return self
+
+
+def read_operations(
+    column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, bad: BadRows
+) -> npt.NDArray[np.int8]:
+    """Operation codes of a column.
+
+    Parameters
+    ----------
+    column : pa.Array, n values
+        Text or numbers.
+    name : str
+        The column, for messages.
+    values : OpValues
+    tombstone : ndarray of bool, shape (n,), optional
+        Rows without an operation that are to be ignored; elsewhere a null is an error.
+    bad : BadRows
+        Receives the rows whose value means nothing.
+
+    Returns
+    -------
+    ndarray of int8, shape (n,)
+        Codes of ``raydt.examples.updates``, :data:`IGNORED`, or a number below it in bad rows.
+    """
+    seen, known = Dictionary(), values.codes()
+    places = seen.encode(column, 0)
+    table = [known.get(str(value).strip().casefold(), _UNKNOWN) for value in seen.values]
+    op = np.array([*table, _UNKNOWN], dtype=np.int8)[places]
+    if tombstone is not None:
+        op[tombstone] = IGNORED
+    for position in np.nonzero(op == _UNKNOWN)[0].tolist():
+        value = column[position].as_py()
+        remedy = f"Known are {values.describe()}; add others under source.op_values"
+        if value is None:
+            problem = "no operation"
+        elif str(value).strip().casefold() in _TRUNCATE:
+            problem = f"{str(value)!r} empties the table, and a change log names every example it deletes"
+            remedy = "Write a delete for each live id in its place, or begin the source after it"
+        else:
+            problem = f"unknown operation {str(value)[:40]!r}"
+        bad.add([position], name, problem, remedy)
+    return op

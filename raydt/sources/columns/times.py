@@ -1,0 +1,98 @@
+"""Event times: which column types are taken, and their values as int64.
+
+Invariant: a time is at most :data:`LARGEST_TIME` in size, so that adding or taking away a duration of that size cannot
+overflow. Timestamps and dates are microseconds since 1970-01-01 UTC, rounded down (a timestamp without a zone is taken
+as UTC); integers are as they are, in the user's own unit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydt.errors import InputError
+from raydt.sources.columns.encoding import in_words, is_text, parse
+
+#: 146,000 years in microseconds.
+LARGEST_TIME = 2**62
+
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+class TimeColumn(NamedTuple):
+    """The column of event times: its name, and whether it holds points in time or integers of the user's unit."""
+
+    name: str
+    kind: Literal["timestamp", "integer"]
+
+
+def time_column(field: pa.Field, file: str) -> TimeColumn:
+    """A column as one of event times.
+
+    Raises
+    ------
+    InputError
+        Its type cannot be used, with the remedy.
+    """
+    kind = field.type
+    if not (field.metadata or {}).get(b"ARROW:extension:name"):
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            return TimeColumn(field.name, "timestamp")
+        if pa.types.is_integer(kind):
+            return TimeColumn(field.name, "integer")
+    hint = "; text as 2024-05-31 12:00:00 is read as a timestamp in CSV files" if is_text(kind) else ""
+    raise InputError(
+        f"it holds {in_words(kind)}, but event times are timestamps, dates or integers",
+        file=file,
+        column=field.name,
+        remedy=f"Convert it, or name another column in source.ts{hint}",
+    )
+
+
+def read_as(kind: pa.DataType) -> pa.DataType:
+    """The type as which text in a column of times is read: finer than that of the first rows may be, never coarser."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    unit, zone = (kind.unit, kind.tz) if pa.types.is_timestamp(kind) else ("us", None)
+    return pa.timestamp("ns" if unit == "ns" else "us", zone)
+
+
+def kind_of_times(texts: pa.Array) -> pa.DataType | None:
+    """The type as which most texts (of the first 1,000) can be read as times; None if there is none."""
+    texts = texts[:1000]
+    for kind in (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC"))):
+        values, _ = parse(texts, kind)
+        if 2 * (len(values) - values.null_count) > len(values):
+            return kind
+    return None
+
+
+def times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+    """Values of a column of times.
+
+    Returns
+    -------
+    values : ndarray of int64, shape (n,)
+        0 where the time is null or too large.
+    too_large : ndarray of bool, shape (n,), or None
+        Which times are beyond :data:`LARGEST_TIME`; None if there are none.
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pc.cast(column, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1_000, None
+    factor = 1
+    if pa.types.is_date32(kind):
+        column, factor = pc.cast(pc.cast(column, pa.int32()), pa.int64()), 86_400_000_000
+    elif pa.types.is_date64(kind):
+        column, factor = pc.cast(column, pa.int64()), 1_000
+    elif pa.types.is_timestamp(kind):
+        column, factor = pc.cast(column, pa.int64()), _MICROSECONDS[kind.unit]
+    raw = column.fill_null(0).to_numpy(zero_copy_only=False)
+    limit = LARGEST_TIME // factor
+    outside = (raw > limit) | (raw < -limit) if raw.dtype.kind == "i" else raw > limit
+    values = np.where(outside, 0, raw).astype(np.int64) * factor
+    return values, np.asarray(outside, dtype=np.bool_) if outside.any() else None

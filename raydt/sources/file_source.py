@@ -1,0 +1,237 @@
+"""A source made of files of one format, read in order in bounded chunks.
+
+Invariant: a row's number is its place over all files, the same wherever reading starts and however it is chunked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.errors import ConfigError, InputError
+from raydt.sources.base import CLASSES, Reading, Rows
+from raydt.sources.columns.encoding import Dictionary
+from raydt.sources.columns.envelope import Envelope
+from raydt.sources.columns.indices import declared_width, is_empty_list, width_of
+from raydt.sources.columns.labels import Labels, resolve_positive
+from raydt.sources.columns.times import TimeColumn
+from raydt.sources.columns.tokens import different
+from raydt.sources.encoder import RowEncoder
+from raydt.sources.files.datafile import DataFile
+from raydt.sources.files.drift import Columns, agreement, require_agreement
+from raydt.sources.identity import Identity, hashed
+
+if TYPE_CHECKING:
+    from raydt.sources.options import FileOptions
+
+#: A chunk holds about this many feature values, within the two bounds on its rows.
+CHUNK_CELLS = 1 << 19
+CHUNK_ROWS = (64, 1 << 16)
+#: What the sparse features of a row count for, of which only reading tells how many are 1.
+SPARSE_CELLS = 256
+
+
+class FileSource:
+    """Rows of one or several files; satisfies :class:`raydt.sources.base.Source`.
+
+    Parameters
+    ----------
+    options : FileOptions
+    files : list of DataFile
+        Opened, in order, at least one.
+    chunk_rows : int, optional
+        Rows to a chunk; chosen by the number of features if None.
+    reading : Reading
+
+    Raises
+    ------
+    InputError
+        A column is missing or unusable, or the files' columns differ.
+    ConfigError
+        ``positive`` is not among the labels, or the labels are to be numbers.
+
+    Notes
+    -----
+    With ``positive`` the label column is read through once here (for CSV that is a pass over the text).
+    """
+
+    def __init__(
+        self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
+    ) -> None:
+        if reading.regression and options.positive is not None:
+            raise ConfigError(
+                "source.positive makes two classes of the labels, but the learner wants numbers "
+                "(learner.objective: squared_error). Remove source.positive, or choose another objective"
+            )
+        self._files, self._limit = files, options.limit
+        self._rows_at_opening = [file.n_rows for file in files]
+        envelope = None
+        if options.envelope is not None and options.op is not None and options.id is not None:
+            beside = [options.ts] if options.ts is not None and any(options.ts in file.names for file in files) else []
+            envelope = Envelope([options.op, *beside], options.id)
+        self._tables = [_columns_of(file, envelope) for file in files]
+        seen = [name for table in self._tables for name in table.schema.names if name not in table.untyped]
+        if self.n_rows == 0 and self._tables[0].schema.names and not seen:  # a header tells no types
+            raise self._no_rows()
+        self._agreed = agreement(self._tables)
+        self._encoder = RowEncoder(
+            options, self._agreed.schema, self._agreed.file, envelope, self._agreed.untyped, reading
+        )
+        for table in self._tables:
+            require_agreement(table, self._agreed, self._encoder.parts, strict=options.features is None)
+        low, high = CHUNK_ROWS
+        cells = len(self._encoder.features.names) + (0 if self._encoder.sparse is None else SPARSE_CELLS)
+        self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // cells))
+        if self._encoder.sparse is not None:
+            self._encoder.set_width(self._width(options.n_features, self._encoder.sparse))
+        elif options.n_features is not None:
+            raise self._no_indices()
+        self.features = self._encoder.features
+        self.id_kind, self.id_column = self._encoder.id_kind, options.id
+        self.is_changelog = options.op is not None
+        self.has_labels = options.label is not None
+        if options.positive is not None and options.label is not None:
+            counts = self._label_counts(options.label)
+            if not counts and self.n_rows == 0:
+                raise self._no_rows()
+            positive = resolve_positive(options.positive, counts)
+            self._encoder.labels = Labels(positive, [label for label in counts if label not in positive])
+        self.known_classes, self.target_dtype = len(self.classes), self._encoder.labels.dtype
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels in the order of their codes, as known so far."""
+        return self._encoder.labels.classes
+
+    @property
+    def positive(self) -> list[Any] | None:
+        """Labels that count as positive, resolved."""
+        return self._encoder.labels.positive
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows within ``limit``, if every file's is known."""
+        known = [file.n_rows for file in self._files]
+        total = None if None in known else sum(n for n in known if n is not None)
+        return total if total is None or self._limit is None else min(total, self._limit)
+
+    def count_rows(self) -> int:
+        """Number of rows within ``limit``; CSV files and Arrow streams are read through once."""
+        total = sum(file.count() for file in self._files)
+        return total if self._limit is None else min(total, self._limit)
+
+    def require_ts(self) -> TimeColumn:
+        """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
+        column = self._encoder.require_ts()
+        for table in self._tables:
+            require_agreement(table, self._agreed, {column.name: "ts"}, strict=False)
+        return column
+
+    def fingerprint(self) -> str:
+        """That of :meth:`identity`."""
+        return self.identity().fingerprint
+
+    def identity(self) -> Identity:
+        """Columns and types, ``limit``, and each file's rows, size and content hash.
+
+        Paths do not enter, so that data may move. The bytes are read at each call.
+        """
+        schema = [[field.name, str(field.type)] for field in self._agreed.schema]
+        described = {"kind": self._files[0].kind, "schema": schema, "limit": self._limit}
+        files = [file.described(rows) for rows, file in zip(self._rows_at_opening, self._files, strict=True)]
+        content = [[file["rows"], file["bytes"], file["sha256"]] for file in files]
+        return Identity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of encoded rows from row ``start`` on.
+
+        Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first.
+        """
+        for batch, row, file, file_row in self._batches(self._encoder.columns, start):
+            yield self._encoder.encode(batch, row, file.name, file_row, file.take_flaws(file_row, batch.num_rows))
+
+    def where(self, row: int) -> tuple[str, int]:
+        """File and row within it (zero-based)."""
+        begin = 0
+        for file in self._files[:-1]:
+            if file.n_rows is None or row < begin + file.n_rows:
+                return file.name, row - begin
+            begin += file.n_rows
+        return self._files[-1].name, row - begin
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
+        return self._encoder.id_codes(ids, before)
+
+    def id_of(self, code: int) -> Any:
+        """The user's id of an entry of :attr:`Rows.id`."""
+        return self._encoder.id_of(code)
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Dictionaries as known before ``row`` (all, if None)."""
+        return self._encoder.state(row)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue with saved dictionaries."""
+        self._encoder.restore(state)
+
+    def _batches(self, columns: list[str], start: int) -> Iterator[tuple[pa.RecordBatch, int, DataFile, int]]:
+        """Record batches with the row number of their first row, their file, and the row there."""
+        begin = 0
+        for file in self._files:
+            skip = max(0, start - begin)
+            if skip and file is not self._files[-1] and file.count() <= skip:
+                begin += file.count()
+                continue
+            at = skip
+            for batch in file.batches(columns, skip, self._chunk_rows):
+                if self._limit is not None and begin + at + batch.num_rows >= self._limit:
+                    rest = batch.slice(0, self._limit - begin - at)
+                    if rest.num_rows:
+                        yield rest, begin + at, file, at
+                    return
+                yield batch, begin + at, file, at
+                at += batch.num_rows
+            if file.n_rows is None and (at > skip or not skip):
+                file.n_rows = at
+            begin += at
+
+    def _width(self, option: int | None, column: str) -> int:
+        """Number of sparse features: as the option says, else the files' metadata, else by reading all of them."""
+        chosen = [file for file, table in zip(self._files, self._tables, strict=True) if not table.empty] or self._files
+        width = option or declared_width([file.schema for file in chosen], [file.name for file in chosen])
+        if width is None:
+            batches = self._batches(self._encoder.to_read([column]), 0)
+            columns = (self._encoder.column(batch, column) for batch, *_ in batches)
+            width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
+        return width
+
+    def _no_indices(self) -> InputError:
+        return InputError(
+            "source.n_features is set, but no column of features holds lists",
+            file=self._files[0].name,
+            remedy="Drop it",
+        )
+
+    def _no_rows(self) -> InputError:
+        return InputError("the file has no rows", file=self._files[0].name, remedy="Check source.path")
+
+    def _label_counts(self, label: str) -> dict[Any, int]:
+        seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
+        for batch, row, _, _ in self._batches(self._encoder.to_read([label]), 0):
+            codes = seen.encode(*self._encoder.read_labels(batch, label, row))
+            new = np.bincount(codes[codes >= 0], minlength=len(seen))
+            new[: len(counts)] += counts
+            counts = new
+        return dict(zip(seen.values, counts.tolist(), strict=True))
+
+
+def _columns_of(file: DataFile, envelope: Envelope | None) -> Columns:
+    schema = file.schema if envelope is None else envelope.row_schema(file.schema, file.name)
+    null = {field.name for field in schema if pa.types.is_null(field.type) or is_empty_list(field.type)}
+    return Columns(file.name, schema, file.untyped | null, file.n_rows == 0)

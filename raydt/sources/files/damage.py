@@ -1,0 +1,133 @@
+"""What is wrong with a file: of another kind, cut off, or with values that its types do not allow.
+
+Only looked at once reading has failed, so that sound files cost nothing. Not here: values that are well formed but
+cannot be used (``raydt.sources.encoder``), and rows of text files (``raydt.sources.files.csv``).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from raydt.sources.columns.encoding import is_text
+
+#: How many bytes of either end of a file tell what it is.
+END_BYTES = 64
+
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"
+_BEGINNINGS = {
+    _PARQUET: "Parquet",
+    _ARROW: "Arrow IPC",
+    b"\x1f\x8b": "compressed (gzip)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
+    b"BZh": "compressed (bzip2)",
+    b"PK\x03\x04": "a zip archive, such as an Excel workbook",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"\x89HDF": "HDF5",
+    b"ORC": "ORC",
+    b"Obj\x01": "Avro",
+    b"SQLite format 3": "an SQLite database",
+}
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+_OWN = {
+    "parquet": "a Parquet file",
+    "arrow": "an Arrow IPC file or stream",
+    "csv": "CSV text in UTF-8",
+    "libsvm": "LIBSVM text",
+}
+_OTHER_KIND = "Check its kind: source.kind, --kind, or the ending of its name"
+_AGAIN = "Copy or write it again"
+
+
+def diagnosis(head: bytes, tail: bytes, kind: str) -> tuple[str, str] | None:
+    """What is wrong with a file that cannot be opened, and the remedy, if its two ends tell.
+
+    Parameters
+    ----------
+    head, tail : bytes
+        Its first and last bytes.
+    kind : {"parquet", "arrow", "csv"}
+        What it is read as.
+    """
+    if not head:
+        return "the file is empty (0 bytes)", "Write it again, or check the path"
+    magic = {"parquet": _PARQUET, "arrow": _ARROW}.get(kind)
+    if magic is not None and head.startswith(magic):
+        if kind == "parquet" and tail.endswith(b"PARE"):
+            return "it is encrypted", "Decrypt it first"
+        return (
+            None if tail.endswith(magic) and len(tail) > len(magic) else ("it is cut off: its end is missing", _AGAIN)
+        )
+    if magic is not None and tail.endswith(magic):
+        return "its beginning is missing", _AGAIN
+    found = next((what for beginning, what in _BEGINNINGS.items() if head.startswith(beginning)), None)
+    if found is not None:
+        return f"it is {found}, not {_OWN[kind]}", _OTHER_KIND
+    is_stream = kind == "arrow" and head.startswith(b"\xff\xff\xff\xff")
+    if is_stream or (kind == "csv" and head.strip() and b"\0" not in head):
+        return None
+    if not head.strip():
+        return "it has no row of column names", "Write it as the first row"
+    return f"it is not {_OWN[kind]}", _OTHER_KIND
+
+
+def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tuple[str, str]]]:
+    """A batch whose text or dictionary codes are not valid, with null in their place.
+
+    Returns
+    -------
+    batch : pa.RecordBatch
+        Valid.
+    flaws : dict
+        Column and problem by row of the batch; of several in one row the first column's.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+        The batch is damaged in another way.
+    """
+    columns: list[pa.Array] = []
+    flaws: dict[int, tuple[str, str]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            column, found = _repaired(column)
+            column.validate(full=True)
+            for row, problem in found.items():
+                flaws.setdefault(row, (name, problem))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names), flaws
+
+
+def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """A column with null where a value is flawed, and the problems by row. Python work for each value."""
+    if pa.types.is_dictionary(column.type):
+        values, lost = _repaired(column.dictionary)
+        codes = column.indices.to_pylist()
+        found = {
+            row: lost.get(code, f"code {code} is beyond its dictionary of {len(values)} values")
+            for row, code in enumerate(codes)
+            if code is not None and (code in lost or not 0 <= code < len(values))
+        }
+        kept = [None if row in found else code for row, code in enumerate(codes)]
+        indices = pa.array(kept, column.indices.type)
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered), found
+    if not is_text(column.type):
+        return column, {}
+    values = column.view(_BYTES[column.type])
+    values.validate(full=True)  # offsets within the data, without which no value can be touched
+    texts: list[str | None] = []
+    problems: dict[int, str] = {}
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError:
+            texts.append(None)
+            problems[row] = not_utf8(value)
+    return pa.array(texts, column.type), problems
+
+
+def not_utf8(value: bytes) -> str:
+    """The problem of a text that is not UTF-8."""
+    return f"{str(value[:40])[1:]} is not UTF-8 text"

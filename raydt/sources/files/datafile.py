@@ -1,0 +1,293 @@
+"""Files of a source: finding them on any file system, and what each file format offers.
+
+Invariant: the files of a folder or pattern come in the order of their sorted paths, those of a list in its order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from raydt.errors import OR_SKIP, InputError
+from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
+
+_URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_MAGIC = re.compile(r"[*?[]")
+
+#: Files up to this size are hashed completely; larger ones in evenly spread blocks.
+WHOLE_HASH_BYTES = 256 << 20
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file: its file system, its path there, its name for messages, its size in bytes, when it was changed (ns)."""
+
+    filesystem: Any
+    path: str
+    name: str
+    size: int
+    modified: int | None = None
+
+
+def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
+    """Files that a configured path stands for.
+
+    Parameters
+    ----------
+    path : str or list of str
+        A file, a folder (searched through, for files that end in one of ``suffixes``), a pattern with ``*``, ``?``,
+        ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system, or a list of these.
+        Names that begin with a dot or an underscore are passed over in folders and patterns.
+    base_dir : path
+        What relative paths are relative to.
+    suffixes : tuple of str
+        In lower case.
+
+    Raises
+    ------
+    InputError
+        Nothing is there.
+    """
+    if isinstance(path, list):
+        return [place for one in path for place in find_files(one, base_dir, suffixes)]
+    if "\0" in path:
+        raise InputError("the path holds a NUL character", file=path.replace("\0", "\\0"), remedy="Correct the path")
+    uri = _URI.match(path)
+    try:
+        where = path if uri else str(Path(base_dir, Path(path).expanduser()).absolute())
+    except RuntimeError:
+        raise InputError("this user has no home directory", file=path, remedy="Write out the path") from None
+    prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
+    with reading(where):
+        infos, filesystem = _look_up(where, bool(uri), suffixes)
+    if not infos:
+        raise InputError(
+            "no file is there", file=where, remedy=f"Check the path; folders are searched for {', '.join(suffixes)}"
+        )
+    return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
+
+
+def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any], Any]:
+    parts = where.split("/")
+    magic = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
+    if magic is not None and not uri and Path(where).exists():
+        magic = None  # a file that is really called that
+    root = where if magic is None else "/".join(parts[:magic]) or "/"
+    filesystem, start = pafs.FileSystem.from_uri(root) if uri else (pafs.LocalFileSystem(), root)
+    if magic is not None:
+        found = {info.path: info for info in _matching(filesystem, start, parts[magic:])}
+        if parts[-1] == "**":  # names no kind of file, like a folder
+            found = {path: info for path, info in found.items() if path.lower().endswith(suffixes)}
+        return [found[path] for path in sorted(found)], filesystem
+    info = filesystem.get_file_info(start)
+    if info.type == pafs.FileType.File:
+        return [info], filesystem
+    if info.type != pafs.FileType.Directory:
+        return [], filesystem
+    inside = filesystem.get_file_info(pafs.FileSelector(start, recursive=True))
+    depth = len(start.rstrip("/"))
+    files = [
+        i
+        for i in inside
+        if i.type == pafs.FileType.File
+        and i.path.lower().endswith(suffixes)
+        and not any(part.startswith((".", "_")) for part in i.path[depth:].split("/"))
+    ]
+    return sorted(files, key=lambda i: i.path), filesystem
+
+
+def _matching(filesystem: Any, folder: str, parts: list[str]) -> Iterator[Any]:
+    head, tail = parts[0], parts[1:]
+    if head == "**" and tail:
+        yield from _matching(filesystem, folder, tail)
+    for info in filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
+        if info.base_name.startswith((".", "_")) and not head.startswith((".", "_")):
+            continue
+        is_folder = info.type == pafs.FileType.Directory
+        if head == "**" and is_folder:
+            yield from _matching(filesystem, info.path, parts)
+        elif fnmatchcase(info.base_name, head):
+            if tail and is_folder:
+                yield from _matching(filesystem, info.path, tail)
+            elif not tail and not is_folder:
+                yield info
+
+
+@contextlib.contextmanager
+def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]:
+    """Turn what Arrow or the system raises while a file is read into an :class:`InputError` that names it.
+
+    With ``row``, the file was sound before that row.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        reason = text.strip().splitlines()[0][:200] if text.strip() else type(error).__name__
+        how = f" as {kind}" if kind else ""
+        problem = f"{'it' if row is None else 'from here on it'} cannot be read{how} ({reason.rstrip('.')})"
+        raise InputError(problem, file=file, row=row, remedy="Check that it is complete and readable") from error
+
+
+class DataFile(ABC):
+    """One file of one format.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        Columns and types, known once the file is opened.
+    names : list of str
+        Names of the columns.
+    n_rows : int or None
+        Number of rows, where the format says it without reading them, or once they were counted.
+    untyped : frozenset of str
+        Columns whose type is a guess because no value was seen (text formats).
+    flaws : dict of int to InputError
+        Rows among those read so far that the file does not give as a whole; they are there, with null for what is
+        lost. Whoever reads takes them out.
+    """
+
+    kind: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    schema: pa.Schema
+    n_rows: int | None = None
+    untyped: frozenset[str] = frozenset()
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.name = place, place.name
+        self.flaws: dict[int, InputError] = {}
+        try:
+            with reading(self.name, self.kind):
+                self._open()
+                self.names = list(self.schema.names)  # fails here where a name is not UTF-8
+        except InputError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: InputError) -> InputError:
+        """What is wrong with a file that could not be opened, if that can be said better than Arrow does."""
+        if error.__cause__ is None:
+            return error
+        found = diagnosis(*self._ends_of_file(), self.kind)
+        if found is None and isinstance(error.__cause__, UnicodeDecodeError):
+            found = f"the column name {str(error.__cause__.object[:60])[1:]} is not UTF-8 text", "Rename the column"
+        return error if found is None else InputError(found[0], file=self.name, remedy=found[1])
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Read ``schema`` and, if it is cheap, ``n_rows``."""
+
+    @abstractmethod
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Record batches with at least ``columns`` from row ``start`` on, of any size.
+
+        ``a.b`` is also the field b of a struct column a, of which only the fields named need be read. Columns that the
+        file lacks are left out.
+        """
+
+    def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
+
+        Raises
+        ------
+        InputError
+            The file cannot be read on, or is no longer the one that was found.
+        """
+        self.require_unchanged()
+        source, row = self._batches(columns, start, size), start
+        while True:
+            with reading(self.name, self.kind, row):
+                batch = next(source, None)
+                if batch is None:
+                    self.require_unchanged()
+                    return
+                batch = self._valid(batch, row)
+            for offset in range(0, batch.num_rows, size):
+                yield batch.slice(offset, size)
+            row += batch.num_rows
+
+    def _valid(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+        """The batch, whose lengths, indices and UTF-8 Arrow has taken on trust; flaws in its rows are noted."""
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid:
+            batch, found = without_flaws(batch)
+            for position, (column, problem) in found.items():
+                self.note_flaw(row + position, problem, column)
+        return batch
+
+    def note_flaw(self, row: int, problem: str, column: str | None = None) -> None:
+        """Remember that a row cannot be used."""
+        remedy = f"Correct the file{OR_SKIP}"
+        self.flaws[row] = InputError(problem, file=self.name, row=row, column=column, remedy=remedy)
+
+    def take_flaws(self, start: int, length: int) -> dict[int, InputError]:
+        """Take out the flaws of ``length`` rows from ``start`` on, by position among these."""
+        if not self.flaws:
+            return {}
+        return {i: self.flaws.pop(start + i) for i in range(length) if start + i in self.flaws}
+
+    def _ends_of_file(self) -> tuple[bytes, bytes]:
+        """The first and the last bytes."""
+        with reading(self.name), self.open_input() as file:
+            size = file.size()
+            return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
+
+    def require_unchanged(self) -> None:
+        """Compare size and time of change with those of the file that was found.
+
+        Raises
+        ------
+        InputError
+            The file was replaced, written to or removed since.
+        """
+        remedy = "Leave the files of a source as they are until the run has ended, and start it again"
+        with reading(self.name):
+            info = self.place.filesystem.get_file_info(self.place.path)
+            if info.type == pafs.FileType.NotFound:
+                raise InputError("the file was removed after it had been found", file=self.name, remedy=remedy)
+            before, now = self.place.modified, info.mtime_ns
+            if info.size != self.place.size or (before is not None and now is not None and now != before):
+                raise InputError("the file was changed after it had been found", file=self.name, remedy=remedy)
+
+    def count(self) -> int:
+        """Number of rows; where the format does not say it, the file is read through once. O(rows) then."""
+        if self.n_rows is None:
+            self.n_rows = sum(batch.num_rows for batch in self.batches(self.names[:1], 0, 1 << 16))
+        return self.n_rows
+
+    def open_input(self) -> Any:
+        """The file for random access."""
+        return self.place.filesystem.open_input_file(self.place.path)
+
+    def described(self, rows: int | None) -> dict[str, Any]:
+        """The file as it is: the last component of its path, ``rows`` as given, size, and :meth:`content_hash`."""
+        name = self.place.path.rpartition("/")[2]
+        return {"name": name, "rows": rows, "bytes": self.place.size, "sha256": self.content_hash()}
+
+    def content_hash(self) -> str:
+        """SHA-256 of the bytes: all of them up to 256 MiB, else of 256 evenly spread blocks of 1 MiB."""
+        self.require_unchanged()
+        digest = hashlib.sha256()
+        size, blocks = self.place.size, WHOLE_HASH_BYTES // _BLOCK
+        offsets: Iterable[int] = range(0, size, _BLOCK)
+        if size > WHOLE_HASH_BYTES:
+            offsets = (block * (size - _BLOCK) // (blocks - 1) for block in range(blocks))
+        with reading(self.name), self.open_input() as file:
+            for offset in offsets:
+                digest.update(file.read_at(_BLOCK, offset))
+        return digest.hexdigest()

@@ -1,0 +1,60 @@
+"""The formats of files, and which one a name stands for.
+
+Invariant: whatever reads files without being told their format (a deletion log, files for a model) knows it by
+:func:`find_kind`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raydt.errors import InputError
+from raydt.sources.files.arrow import ArrowDataFile
+from raydt.sources.files.csv import CsvDataFile
+from raydt.sources.files.datafile import DataFile, Place, find_files
+from raydt.sources.files.libsvm import LibsvmDataFile
+from raydt.sources.files.parquet import ParquetDataFile
+
+FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile, LibsvmDataFile)
+
+
+def find_kind(
+    path: str, base_dir: str | Path, kind: str | None = None, *, or_else: str = ""
+) -> tuple[type[DataFile], list[Place]]:
+    """Files that a path stands for, and the one format they have.
+
+    Parameters
+    ----------
+    path, base_dir
+        As of :func:`raydt.sources.files.datafile.find_files`.
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
+        By default from the ends of the names.
+    or_else : str
+        Another remedy where the names do not say it.
+
+    Raises
+    ------
+    InputError
+        Nothing is there, or the kind is unclear.
+    """
+    among = [form for form in FORMATS if kind in (None, form.kind)]
+    suffixes = tuple(suffix for form in among for suffix in form.suffixes)
+    places = find_files(path, base_dir, suffixes)
+    if kind is not None:
+        return among[0], places
+    found: dict[type[DataFile], str] = {}
+    for place in places:
+        form = next((form for form in FORMATS if place.name.lower().endswith(form.suffixes)), None)
+        if form is None:
+            remedy = f"Its name must end in one of {', '.join(suffixes)}{or_else}"
+            raise InputError("the kind of file is unclear", file=place.name, remedy=remedy)
+        found.setdefault(form, place.name)
+    if len(found) > 1:
+        problem = f"files of several kinds are here, such as {' and '.join(found.values())}"
+        raise InputError(problem, file=path, remedy="Name those of one kind")
+    return next(iter(found)), places
+
+
+def open_file(form: type[DataFile], place: Place, as_text: tuple[str, ...]) -> DataFile:
+    """Open one file; ``as_text`` are columns that stay text in CSV, whatever they look like."""
+    return CsvDataFile(place, as_text=as_text) if form is CsvDataFile else form(place)

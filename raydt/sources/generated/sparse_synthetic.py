@@ -1,0 +1,111 @@
+"""Generated sparse rows: sparse(n, d1, d2, q), few features that have to do with the label among many that do not.
+
+Source: N. Tatti, "Approximating splits for decision trees quickly in sparse data streams", section 6.
+
+Invariant: that of ``raydt.sources.generated.synthetic``. The time of a row follows its ones: from one of them to the
+next is one draw and O(log d2) multiplications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raydt.arrays.kernel import kernel
+from raydt.arrays.rng import stream_key, uniform, uniform_at
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.sources.base import Rows
+from raydt.sources.generated.synthetic import CHUNK_DRAWS, SyntheticSource
+
+if TYPE_CHECKING:
+    from raydt.sources.options import SparseSynthetic
+
+#: Irrelevant ones of a row, on average, where no density is given.
+_MEAN_ONES = 10
+#: A row's draws before those of its features: its label, and whether that is flipped.
+_LEAD = 2
+
+
+@kernel
+def _draw(
+    key: Any, row: Any, width: int, flips: Any, part: Any, powers: Any, noise: float, y: Any, indptr: Any, ones: Any
+) -> int:
+    """Draw rows until one has no room in ``ones``; fills the beginnings of ``y``, ``indptr`` and ``ones``.
+
+    ``flips[part[i], j]`` is the probability that informative feature j of row i is not its label, ``powers[p]`` that
+    2**p irrelevant features in a row are 0. Returns how many rows are drawn.
+    """
+    informative, at = flips.shape[1], 0
+    indptr[0] = 0
+    for i in range(len(row)):
+        first = row[i] * (_LEAD + width + 1)
+        label = uniform_at(key, first) < 0.5
+        y[i] = label != (uniform_at(key, first + 1) < noise)
+        for j in range(informative):
+            if label != (uniform_at(key, first + _LEAD + j) < flips[part[i], j]):
+                if at == len(ones):
+                    return i
+                ones[at] = j
+                at += 1
+        counter, index = first + _LEAD + informative, informative
+        while True:
+            # How many zeros come first: the largest number whose probability is above u, by its binary digits. This
+            # is the inverse of the geometric distribution without a logarithm, whose last bit depends on the library.
+            u, probability = uniform_at(key, counter), 1.0
+            for p in range(len(powers) - 1, -1, -1):
+                if probability * powers[p] > u:
+                    probability *= powers[p]
+                    index += 1 << p
+            if index >= width:
+                break
+            if at == len(ones):
+                return i
+            ones[at] = index
+            at += 1
+            index += 1
+            counter += 1
+        indptr[i + 1] = at
+    return len(row)
+
+
+class SparseSyntheticSource(SyntheticSource):
+    """Labels 0 and 1 evenly; feature j < d1 is the label, flipped with probability theta_j; d2 more are 1 at random.
+
+    theta_j is uniform in [0, 1). The stream is cut into ``drift`` + 1 equal parts, each with its own theta.
+    """
+
+    purpose = "sparse"
+
+    def __init__(self, options: SparseSynthetic) -> None:
+        super().__init__(options, Features((), (), sparse=options.informative + options.irrelevant))
+        q = min(1.0, _MEAN_ONES / options.irrelevant) if options.density is None else options.density
+        self._n, self._parts = options.n, options.drift + 1
+        theta = uniform(stream_key(options.seed, "sparse flips"), np.arange(self._parts * options.informative))
+        self._flips = theta.reshape(self._parts, options.informative)
+        powers = [1.0 - q]
+        while len(powers) < options.irrelevant.bit_length():
+            powers.append(powers[-1] * powers[-1])
+        self._powers = np.array(powers)
+        self._draws = _LEAD + options.informative + int(options.irrelevant * q) + 1
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on."""
+        width = self.features.sparse
+        step = max(64, CHUNK_DRAWS // self._draws)
+        ones = np.empty(step * self._draws, dtype=np.int32)
+        begin = start
+        while begin < self.n_rows:
+            row = self._numbers(begin, step)
+            y, indptr = np.empty(len(row), dtype=np.int32), np.empty(len(row) + 1, dtype=np.int64)
+            part = row * self._parts // self._n
+            drawn = _draw(self._key, row, width, self._flips, part, self._powers, self._noise, y, indptr, ones)
+            if not drawn:  # a row of very many ones
+                ones = np.empty(2 * len(ones), dtype=np.int32)
+                continue
+            indptr = indptr[: drawn + 1]
+            sparse = SparseRows(indptr, ones[: indptr[-1]].copy(), width)
+            yield Rows(begin, np.empty((drawn, 0)), y[:drawn], 2, row[:drawn], None, {}, sparse=sparse)
+            begin += drawn

@@ -1,0 +1,187 @@
+"""Generated sources: SEA concepts and the rotating hyperplane; sparse rows are in ``sparse_synthetic.py``.
+
+Invariant: row r is a pure function of the options and r (with ``permutation``, what comes at place r is the row drawn
+for it, which keeps its number as its id), so any start and any chunking give identical rows. Only
+integer operations, additions, multiplications and one division are used, in a fixed order, so the values are the same
+bits on every platform.
+
+Sources: SEA from W. N. Street, Y. Kim, "A streaming ensemble algorithm (SEA) for large-scale classification", KDD
+2001; the hyperplane from G. Hulten, L. Spencer, P. Domingos, "Mining time-changing data streams", KDD 2001, with its
+weights on a closed-form path instead of a random walk, so that any row can be computed alone.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.rng import permutation, stream_key, uniform
+from raydt.errors import ConfigError
+from raydt.examples.features import Features
+from raydt.examples.targets import CODES
+from raydt.sources.base import Rows
+from raydt.sources.columns.times import TimeColumn
+from raydt.sources.identity import Identity, hashed
+
+if TYPE_CHECKING:
+    from raydt.sources.options import Hyperplane, Sea, SyntheticOptions
+
+#: Random numbers drawn at once; they should stay in the processor's cache.
+CHUNK_DRAWS = 1 << 16
+
+#: Concepts of SEA: the threshold of x0 + x1.
+SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
+
+
+class SyntheticSource(ABC):
+    """Base of the generators; satisfies :class:`raydt.sources.base.Source`.
+
+    Parameters
+    ----------
+    options : SyntheticOptions
+    features : Features
+    """
+
+    id_kind: Literal["row", "integer", "text"] = "row"
+    id_column: str | None = None
+    is_changelog = False
+    has_labels = True
+    known_classes = 2
+    target_dtype = CODES
+    positive: ClassVar[None] = None
+    purpose: ClassVar[str]
+
+    def __init__(self, options: SyntheticOptions, features: Features) -> None:
+        self._options = options
+        self._noise = options.noise
+        self.n_rows = options.n if options.limit is None else min(options.n, options.limit)
+        self.features = features
+        self._key = stream_key(options.seed, self.purpose)
+        self._order = (
+            None
+            if options.permutation is None
+            else permutation(stream_key(options.permutation, "source permutation"), self.n_rows)
+        )
+
+    @property
+    def classes(self) -> list[Any]:
+        """The labels 0 and 1."""
+        return [0, 1]
+
+    def count_rows(self) -> int:
+        """Number of rows."""
+        return self.n_rows
+
+    def require_ts(self) -> TimeColumn:
+        """Refused: generated rows have no times."""
+        raise ConfigError("the stream needs event times, but generated rows have none. Use files, with source.ts")
+
+    def fingerprint(self) -> str:
+        """That of :meth:`identity`."""
+        return self.identity().fingerprint
+
+    def identity(self) -> Identity:
+        """The generator's settings."""
+        options = self._options.model_dump()
+        return Identity(hashed(json.dumps(options, sort_keys=True)), options)
+
+    @abstractmethod
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on."""
+
+    def _numbers(self, begin: int, rows: int) -> npt.NDArray[np.int64]:
+        """The rows drawn for so many places from ``begin`` on, as far as there are."""
+        places = np.arange(begin, min(begin + rows, self.n_rows), dtype=np.int64)
+        return places if self._order is None else self._order[places]
+
+    def where(self, row: int) -> tuple[str, int]:
+        """The generator's name and the row."""
+        return f"synthetic {self.purpose}", row if self._order is None else int(self._order[row])
+
+    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ids are row numbers."""
+        return np.array(ids, dtype=np.int64)
+
+    def id_of(self, code: int) -> Any:
+        """Ids are row numbers."""
+        return code
+
+    def state(self, row: int | None = None) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 (rows depend on nothing that was read)
+        """Nothing to restore."""
+
+
+class NumericSource(SyntheticSource):
+    """Base of the generators of numeric features: a row has a uniform number for each, and one for the noise."""
+
+    def __init__(self, options: SyntheticOptions, names: tuple[str, ...]) -> None:
+        super().__init__(options, Features(names, (False,) * len(names)))
+
+    def rows(self, start: int = 0) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on."""
+        d = len(self.features)
+        step = max(64, CHUNK_DRAWS // (d + 1))
+        for begin in range(start, self.n_rows, step):
+            row = self._numbers(begin, step)
+            draws = uniform(self._key, row[:, None] * (d + 1) + np.arange(d + 1))
+            X = np.ascontiguousarray(draws[:, :d])
+            y = self._label(X, row)
+            y ^= draws[:, d] < self._noise
+            yield Rows(begin, X, y.astype(np.int32), 2, row, None, {})
+
+    @abstractmethod
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Labels without noise; ``X`` comes uniform in [0, 1) and may be scaled in place."""
+
+
+class SeaSource(NumericSource):
+    """Features x0, x1, x2 uniform in [0, 10); class 0 where x0 + x1 <= threshold; x2 is irrelevant.
+
+    The stream is cut into ``drift`` + 1 equal parts; the thresholds 8, 9, 7, 9.5 take turns.
+    """
+
+    purpose = "sea"
+
+    def __init__(self, options: Sea) -> None:
+        super().__init__(options, ("x0", "x1", "x2"))
+        self._n, self._parts = options.n, options.drift + 1
+        self._thresholds = np.array(SEA_THRESHOLDS)
+
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        X *= 10.0
+        threshold = self._thresholds[row * self._parts // self._n % len(SEA_THRESHOLDS)]
+        return X[:, 0] + X[:, 1] > threshold
+
+
+class HyperplaneSource(NumericSource):
+    """Features uniform in [0, 1); class 1 on one side of a hyperplane through the centre of the cube.
+
+    The weights start at a random point of [-1, 1)^d and move on straight lines, at even speed over the stream, through
+    ``drift`` further random points.
+    """
+
+    purpose = "hyperplane"
+
+    def __init__(self, options: Hyperplane) -> None:
+        d = options.n_features
+        super().__init__(options, tuple(f"x{j}" for j in range(d)))
+        self._n, self._drift = options.n, options.drift
+        key = stream_key(options.seed, "hyperplane weights")
+        self._points = 2.0 * uniform(key, np.arange((options.drift + 2) * d)).reshape(-1, d) - 1.0
+
+    def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        part, rest = np.divmod(row * self._drift, self._n)
+        share = rest / self._n
+        side = np.zeros(len(row))
+        for j in range(X.shape[1]):  # column by column: a matrix product may add in another order
+            points = self._points[:, j]
+            side += (points[part] * (1.0 - share) + points[part + 1] * share) * (X[:, j] - 0.5)
+        return side > 0.0

@@ -1,0 +1,83 @@
+"""From the options of a source to the source: the one place that knows which class reads which kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from raydt.errors import ConfigError
+from raydt.sources.base import CLASSES, Reading, Source
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.csv import CsvDataFile
+from raydt.sources.files.datafile import DataFile, Place, find_files
+from raydt.sources.files.formats import FORMATS
+from raydt.sources.generated.randcbt import RandCbtSource
+from raydt.sources.generated.sparse_synthetic import SparseSyntheticSource
+from raydt.sources.generated.synthetic import HyperplaneSource, SeaSource
+from raydt.sources.options import CsvFiles, FileOptions, Hyperplane, RandCbt, Sea, SparseSynthetic, SyntheticOptions
+from raydt.sources.permuted import PermutedFiles
+
+_FORMATS = {form.kind: form for form in FORMATS}
+
+#: The generator of each type of options.
+_GENERATORS: dict[type[SyntheticOptions], Any] = {
+    Sea: SeaSource,
+    Hyperplane: HyperplaneSource,
+    RandCbt: RandCbtSource,
+    SparseSynthetic: SparseSyntheticSource,
+}
+
+
+def open_source(
+    options: FileOptions | SyntheticOptions, base_dir: str | Path = ".", reading: Reading = CLASSES
+) -> Source:
+    """Open the source that ``options`` describe.
+
+    Parameters
+    ----------
+    options : one of :data:`raydt.sources.options.SourceOptions`
+    base_dir : path
+        Folder that relative paths start from: the folder of the configuration file.
+    reading : Reading
+        How the learner takes rows: ``Reading.of(options)`` of the learner's options.
+
+    Raises
+    ------
+    InputError
+        A file or column is missing or cannot be used, or the learner takes no such features.
+    ConfigError
+        ``positive`` is not a label of the source, or labels cannot be numbers as the learner wants.
+    """
+    source = _open_files(options, base_dir, reading) if isinstance(options, FileOptions) else _draw(options, reading)
+    reading.require(source.features)
+    return source
+
+
+def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) -> DataFile:
+    """Open one file of a source."""
+    if isinstance(options, CsvFiles):
+        label = None if reading.regression else options.label
+        as_text = tuple(column for column in (label, options.id, options.op) if column)
+        return CsvDataFile(place, options.delimiter, tuple(options.categorical), as_text, options.ts)
+    return _FORMATS[options.kind](place)
+
+
+def _open_files(options: FileOptions, base_dir: str | Path, reading: Reading) -> FileSource:
+    places = find_files(options.path, base_dir, _FORMATS[options.kind].suffixes)
+    make = FileSource if options.permutation is None else PermutedFiles
+    return make(options, [open_file(options, place, reading) for place in places], reading=reading)
+
+
+def _draw(options: SyntheticOptions, reading: Reading) -> Source:
+    if reading.regression:
+        raise ConfigError(
+            "source.kind: synthetic draws classes, but the learner wants numbers (learner.objective: "
+            "squared_error). Use files, or choose another objective"
+        )
+    if isinstance(options, SparseSynthetic) and not reading.sparse:
+        raise ConfigError(
+            "source.generator: sparse draws indices of sparse features, which this learner does not take. "
+            "Choose another generator"
+        )
+    source: Source = _GENERATORS[type(options)](options)
+    return source
