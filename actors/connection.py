@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.cluster import Bundle, bundles, connect
 from raydt.errors import ConfigError, RaydtError
+from raydt.sessions.warmup import compile_kernels
 
 if TYPE_CHECKING:
     from actors.session import RaySession
@@ -67,7 +68,9 @@ class Connection:
         self._address, self._metrics_port = address, metrics_port
         self._requested: list[Bundle] = bundles(shards, resources)
         # Kernels are compiled while Ray starts, which is mostly waiting; a session does it again, at no cost by then.
-        self._compiling = threading.Thread(target=learner.warmup, args=(options,), name="raydt-warmup", daemon=True)
+        self._compiling = threading.Thread(
+            target=compile_kernels, args=(learner, options), name="raydt-warmup", daemon=True
+        )
         self._compiling.start()
         self._cluster = connect(address, self._requested, metrics_port=metrics_port)
 

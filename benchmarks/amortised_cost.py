@@ -25,6 +25,7 @@ from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 
 LEARNER = learners()["fudyadt"]
 BATCH = 4096
@@ -137,7 +138,7 @@ def table(title: str, head: str, costs: list[Cost], x: Callable[[Setting], float
 
 def main() -> None:
     document = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCUMENT
-    LEARNER.warmup()
+    compile_kernels(LEARNER)
     base = Setting()
     measured: dict[Setting, Cost] = {}
 

@@ -18,12 +18,13 @@ from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 
 d = int(sys.argv[1]) if len(sys.argv) > 1 else 10
 LEARNER = learners()["fudyadt"]
 OPTIONS = LEARNER.Options(kind="fudyadt", epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10)
 print(machine(), f"features {d}")
-LEARNER.warmup()
+compile_kernels(LEARNER)
 session = InProcessSession(
     LEARNER, OPTIONS, Features(tuple(f"x{j}" for j in range(d)), (False,) * d), 1, WorkPlan(2**62)
 )

@@ -29,6 +29,7 @@ from pipelines.saving import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 
 
 def settings(events: int, metrics_every: int, cluster: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def ratio(pairs: Sequence[Sequence[float]]) -> float:
 
 
 print(machine("ray"))
-learners()["fudyadt"].warmup()
+compile_kernels(learners()["fudyadt"])
 first, second = ([int(argument) for argument in sys.argv[1:]] + [5_000_000, 1_000_000][len(sys.argv) - 1 :])[:2]
 if first:
     beside_bare_engine(first)

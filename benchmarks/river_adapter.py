@@ -17,6 +17,7 @@ from river import tree as river_tree
 
 from raydt import RiverTreeClassifier
 from raydt.learners import learners
+from raydt.sessions.warmup import compile_kernels
 
 N, WINDOW = 20_000, 2_000
 rng = np.random.default_rng(0)
@@ -32,7 +33,7 @@ def timed(totals: dict[str, float], name: str, call: Callable[..., Any], *argume
     return result
 
 
-learners()["fudyadt"].warmup()
+compile_kernels(learners()["fudyadt"])
 print(machine("river"))
 for model in (
     RiverTreeClassifier(epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10),

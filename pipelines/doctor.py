@@ -10,6 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from pipelines.running.outcome.summary import versions
 from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.learners import learners
+from raydt.sessions.warmup import compile_kernels
 from raydt.streams.random_updates import warmup as warmup_streams
 
 #: Addresses that only this machine reaches.
@@ -223,8 +225,9 @@ def _writable(folder: Path) -> bool:
 def warm_up() -> dict[str, Any]:
     """Compile every kernel; seconds by learner, and where the cache is."""
     seconds = {}
-    for name, compile_kernels in {**{k: v.warmup for k, v in learners().items()}, "streams": warmup_streams}.items():
+    compilers = {kind: partial(compile_kernels, learner) for kind, learner in learners().items()}
+    for name, compile_all in {**compilers, "streams": warmup_streams}.items():
         began = time.perf_counter()
-        compile_kernels()
+        compile_all()
         seconds[name] = time.perf_counter() - began
     return {"seconds": seconds, "numba_cache_dir": os.environ["NUMBA_CACHE_DIR"]}

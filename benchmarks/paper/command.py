@@ -23,6 +23,8 @@ from paper.datasets import Folder
 from paper.figures import FIGURES, draw
 from paper.markdown import Section, replace
 
+from raydt.sessions.warmup import compile_kernels
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "results.md"
@@ -59,7 +61,7 @@ def main() -> None:
         names = list(SECTIONS)
     if not names:
         parser.error("nothing to do: give --table, --figure, --accuracy, --all or --write")
-    FUDYADT.warmup()
+    compile_kernels(FUDYADT)
     bench = Bench(arguments.out, Folder(arguments.data))
     rows = QUICK_ROWS if arguments.quick else None
     for name in names:

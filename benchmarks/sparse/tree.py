@@ -28,6 +28,7 @@ from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 
 WINDOW = 2_000
 FREQUENT = 200
@@ -161,7 +162,7 @@ def f1(truth: Codes, said: Codes) -> float:
 
 def run(request: Request) -> None:
     """Print one table for each data set."""
-    learners()["fudyadt"].warmup()
+    compile_kernels(learners()["fudyadt"])
     for name in request.sets("reuters", "spamassassin"):
         rows, d = real(name)
         truth, table = rows.label.astype(np.int64), []

@@ -16,6 +16,7 @@ from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions, WorkPlan
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
@@ -34,7 +35,7 @@ _WORK = (*_REBUILT, "nodes", "leaves", "depth")
 def compiled(options: LearnerOptions) -> None:
     """Compile the kernels of streams and a learner, or load them, once in this process."""
     warm_up_streams()
-    learners()[options.kind].warmup(options)
+    compile_kernels(learners()[options.kind], options)
 
 
 def run_setting(

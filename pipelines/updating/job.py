@@ -24,7 +24,6 @@ from pipelines.updating.changes import (
     read_insertions,
 )
 from raydt.errors import ConfigError
-from raydt.examples.store import ExampleStore
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
 from raydt.learners.base import WorkPlan
@@ -91,7 +90,7 @@ def update(
     names = StateNames.of(saved, label, id_column)
     session = InProcessSession(saved.learner, saved.options, saved.features, 1, WorkPlan(local_work_limit=2**62))
     session.restore(saved.arrays, saved.groups)
-    store: ExampleStore = session.coordinator.store  # type: ignore[attr-defined]
+    store = session.coordinator.store
     gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
     new = no_insertions(saved, names)
     if insert is not None:

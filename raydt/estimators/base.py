@@ -116,7 +116,7 @@ class Estimator(Fitted):
         given, sparse = self._checked(y), self._sparse_of(X, known=True)
         if len(rows) != len(given):
             raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
-        coordinator: Any = self.session_.coordinator
+        coordinator = self.session_.coordinator
         taken: dict[tuple[bytes, ...], list[int]] = {}
         chosen = []
         for row, target in enumerate(self._looked_up(given).tolist()):

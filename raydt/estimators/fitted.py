@@ -141,8 +141,7 @@ class Fitted(Parameters, ABC):
         self.session_ = InProcessSession(learners()[self.kind], self._fitted_options, self._features(), 1, plan)
 
     def _store(self) -> ExampleStore:
-        store: ExampleStore = self.session_.coordinator.store  # type: ignore[attr-defined]
-        return store
+        return self.session_.coordinator.store
 
     def _features(self) -> Features:
         assert self._encoder.features is not None

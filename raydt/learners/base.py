@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Exchange, ShardWorker
@@ -141,10 +144,21 @@ class LearnerCoordinator(Protocol):
     def finish(self) -> Exchange[Log | None]:
         """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""
 
-    def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
+    @property
+    def store(self) -> ExampleStore:
+        """The live examples: their ids, labels and births by slot."""
+
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
+    ) -> Exchange[npt.NDArray[np.int32]]:
+        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, n_classes)."""
 
-    def predict(self, X: npt.NDArray[np.float64]) -> Targets:
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or, of a regression, numbers, shape (n,)."""
 
     def locate(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
@@ -184,21 +198,53 @@ class LearnerCoordinator(Protocol):
         """
 
 
-class Learner(Protocol):
-    """One method: its options and the construction of its two halves."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Options and the shape of a small stream that exercise a learner. Warm-up and every safety net run all cases.
 
-    kind: str
+    Attributes
+    ----------
+    name : str
+        A few words, unique among the learner's cases.
+    options : mapping
+        The ``learner`` section of a config, without ``kind``.
+    dense, sparse : bool
+        Whether the rows have numeric and categorical features, and a column of indices.
+    classes : int
+        Number of classes; 0 where labels are numbers.
+    missing : bool
+        Whether numbers and categories may be missing.
+    warmup : int
+        Leading rows that build the model at once.
+    plan : WorkPlan
+        Where the work is done; the default leaves all of it to shards with stores of their own.
+    """
 
-    @property
-    def Options(self) -> type[LearnerOptions]:  # noqa: N802 (a class)
-        """Model of the options."""
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dense: bool = True
+    sparse: bool = False
+    classes: int = 2
+    missing: bool = False
+    warmup: int = 0
+    plan: WorkPlan = WorkPlan(local_work_limit=0, shared_store=False)
 
+
+class Learner(ABC):
+    """One method: its options, the construction of its two halves, its audit, and the cases that exercise it."""
+
+    kind: ClassVar[str]
+    Options: ClassVar[type[Any]]
+
+    @abstractmethod
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:
-        """The coordinator for ``shards`` shards."""
+        """Make the coordinator for ``shards`` shards."""
 
+    @abstractmethod
     def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
-        """The worker that owns ``groups``; ``store`` is the coordinator's, if they share one."""
+        """Make the worker that owns ``groups``; ``store`` is the coordinator's, if they share one."""
 
+    @abstractmethod
     def check(
         self,
         options: Any,
@@ -207,21 +253,30 @@ class Learner(Protocol):
         model: dict[str, npt.NDArray[Any]],
         groups: Mapping[int, dict[str, npt.NDArray[Any]]] | None,
     ) -> None:
-        """Raise KeyError or ValueError unless arrays from a file can be a model or, with ``groups``, a state.
+        """Require that arrays from a file can be a model or, with ``groups``, a state.
 
-        Kernels take indices on trust: whatever they follow must be within bounds, and must end.
+        Kernels take indices on trust: all that they follow must be within bounds, and must end.
+
+        Raises
+        ------
+        KeyError, ValueError
+            Naming the array that cannot be.
         """
 
+    @abstractmethod
     def predictor(self, options: Any, features: Features, model: dict[str, npt.NDArray[Any]]) -> Any:
-        """An object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from :meth:`LearnerCoordinator.model`.
+        """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.
 
-        Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. Of a regression
-        without the latter.
+        Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. A regression
+        has no ``predict_proba``.
         """
 
     def promise(self, options: Any) -> Promise:
         """Whether the guarantee of the method holds with these options; an audit proves that it does."""
+        promise: Promise = options.promise()
+        return promise
 
+    @abstractmethod
     def audit(
         self,
         options: Any,
@@ -232,14 +287,16 @@ class Learner(Protocol):
     ) -> AuditReport:
         """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`.
 
-        ``groups`` are the states of the feature groups, for learners whose shards keep what cannot be told from it.
+        ``groups`` are the states of the feature groups, for learners whose shards keep what the coordinator does not.
         """
 
-    def estimator(self, options: Any) -> type[Any]:
-        """Its estimator for these options, a subclass of ``raydt.estimators.base.Estimator``."""
+    @abstractmethod
+    def cases(self) -> Sequence[Case]:
+        """Options and small streams that exercise the method: together they compile every kernel.
 
-    def warmup(self, options: Any = None) -> None:
-        """Compile every kernel that these options need once, so that processes started later load them from the cache.
-
-        Without options every kernel there is.
+        A job compiles in advance the kernels of the cases that :meth:`concerns` its options.
         """
+
+    def concerns(self, case: Case, options: Any) -> bool:
+        """Whether a job with these options needs the kernels of a case."""
+        return True

@@ -97,7 +97,7 @@ class SequentialCoordinator(ABC):
 
     @abstractmethod
     def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
 

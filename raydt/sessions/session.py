@@ -85,7 +85,7 @@ class InProcessSession:
         if plan.row_cache_bytes is not None:
             plan = WorkPlan(plan.local_work_limit, plan.row_cache_bytes, shared_store=False)
         self.coordinator: LearnerCoordinator = learner.coordinator(options, features, shards, plan)
-        store = getattr(self.coordinator, "store", None) if plan.shared_store else None
+        store = self.coordinator.store if plan.shared_store else None
         self.shards = [
             FeatureShard(learner.shard(options, features, groups, store), index)
             for index, groups in enumerate(features.assign(shards))

@@ -17,10 +17,11 @@ from pipelines.running.job import replay, resume
 from pipelines.running.records.checkpointing import Checkpointer
 from raydt.exchange.faults import Plan, injected
 from raydt.learners import learners
+from raydt.sessions.warmup import compile_kernels
 from raydt.streams.random_updates import warmup
 
 assert pipelines is not None
-learners()["fudyadt"].warmup()
+compile_kernels(learners()["fudyadt"])
 warmup()
 pa.array([0])  # the first array has pyarrow import pandas, which takes as long as a short replay
 

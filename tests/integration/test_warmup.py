@@ -15,6 +15,7 @@ from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import LOOP_CELLS
 from raydt.sessions.session import InProcessSession
+from raydt.sessions.warmup import compile_kernels
 from tests.sparse_tree_streams import long_stream, session_of
 
 LEARNER = learners()["fudyadt"]
@@ -64,7 +65,7 @@ def stream(rng: np.random.Generator, n: int, classes: int) -> UpdateBatch:
 
 
 def test_nothing_is_compiled_after_the_warmup() -> None:
-    LEARNER.warmup()
+    compile_kernels(LEARNER)
     before = signatures()
     features = Features(tuple("abcd"), (False, False, False, True))
     rng = np.random.default_rng(1)
@@ -85,7 +86,7 @@ def test_nothing_is_compiled_after_the_warmup() -> None:
     ("finder", "dense"), [("updgini", 0), ("updgini", 2), ("updent", 0)], ids=["gini", "gini and numbers", "entropy"]
 )
 def test_nothing_is_compiled_for_a_sparse_tree_after_the_warmup(finder: str, dense: int) -> None:
-    LEARNER.warmup()
+    compile_kernels(LEARNER)
     before = signatures()
     options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
     options |= {"epsilon": 0.3} if dense else {}
@@ -96,9 +97,9 @@ def test_nothing_is_compiled_for_a_sparse_tree_after_the_warmup(finder: str, den
             for batch in given.batches([400]):
                 session.apply(batch)
                 session.restore(*session.state())
-                session.coordinator.predict(batch.X, sparse=batch.sparse)  # type: ignore[call-arg]
+                session.coordinator.predict(batch.X, sparse=batch.sparse)
             session.finish()
-            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)  # type: ignore[call-arg]
+            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)
             session.digest()
     assert_nothing_compiled(before)
 
@@ -106,7 +107,7 @@ def test_nothing_is_compiled_for_a_sparse_tree_after_the_warmup(finder: str, den
 @pytest.mark.parametrize("finder", get_args(Finders))
 def test_nothing_is_compiled_for_a_best_split_after_the_warmup(finder: Finders) -> None:
     learner = learners()["best_split"]
-    learner.warmup()
+    compile_kernels(learner)
     before = signatures()
     for criterion in ("gini", "entropy") if finder in ("scan", "auto") else (None,):
         given = long_stream(0, 500)
@@ -116,7 +117,7 @@ def test_nothing_is_compiled_for_a_best_split_after_the_warmup(finder: Finders) 
             for batch in given.batches([200]):
                 session.apply(replace(batch, warmup=100))
                 session.restore(*session.state())
-                session.coordinator.predict(batch.X, sparse=batch.sparse)  # type: ignore[call-arg]
-            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)  # type: ignore[call-arg]
+                session.coordinator.predict(batch.X, sparse=batch.sparse)
+            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)
             session.digest()
     assert_nothing_compiled(before)

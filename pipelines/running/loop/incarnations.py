@@ -19,6 +19,7 @@ from raydt.examples.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession, Session
+from raydt.sessions.warmup import compile_kernels
 from raydt.streams.random_updates import warmup as warm_up_streams
 
 
@@ -56,7 +57,7 @@ class Incarnations:
         warm_up_streams()
         with ExitStack() as opening:
             if cluster.backend == "in_process":
-                self._learner.warmup(config.learner)
+                compile_kernels(self._learner, config.learner)
             else:
                 # Ray prints warnings of its raylet to stdout, which belongs to results.
                 opening.enter_context(redirect_stdout(sys.stderr))

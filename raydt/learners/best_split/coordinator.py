@@ -194,7 +194,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         return log
 
     def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to a row and label, the oldest first. O(live examples + their ones)."""
         slots = self.store.in_order_of_birth()

@@ -259,7 +259,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return (yield from self._begin())
 
     def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         rows = self._rows_of(X, sparse).take(np.array([row]))

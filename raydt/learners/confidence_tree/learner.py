@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Promise, WorkPlan
+from raydt.learners.base import Case, Learner, WorkPlan
 from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -24,7 +21,7 @@ from raydt.learners.tree_predictor import TreePredictor
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 
-class ConfidenceTree:
+class ConfidenceTree(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "confidence_tree"
@@ -60,10 +57,6 @@ class ConfidenceTree:
         """Predictions of a saved model."""
         return TreePredictor(features, model)
 
-    def promise(self, options: ConfidenceTreeOptions) -> Promise:
-        """Theorem 4, where its premises hold."""
-        return options.promise()
-
     def audit(
         self,
         options: ConfidenceTreeOptions,
@@ -77,32 +70,19 @@ class ConfidenceTree:
 
         return audit(options, features, state, history, groups)
 
-    def warmup(self, options: ConfidenceTreeOptions | None = None) -> None:
-        """Compile every kernel that these options need, or all; later calls in the same process do nothing."""
-        for finder in ("exact", "updgini") if options is None else (options.finder,):
-            _warm_up(finder)
+    def cases(self) -> Sequence[Case]:
+        """Splits that are looked at again, so that the shards take steps back and replace subtrees; and finders."""
+        hasty = {"c": 0.001, "grace_period": 1}
+        return (
+            Case("revisit", hasty | {"revisit": True}, missing=True, warmup=6),
+            Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
+            Case("exact finder", hasty | {"revisit": True, "criterion": "entropy"}, sparse=True, warmup=6),
+            Case("updgini", hasty | {"finder": "updgini"}, sparse=True, warmup=6),
+        )
 
-
-@functools.cache
-def _warm_up(finder: str) -> None:
-    """A short stream with a split and, of the exact finder, a prune."""
-    from raydt.sessions.session import InProcessSession
-
-    n = 64
-    op = np.array([INSERT] * n + [DELETE] * n, dtype=np.int8)
-    key = np.concatenate([np.arange(n), np.arange(n)])
-    y = (np.arange(n) % 2).astype(np.int32)
-    X = np.stack([y, np.arange(n) % 3], axis=1).astype(np.float64)
-    settings = {"grace_period": 4, "c": 0.01, "finder": finder, "revisit": finder == "exact"}
-    options = ConfidenceTreeOptions.model_validate(settings)
-    for sparse in (0, 5) if finder == "exact" else (5,):
-        rows = SparseRows.of_lengths(np.ones(n, dtype=np.int64), y, sparse) if sparse else None
-        features = Features(("a", "b"), (False, True), 3, sparse=sparse)
-        batch = UpdateBatch(0, op, key, X, y, 2, np.full(len(op), -1), n // 2, sparse=rows)
-        session = InProcessSession(LEARNER, options, features, 2)
-        session.apply(batch)
-        session.restore(*session.state())
-        session.digest()
+    def concerns(self, case: Case, options: ConfidenceTreeOptions) -> bool:
+        """Only a tree with a finder needs the kernels of its structures."""
+        return options.finder != "exact" or case.options.get("finder", "exact") == "exact"
 
 
 LEARNER = ConfidenceTree()

@@ -95,7 +95,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         return logged(log)
 
     def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], y), the oldest first: all lie in the leaf of X[row]."""
         leaf = route(self.live.tree, self.live.categorical, X, np.int32(row))
@@ -118,12 +118,14 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     # ---------------------------------------------------------------- the model
 
-    def predict_proba(self, X: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
         """Shares of the classes in each row's leaf, shape (n, n_classes). O(depth) a row: the tree is not copied."""
         live = self.live
         leaves = [route(live.tree, live.categorical, X, np.int32(row)) for row in range(len(X))]
         return shares_of(live.tree.counts[leaves], n_classes)
 
-    def predict(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes of the live tree."""
         return TreePredictor(self.features, self.model()).predict(X)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, UpdateBatch
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Promise, WorkPlan
+from raydt.learners.base import Case, Learner, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.model import Arrays, check_rows, check_tree
@@ -27,7 +24,7 @@ from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
 from raydt.learners.tree_predictor import TreePredictor
 
 
-class FuDyADT:
+class FuDyADT(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "fudyadt"
@@ -75,78 +72,35 @@ class FuDyADT:
         """Predictions of a saved model."""
         return TreePredictor(features, model)
 
-    def promise(self, options: FuDyADTOptions) -> Promise:
-        """Whether the theorem holds for these options."""
-        return options.promise()
-
     def audit(
         self,
         options: FuDyADTOptions,
         features: Features,
         state: Arrays,
         history: History,
-        groups: Mapping[int, Arrays] | None = None,
+        groups: Mapping[int, Arrays],
     ) -> AuditReport:
         """Prove or refute what the method promises of a state."""
         if options.finder != "exact":
-            return audit_sparse_tree(options, features, state, history, groups or {})
+            return audit_sparse_tree(options, features, state, history, groups)
         return audit(options, features, state, history)
 
-    def warmup(self, options: FuDyADTOptions | None = None) -> None:
-        """Compile the kernels of the exact tree, of the sparse one, or both; later calls in the process do nothing."""
-        if options is None or options.finder == "exact":
-            _warm_up_exact()
-        if options is None or options.finder != "exact":
-            _warm_up_sparse()
-
-
-@functools.cache
-def _warm_up_exact() -> None:
-    """A short stream with and without shards' help; once in a process is enough for all its jobs."""
-    from raydt.sessions.session import InProcessSession
-
-    n = 60
-    X = np.random.default_rng(0).random((n, 3))
-    op = np.array([INSERT] * n + [DELETE] * (n // 2) + [DELETE_VALUE], dtype=np.int8)
-    key = np.concatenate([np.arange(n), np.arange(n // 2), [0]])
-    rows = np.concatenate([X, X[-1:]])
-    for classes in (2, 3):
-        y = (np.append(np.arange(n), n - 1) % classes).astype(np.int32)
-        batch = UpdateBatch(0, op, key, rows, y, classes, np.full(len(op), -1))
-        for plan in (WorkPlan(), WorkPlan(local_work_limit=0)):
-            features = Features(("a", "b", "c"), (False, False, True))
-            session = InProcessSession(LEARNER, FuDyADTOptions(), features, 2, plan)
-            session.apply(batch)
-            session.digest()
-            state, groups = session.state()
-            session.restore(state, groups)
-            session.coordinator.predict(X)
-            session.coordinator.store.find(key)  # type: ignore[attr-defined]
-
-
-@functools.cache
-def _warm_up_sparse() -> None:
-    """The same for trees of sparse features."""
-    from raydt.sessions.session import InProcessSession
-
-    op = np.array([INSERT] * 60 + [DELETE] * 30 + [DELETE_VALUE], dtype=np.int8)
-    key = np.concatenate([np.arange(60), np.arange(30), [0]])
-    n = int((op != DELETE).sum())
-    indices = np.append(np.arange(n - 1), n - 2).astype(np.int32) % 5
-    rows = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, 5)
-    y = (indices % 2).astype(np.int32)
-    X = indices[:, None] % 3.0
-    for finder, dense in (("updgini", 1), ("updent", 0)):
-        features = Features(("a",)[:dense], (False,)[:dense], 3, sparse=5)
-        session = InProcessSession(LEARNER, FuDyADTOptions(finder=finder, beta=0.01), features, 2)
-        columns = np.ascontiguousarray(X[:, :dense])
-        session.apply(UpdateBatch(0, op, key, columns, y, 2, np.full(len(op), -1), sparse=rows))
-        session.digest()
-        session.restore(*session.state())
-        session.coordinator.predict_proba(columns, 2, sparse=rows)  # type: ignore[call-arg]
-        session.apply(
-            UpdateBatch(len(op), op[:1], key[-2:-1] + n, columns[:1], y[:1], 2, np.full(1, -1), sparse=rows[:1])
+    def cases(self) -> Sequence[Case]:
+        """Rebuilds by the shards, by the coordinator, and with a finder; two classes and three."""
+        often = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 3}
+        sparse = {"alpha": 0.0, "beta": 0.02, "max_depth": 3}
+        return (
+            # Shards do every rebuild, and the coordinator keeps no features: the most messages there can be.
+            Case("spread", often, plan=WorkPlan(0, 0, shared_store=False)),
+            # The coordinator does small rebuilds, keeps the features of four rows and gathers the others.
+            Case("cached", often, classes=3, warmup=6, plan=WorkPlan(36, 4 * 4 * 8, shared_store=False)),
+            Case("updent", sparse | {"finder": "updent"}, dense=False, sparse=True),
+            Case("updgini", sparse | {"finder": "updgini", "epsilon": 0.5}, sparse=True, warmup=6),
         )
+
+    def concerns(self, case: Case, options: FuDyADTOptions) -> bool:
+        """Exact trees and trees with a finder share no kernels."""
+        return ("finder" in case.options) == (options.finder != "exact")
 
 
 LEARNER = FuDyADT()

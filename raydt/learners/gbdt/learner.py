@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Promise, WorkPlan
+from raydt.learners.base import Case, Learner, WorkPlan
 from raydt.learners.gbdt.checks import check_model, check_state
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.model import saved_predictor
@@ -23,7 +21,7 @@ from raydt.learners.gbdt.shard import GBDTShard
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 
-class GBDT:
+class GBDT(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "gbdt"
@@ -57,52 +55,28 @@ class GBDT:
         """Predictions of a saved model."""
         return saved_predictor(model, options)
 
-    def promise(self, options: GBDTOptions) -> Promise:
-        """The paper bounds nothing after an update."""
-        return options.promise()
-
     def audit(
         self,
         options: GBDTOptions,
         features: Features,
         state: Arrays,
         history: History,
-        groups: Mapping[int, Arrays] | None = None,
+        groups: Mapping[int, Arrays],
     ) -> AuditReport:
         """Prove or refute what the method promises of a state."""
         from raydt.learners.gbdt.audit import audit
 
         return audit(options, features, state, history)
 
-    def warmup(self, options: Any = None) -> None:
-        """Compile every kernel, whatever the options; later calls in the same process do nothing."""
-        _warm_up()
-
-
-@functools.cache
-def _warm_up() -> None:
-    """A short stream with one shard and with two, of classes and of numbers."""
-    from raydt.sessions.session import InProcessSession
-
-    n = 60
-    X = np.random.default_rng(0).random((n, 3))
-    op = np.array([INSERT] * n + [DELETE] * (n // 2) + [QUERY], dtype=np.int8)
-    key = np.concatenate([np.arange(n), np.arange(n // 2), [0]])
-    rows = np.concatenate([X, X[-1:]])
-    features = Features(("a", "b", "c"), (False, False, True))
-    for objective in ("auto", "squared_error"):
-        y = np.append(np.arange(n), n - 1) % 3
-        options = GBDTOptions(max_iter=3, max_leaf_nodes=4, update_every=7, objective=objective, early_stopping=True)
-        numbers = options.regression
-        labels = y.astype(np.float64 if numbers else np.int32)
-        batch = UpdateBatch(0, op, key, rows, labels, 0 if numbers else 3, np.full(len(op), -1), n // 2)
-        for shards in (1, 2):
-            session = InProcessSession(LEARNER, options, features, shards)
-            session.apply(batch)
-            session.digest()
-            session.restore(*session.state())
-            session.finish()
-            session.coordinator.predict(X)
+    def cases(self) -> Sequence[Case]:
+        """Classes and numbers, every kind of derivatives, dense and sparse features."""
+        small = {"max_iter": 3, "max_leaf_nodes": 4, "update_every": 5, "max_bins": 8, "candidate_fraction": 0.5}
+        numbers = small | {"objective": "squared_error"}
+        return (
+            Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20),
+            Case("three classes", small | {"derivatives": "changed_leaves"}, sparse=True, classes=3, warmup=12),
+            Case("numbers", numbers | {"derivatives": "never", "robustness_tolerance": 0.0}, classes=0, warmup=12),
+        )
 
 
 LEARNER = GBDT()

@@ -180,7 +180,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         return a if depth[a] <= depth[b] else b
 
     def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: int, sparse: SparseRows | None = None
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         live, rows = self.live, self._rows_of(X, sparse)

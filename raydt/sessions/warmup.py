@@ -1,0 +1,74 @@
+"""Compile the kernels of a learner in advance, so that processes started later load them from the cache."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.base import Case, Learner, LearnerOptions, WorkPlan
+from raydt.sessions.session import InProcessSession
+
+#: Rows of the stream of a case, and indices that its sparse features are drawn from.
+_ROWS, _WIDTH = 60, 5
+
+
+def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> None:
+    """Run the learner's cases once in this process; without options all of them, else those that concern these."""
+    for number, case in enumerate(learner.cases()):
+        if options is None or learner.concerns(case, options):
+            _run(learner.kind, number)
+
+
+@functools.cache
+def _run(kind: str, number: int) -> None:
+    """Run a case with every place that work can be done at: by shards, by the coordinator, and with a shared store."""
+    learner = learners()[kind]
+    case = learner.cases()[number]
+    features, batch = small_stream(case)
+    options = learner.Options.model_validate({**case.options, "kind": kind})
+    for shards, plan in ((2, case.plan), (1, WorkPlan())):
+        session = InProcessSession(learner, options, features, shards, plan)
+        session.apply(batch)
+        session.digest()
+        session.restore(*session.state())
+        session.finish()
+        sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
+        session.coordinator.predict(batch.X, **sparse)
+        if case.classes:
+            session.coordinator.predict_proba(batch.X, case.classes, **sparse)
+        session.coordinator.store.find(batch.id)
+
+
+def small_stream(case: Case) -> tuple[Features, UpdateBatch]:
+    """Draw the features of a case, and one batch: inserts, then deletions, updates, queries and deletions by value."""
+    draw = np.random.default_rng(0)
+    half = _ROWS // 2
+    op = np.repeat(
+        np.array([INSERT, DELETE, UPDATE, QUERY, DELETE_VALUE, INSERT], dtype=np.int8), [_ROWS, half, 6, 2, 1, 6]
+    )
+    ids = np.concatenate([np.arange(_ROWS), np.arange(half), np.arange(half, half + 6), [0] * 3, _ROWS + np.arange(6)])
+    n = int(CARRIES_ROW[op].sum())
+    label = np.arange(n) % max(case.classes, 3)
+    X = np.stack([label + draw.integers(0, 2, n), draw.random(n), np.arange(n) % 3], axis=1)
+    if case.missing:
+        X[::7, 0] = np.nan
+    last = int(CARRIES_ROW[op[: op.tolist().index(DELETE_VALUE)]].sum())  # the row that the deletion by value names
+    X[last], label[last] = X[_ROWS - 1], label[_ROWS - 1]
+    sparse = None
+    if case.sparse:
+        indices = label.astype(np.int32) % _WIDTH
+        sparse = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, _WIDTH)
+    features = Features(("a", "b", "c"), (False, False, True), 3, sparse=_WIDTH * case.sparse)
+    if not case.dense:
+        X, features = X[:, :0], Features((), (), 3, sparse=_WIDTH)
+    y = label.astype(np.float64) if not case.classes else (label % case.classes).astype(np.int32)
+    warmup = min(case.warmup, _ROWS)
+    return features, UpdateBatch(
+        0, op, ids, np.ascontiguousarray(X), y, case.classes, np.full(len(op), -1), warmup, sparse=sparse
+    )
