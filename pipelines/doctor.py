@@ -225,8 +225,11 @@ def _writable(folder: Path) -> bool:
 def warm_up() -> dict[str, Any]:
     """Compile every kernel; seconds by learner, and where the cache is."""
     seconds = {}
-    compilers = {kind: partial(compile_kernels, learner) for kind, learner in learners().items()}
-    for name, compile_all in {**compilers, "streams": warmup_streams}.items():
+    compilers: dict[str, Callable[[], None]] = {
+        kind: partial(compile_kernels, learner) for kind, learner in learners().items()
+    }
+    compilers["streams"] = warmup_streams
+    for name, compile_all in compilers.items():
         began = time.perf_counter()
         compile_all()
         seconds[name] = time.perf_counter() - began
