@@ -6,16 +6,22 @@ than the work in short loops (measured: 194 ns against 1.3 ns for linking one ro
 Kernels release the GIL, are cached on disk, and divide like NumPy.
 
 Numba's cache knows the file of a kernel but not those of the kernels it calls, and it keeps the kernels of each folder
-of sources apart. Ours lies in a folder named by the hash of all sources of this package: an upgrade or an edit never
-meets code compiled from something else, and copies of the same sources (a clone, an installed wheel, the folder Ray
-unpacks for a job) compile once between them.
+of sources apart. Ours lies in folders named by the hash of everything that a kernel is compiled from: an upgrade or an
+edit never meets code compiled from something else, and copies of the same sources (a clone, an installed wheel, the
+folder Ray unpacks for a job) compile once between them.
+
+A kernel is compiled from the files that define kernels, from the constants that these files import, and from the named
+tuples that it receives; of those in the folder of its own method and outside the folders of all methods. Any other edit
+keeps the compiled code. Record dtypes need no hash: they are part of a kernel's signature.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,29 +30,75 @@ from numba.core import caching
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_PACKAGE = Path(__file__).parents[1]
+_KERNEL = re.compile(r"^@(?:inner_|inlined_)?kernel\b", re.M)
+_IMPORTS = re.compile(r"^from [\w.]+ import (\([^)]*\)|.*)", re.M)
+_NAME = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
+_CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*)(?:: [^=\n]+)? = .*(?:\n[ )\]}].*)*", re.M)
+_RECORD = re.compile(r"^class \w+\(NamedTuple\):\n(?:(?: {4}.*)?\n)+", re.M)
+_FIELD = re.compile(r"^(?:class|    \w+:) .*", re.M)
 
-def _hash_of_sources() -> str:
-    package = Path(__file__).parent
-    sources = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        sources.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
-    return sources.hexdigest()[:16]
+
+def kernel_sources(package: Path) -> dict[str, str]:
+    """Find what kernels are compiled from, by the path of its module: files that define kernels, parts of others.
+
+    Parameters
+    ----------
+    package : Path
+        Folder of the sources, searched through.
+    """
+    texts = {path.relative_to(package).as_posix(): path.read_text() for path in sorted(package.rglob("*.py"))}
+    found = {path: text for path, text in texts.items() if _KERNEL.search(text)}
+    wanted = {name for text in found.values() for names in _IMPORTS.findall(text) for name in _NAME.findall(names)}
+    others = {path: text for path, text in texts.items() if path not in found}
+    constants = [match for text in others.values() for match in _CONSTANT.finditer(text)]
+    size = -1
+    while size < len(wanted):  # a constant may be made of others
+        size = len(wanted)
+        for match in constants:
+            if wanted & set(match[1].split(", ")):
+                wanted |= set(_NAME.findall(match[0]))
+    for path, text in others.items():
+        parts = [match[0] for match in _CONSTANT.finditer(text) if wanted & set(match[1].split(", "))]
+        parts += [line for match in _RECORD.finditer(text) for line in _FIELD.findall(match[0])]
+        if parts:
+            found[path] = "\n".join(parts)
+    return found
 
 
-def _cache_folder() -> str:
-    """``NUMBA_CACHE_DIR``, or the user's cache, and in it a folder for these sources."""
+def _method(path: str) -> str:
+    """The method whose folder a module lies in; empty for a shared module."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "learners" and len(parts) > 2 else ""
+
+
+def stamp(sources: Mapping[str, str], method: str) -> str:
+    """Hash of what the kernels of a method's folder, or the shared ones, are compiled from."""
+    digest = hashlib.sha256()
+    for path, text in sources.items():
+        if _method(path) in ("", method):
+            digest.update(f"{path}\n{len(text)}\n{text}".encode())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _sources() -> dict[str, str]:
+    return kernel_sources(_PACKAGE)
+
+
+@functools.cache
+def _stamp(method: str) -> str:
+    return stamp(_sources(), method)
+
+
+def _cache_folder() -> Path:
+    """``NUMBA_CACHE_DIR``, or the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "raydt" / "numba"
-    return str(Path(base) / SOURCES)
-
-
-#: What this package is: the hash of all its sources.
-SOURCES = _hash_of_sources()
-_CACHE_FOLDER = _cache_folder()
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "raydt" / "numba")
 
 
 class _BySources:
-    """Where Numba looks for a kernel of ours: by the content of all sources and the kernel's name, not by its path.
+    """Tells Numba where the compiled code of a kernel is: by the content of its sources and its name, not by its path.
 
     It has the methods of Numba's own locators, the first of which to return itself for a function is taken.
     """
@@ -54,31 +106,33 @@ class _BySources:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._py_file = function.__code__.co_filename  # for Numba's warnings
         self._name = f"{function.__module__}-{function.__code__.co_firstlineno}"
+        self._stamp = _stamp(_method("/".join(function.__module__.split(".")[1:])))
+        self._folder = _cache_folder() / self._stamp
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _BySources | None:
-        """The place of a kernel; None for functions that are not ours, or where nothing can be written."""
-        if not py_func.__module__.startswith(f"{__package__}."):
+        """Return the locator of a kernel; None for functions that are not ours, or where nothing can be written."""
+        if not py_func.__module__.startswith(f"{_PACKAGE.name}."):
             return None
         # Made when the first kernel is compiled (``ensure_cache_path``): importing this package leaves nothing behind.
-        folder = Path(_CACHE_FOLDER)
-        there = next(place for place in (folder, *folder.parents) if place.exists())
-        return cls(py_func) if there.is_dir() and os.access(there, os.W_OK) else None
+        locator = cls(py_func)
+        existing = next(folder for folder in (locator._folder, *locator._folder.parents) if folder.exists())
+        return locator if existing.is_dir() and os.access(existing, os.W_OK) else None
 
     def ensure_cache_path(self) -> None:
         """Make the folder again, should somebody have removed it."""
-        os.makedirs(_CACHE_FOLDER, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
 
     def get_cache_path(self) -> str:
-        """The folder of these sources."""
-        return _CACHE_FOLDER
+        """Folder of the compiled code."""
+        return str(self._folder)
 
     def get_source_stamp(self) -> str:
-        """What the kernel was compiled from."""
-        return SOURCES
+        """Hash of the sources that the kernel was compiled from."""
+        return self._stamp
 
     def get_disambiguator(self) -> str:
-        """What tells kernels of one name apart."""
+        """Name that tells kernels in one folder apart."""
         return self._name
 
 

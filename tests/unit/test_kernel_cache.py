@@ -1,0 +1,93 @@
+"""Compiled kernels are kept by what they are compiled from: other edits recompile nothing, these always do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import raydt
+from raydt.arrays.kernel import kernel_sources, stamp
+
+PACKAGE = Path(raydt.__file__).parent
+METHODS = ("", *sorted(path.name for path in (PACKAGE / "learners").iterdir() if (path / "__init__.py").exists()))
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+WITH_KERNELS = [path for path, text in kernel_sources(PACKAGE).items() if text == SOURCES[path]]
+WITHOUT = [path for path in SOURCES if path not in WITH_KERNELS]
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Callable[[str, str], set[str]]:
+    """Methods whose kernels a change of one file recompiles; the empty one stands for the shared kernels."""
+    for path, text in SOURCES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    def stamps() -> dict[str, str]:
+        sources = kernel_sources(tmp_path)
+        return {method: stamp(sources, method) for method in METHODS}
+
+    before = stamps()
+
+    def edit(path: str, text: str) -> set[str]:
+        (tmp_path / path).write_text(text)
+        after = stamps()
+        (tmp_path / path).write_text(SOURCES[path])
+        return {method for method in METHODS if before[method] != after[method]}
+
+    return edit
+
+
+def test_an_edit_of_a_file_without_kernels_recompiles_nothing(edited: Callable[[str, str], set[str]]) -> None:
+    assert len(WITHOUT) > 100
+    for path in WITHOUT[::7]:
+        assert edited(path, SOURCES[path] + '\n\ndef added() -> str:\n    """Nothing."""\n    return "x"\n') == set()
+
+
+def test_an_edit_of_a_kernel_recompiles_its_method_or_if_it_is_shared_all(
+    edited: Callable[[str, str], set[str]],
+) -> None:
+    for path in WITH_KERNELS[::5]:
+        parts = path.split("/")
+        own = {parts[1]} if parts[0] == "learners" and len(parts) > 2 else set(METHODS)
+        assert edited(path, SOURCES[path] + "\n# a comment\n") == own
+
+
+def test_constants_and_records_that_kernels_use_recompile(edited: Callable[[str, str], set[str]]) -> None:
+    codes = SOURCES["examples/updates.py"]
+    assert edited("examples/updates.py", codes.replace("UPDATE = 0, 1, 2, 3, 4", "UPDATE = 0, 1, 2, 4, 3")) == set(
+        METHODS
+    )
+    rows = SOURCES["learners/rows.py"]
+    swapped = rows.replace(
+        "    indptr: npt.NDArray[np.int64]\n    indices: npt.NDArray[np.int32]\n\n    @classmethod", ""
+    )
+    assert swapped != rows
+    assert edited("learners/rows.py", swapped) == set(METHODS)
+
+
+def names_in_kernels(tree: ast.Module) -> set[str]:
+    """Names that the kernels of a module read."""
+    kernels = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(d, ast.Name) and d.id.endswith("kernel") for d in node.decorator_list)
+    ]
+    return {n.id for kernel in kernels for part in kernel.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+
+
+@pytest.mark.parametrize("path", WITH_KERNELS)
+def test_a_kernel_takes_only_kernels_and_constants_from_elsewhere(path: str) -> None:
+    """The rule that the hash relies on: a constant is in capitals, a function is a kernel."""
+    tree = ast.parse(SOURCES[path])
+    used = names_in_kernels(tree)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("raydt."):
+            home = node.module.removeprefix("raydt.").replace(".", "/") + ".py"
+            for alias in node.names:
+                name = alias.asname or alias.name
+                homes = {home, f"{home.removesuffix('.py')}/{alias.name}.py"}  # of a name, or of a module
+                assert name not in used or name.isupper() or homes & {*WITH_KERNELS}, f"{path} takes {name} from {home}"
