@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import actors
 import raydt
 from raydt.errors import RaydtError
 
@@ -29,7 +28,7 @@ class Identity:
 def identity() -> Identity:
     """The identity of this process: every ``.py`` file of ``raydt`` and ``actors``, by relative path and content."""
     sha = hashlib.sha256()
-    folders = [Path(package.__path__[0]).resolve() for package in (raydt, actors)]
+    folders = [Path(raydt.__file__).resolve().parent, Path(__file__).resolve().parent]
     for folder in folders:
         for file in sorted(folder.rglob("*.py")):
             content = file.read_bytes()

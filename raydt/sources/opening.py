@@ -11,11 +11,11 @@ from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, Place, find_files
 from raydt.sources.files.formats import FORMATS
-from raydt.sources.generated.randcbt import RandCbtSource
-from raydt.sources.generated.sparse_synthetic import SparseSyntheticSource
-from raydt.sources.generated.synthetic import HyperplaneSource, SeaSource
 from raydt.sources.options import CsvFiles, FileOptions, Hyperplane, RandCbt, Sea, SparseSynthetic, SyntheticOptions
 from raydt.sources.permuted import PermutedFiles
+from raydt.sources.synthetic.numeric import HyperplaneSource, SeaSource
+from raydt.sources.synthetic.randcbt import RandCbtSource
+from raydt.sources.synthetic.sparse import SparseSyntheticSource
 
 _FORMATS = {form.kind: form for form in FORMATS}
 

@@ -1,8 +1,10 @@
-"""Imports run one way: pipelines -> actors -> raydt, and raydt knows no ray."""
+"""Imports run one way: pipelines -> actors -> raydt, and within each through its rooms in one order."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,24 +16,98 @@ FORBIDDEN = {
     "pipelines": {"tests"},
 }
 NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
-FILES = [path for package in FORBIDDEN for path in sorted((ROOT / package).rglob("*.py"))]
+
+#: Rooms of a package, lowest first: a room imports from those before it only; those of one line are apart.
+ROOMS = {
+    "raydt": (
+        ("errors", "version"),
+        ("arrays",),
+        ("exchange",),
+        ("examples",),
+        ("folders", "finders", "evaluation"),
+        ("learners",),
+        ("sources",),
+        ("streams",),
+        ("sessions",),
+        ("estimators",),
+    ),
+    "raydt/sources": (
+        ("identity",),
+        ("columns",),
+        ("base", "files"),
+        ("options", "stored"),
+        ("encoder",),
+        ("file_source", "synthetic"),
+        ("permuted",),
+        ("opening",),
+    ),
+    "pipelines/running": (
+        ("interruption",),
+        ("records",),
+        ("preparation", "outcome"),
+        ("loop",),
+        ("job",),
+    ),
+}
 
 
-def imported(path: Path) -> set[str]:
-    names = set()
+def imports(path: Path) -> Iterator[str]:
+    """Modules that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return names
+            modules = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from (name if name in MODULES else node.module for name in modules)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_one_way_and_nothing_pickles(path: Path) -> None:
-    roots = {name.split(".")[0] for name in imported(path)}
-    package = path.relative_to(ROOT).parts[0]
-    assert not roots & FORBIDDEN[package], f"{path} reaches upward"
-    assert not roots & NEVER, f"{path} uses pickle"
-    assert "ray.data" not in imported(path)
-    assert "allow_pickle=True" not in path.read_text()
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+PATHS = [path for package in FORBIDDEN for path in sorted((ROOT / package).rglob("*.py"))]
+MODULES = {module_of(path) for path in PATHS}
+FILES = {path: set(imports(path)) for path in PATHS}
+
+
+def test_packages_import_one_way_and_nothing_pickles() -> None:
+    for path, modules in FILES.items():
+        roots = {name.split(".")[0] for name in modules}
+        assert not roots & FORBIDDEN[path.relative_to(ROOT).parts[0]], f"{path} reaches upward"
+        assert not roots & NEVER, f"{path} uses pickle"
+        assert "ray.data" not in modules
+        assert "allow_pickle=True" not in path.read_text()
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_in_one_order(package: str) -> None:
+    height = {room: floor for floor, rooms in enumerate(ROOMS[package]) for room in rooms}
+    prefix = package.replace("/", ".") + "."
+    seen = set()
+    for path, modules in FILES.items():
+        home = module_of(path).removeprefix(prefix).split(".")[0]
+        if not module_of(path).startswith(prefix):
+            continue
+        seen.add(home)
+        for name in modules:
+            room = name.removeprefix(prefix).split(".")[0]
+            if name.startswith(prefix) and room in height and room != home:
+                assert height[room] < height[home], f"{path} imports {name}, which is no lower room"
+    assert seen == height.keys(), "every room has its floor"
+
+
+def test_no_method_imports_another() -> None:
+    learners = ROOT / "raydt" / "learners"
+    methods = [path.parent.name for path in learners.glob("*/__init__.py")]
+    for method in methods:
+        others = tuple(f"raydt.learners.{other}" for other in methods if other != method)
+        for path in (learners / method).rglob("*.py"):
+            wrong = [name for name in FILES[path] if name.startswith(others)]
+            assert not wrong, f"{path} imports {wrong}"
+
+
+def test_no_files_import_in_a_circle() -> None:
+    try:
+        TopologicalSorter({module_of(path): FILES[path] & MODULES - {module_of(path)} for path in FILES}).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")

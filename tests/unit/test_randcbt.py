@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from raydt.arrays.rng import stream_key, uniform
 from raydt.errors import ConfigError
 from raydt.sources import RandCbt, Reading, open_source
-from raydt.sources.generated.randcbt import random_tree
+from raydt.sources.synthetic.randcbt import random_tree
 
 CASES = [
     RandCbt(n=20_000),
@@ -129,7 +129,7 @@ def test_a_row_does_not_depend_on_where_reading_starts_or_how_much_is_read_at_on
             np.testing.assert_array_equal(part, whole[start:])
     short = options.model_copy(update={"limit": 4})
     np.testing.assert_array_equal(read(short)[0], X[:4])
-    monkeypatch.setattr("raydt.sources.generated.synthetic.CHUNK_DRAWS", 1)
+    monkeypatch.setattr("raydt.sources.synthetic.numeric.CHUNK_DRAWS", 1)
     np.testing.assert_array_equal(read(options)[0], X)
 
 

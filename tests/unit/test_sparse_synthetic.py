@@ -48,7 +48,7 @@ def test_a_row_does_not_depend_on_where_reading_starts(options, monkeypatch):
         np.testing.assert_array_equal(y2, y[start:])
         np.testing.assert_array_equal(ids2, ids[start:])
     assert not list(open_source(options, reading=SPARSE).rows(options.n))
-    monkeypatch.setattr("raydt.sources.generated.sparse_synthetic.CHUNK_DRAWS", 1)  # other chunks, of the fewest rows
+    monkeypatch.setattr("raydt.sources.synthetic.sparse.CHUNK_DRAWS", 1)  # other chunks, of the fewest rows
     rows3, y3, _ = read(options)
     same(rows3, rows)
     np.testing.assert_array_equal(y3, y)
@@ -56,7 +56,7 @@ def test_a_row_does_not_depend_on_where_reading_starts(options, monkeypatch):
 
 def test_rows_have_room_however_many_ones_they_have(monkeypatch):
     options = CASES[-1]
-    monkeypatch.setattr("raydt.sources.generated.sparse_synthetic.CHUNK_DRAWS", 1)
+    monkeypatch.setattr("raydt.sources.synthetic.sparse.CHUNK_DRAWS", 1)
     source = open_source(options, reading=SPARSE)
     source._draws = 1  # room for 64 ones at first, of which a row here has 1,500
     crowded = list(source.rows())

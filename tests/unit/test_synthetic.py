@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raydt.sources import Hyperplane, Sea, open_source
-from raydt.sources.generated.synthetic import SEA_THRESHOLDS
+from raydt.sources.synthetic.numeric import SEA_THRESHOLDS
 
 CASES = [
     Sea(n=40_000, noise=0.1),

@@ -1,4 +1,4 @@
-"""Generated sources: SEA concepts and the rotating hyperplane; sparse rows are in ``sparse_synthetic.py``.
+"""Generated sources: SEA concepts and the rotating hyperplane; sparse rows are in ``sparse``.
 
 Invariant: row r is a pure function of the options and r (with ``permutation``, what comes at place r is the row drawn
 for it, which keeps its number as its id), so any start and any chunking give identical rows. Only

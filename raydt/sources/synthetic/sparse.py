@@ -2,7 +2,7 @@
 
 Source: N. Tatti, "Approximating splits for decision trees quickly in sparse data streams", section 6.
 
-Invariant: that of ``raydt.sources.generated.synthetic``. The time of a row follows its ones: from one of them to the
+Invariant: that of ``raydt.sources.synthetic.numeric``. The time of a row follows its ones: from one of them to the
 next is one draw and O(log d2) multiplications.
 """
 
@@ -18,7 +18,7 @@ from raydt.arrays.rng import stream_key, uniform, uniform_at
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.sources.base import Rows
-from raydt.sources.generated.synthetic import CHUNK_DRAWS, SyntheticSource
+from raydt.sources.synthetic.numeric import CHUNK_DRAWS, SyntheticSource
 
 if TYPE_CHECKING:
     from raydt.sources.options import SparseSynthetic

@@ -3,7 +3,7 @@
 Source: R. De Rosa, N. Cesa-Bianchi, "Splitting with confidence in decision trees with application to stream mining",
 IJCNN 2015, Algorithm 2 and section VI-A.
 
-Invariant: that of ``raydt.sources.generated.synthetic``. What a row needs beside its own draws, the trees and which
+Invariant: that of ``raydt.sources.synthetic.numeric``. What a row needs beside its own draws, the trees and which
 leaf each row falls into, is drawn once, from the options alone.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import permutation, stream_key, uniform
-from raydt.sources.generated.synthetic import NumericSource
+from raydt.sources.synthetic.numeric import NumericSource
 
 if TYPE_CHECKING:
     from raydt.sources.options import RandCbt
