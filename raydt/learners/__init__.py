@@ -1,6 +1,7 @@
 """The learners, found by name: each sub-package of this folder that defines ``LEARNER`` is one.
 
-Adding a method means adding a folder; nothing here needs to be edited.
+Adding a method means adding a folder; nothing here needs to be edited. No method imports another: modules and
+sub-packages without a ``LEARNER`` are what methods share.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from raydt.learners.base import Learner
 @cache
 def learners() -> dict[str, Learner]:
     """All learners by their ``kind``."""
-    found = {}
+    found: dict[str, Learner] = {}
     for module in pkgutil.iter_modules(__path__):
         if module.ispkg:
-            learner: Learner = importlib.import_module(f"{__name__}.{module.name}").LEARNER
-            found[learner.kind] = learner
+            package = importlib.import_module(f"{__name__}.{module.name}")
+            if hasattr(package, "LEARNER"):
+                found[package.LEARNER.kind] = package.LEARNER
     return found

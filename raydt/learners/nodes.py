@@ -179,3 +179,10 @@ def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.f
     shares[shares.sum(axis=1) == 0] = 1.0
     shares /= shares.sum(axis=1, keepdims=True)
     return shares
+
+
+@inner_kernel
+def threshold_between(a: float, b: float) -> float:
+    """Midpoint of neighbouring distinct values a < b; a where rounding would reach b."""
+    t = 0.5 * a + 0.5 * b
+    return t if a <= t < b else a

@@ -14,7 +14,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.finders import pool as pool_module
-from raydt.learners.fudyadt.sparse import shard as shard_module
+from raydt.learners.sparse_tree import shard as shard_module
 from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_tree import SparseTreeTwin

@@ -13,8 +13,8 @@ from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.fudyadt.learner import LEARNER
-from raydt.learners.fudyadt.model import check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.fully_dynamic.model import check_tree
 from raydt.sessions.session import InProcessSession
 
 

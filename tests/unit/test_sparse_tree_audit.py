@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from raydt.examples.history import History, history_of_live
-from raydt.learners.fudyadt.sparse.audit import audit
+from raydt.learners.sparse_tree.audit import audit
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, twin_of
 
 OPTIONS = {"finder_alpha": 0.1, "alpha": 0.0, "beta": 0.03, "feature_groups": 4}

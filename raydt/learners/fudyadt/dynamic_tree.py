@@ -19,9 +19,9 @@ from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Scratch, build, new_scratch
-from raydt.learners.fudyadt.engine import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
-from raydt.learners.fudyadt.live_tree import (
+from raydt.learners.fudyadt.presort import largest_build
+from raydt.learners.fully_dynamic.live_tree import (
     Rules,
     count_rows,
     most_nodes,
@@ -31,8 +31,8 @@ from raydt.learners.fudyadt.live_tree import (
     take_rows,
     with_room,
 )
-from raydt.learners.fudyadt.model import Arrays, restored
-from raydt.learners.fudyadt.presort import largest_build
+from raydt.learners.fully_dynamic.log import COORDINATOR, RESET, SHARDS, record
+from raydt.learners.fully_dynamic.model import Arrays, restored
 from raydt.learners.nodes import MEMBER, NODES, link_members
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.

@@ -14,13 +14,13 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.learners.fudyadt.model import Arrays, check_rows, check_tree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.learners.fudyadt.sparse.audit import audit as audit_sparse_tree
-from raydt.learners.fudyadt.sparse.checks import check_sparse_state, check_sparse_tree
-from raydt.learners.fudyadt.sparse.coordinator import SparseTreeCoordinator
-from raydt.learners.fudyadt.sparse.shard import SparseTreeShard
+from raydt.learners.fully_dynamic.model import Arrays, check_rows, check_tree
+from raydt.learners.sparse_tree.audit import audit as audit_sparse_tree
+from raydt.learners.sparse_tree.checks import check_sparse_state, check_sparse_tree
+from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
+from raydt.learners.sparse_tree.shard import SparseTreeShard
 from raydt.learners.tree_predictor import TreePredictor
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.live_tree import start_node, stays_leaf
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, threshold_between
-from raydt.learners.nodes import link, split_node
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
+from raydt.learners.fully_dynamic.live_tree import start_node, stays_leaf
+from raydt.learners.nodes import link, split_node, threshold_between
 
 #: Words of a candidate before the class counts.
 SCORE, THRESHOLD, FEATURE, LEFT = 0, 1, 2, 3

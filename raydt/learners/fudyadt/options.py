@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
-from raydt.learners.fudyadt.guarantee import auto_epsilon, epsilon_bound, not_promised
-from raydt.learners.fudyadt.live_tree import Rules
-from raydt.learners.fudyadt.sparse.rules import WatchRules
+from raydt.learners.fully_dynamic.guarantee import auto_epsilon, epsilon_bound, not_promised
+from raydt.learners.fully_dynamic.live_tree import Rules
+from raydt.learners.sparse_tree.rules import WatchRules
 
 #: Beyond it a node is never rebuilt on any machine, and epsilon * s leaves the integers.
 LARGEST_EPSILON = 1e6

@@ -211,13 +211,6 @@ def scan(
 
 
 @inner_kernel
-def threshold_between(a: float, b: float) -> float:
-    """Midpoint of neighbouring distinct values a < b; a where rounding would reach b."""
-    t = 0.5 * a + 0.5 * b
-    return t if a <= t < b else a
-
-
-@inner_kernel
 def mark_sides(
     E: Any, j: int, first: int, n: int, at: int, categorical: bool, label_bits: int, side: Any, left: Any
 ) -> int:

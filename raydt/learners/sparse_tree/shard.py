@@ -26,8 +26,9 @@ from raydt.finders.pool import (
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fudyadt.sparse.dense import best_cut
-from raydt.learners.fudyadt.sparse.opening import (
+from raydt.learners.rows import HeldRows, ShardWithRows
+from raydt.learners.sparse_tree.dense import best_cut
+from raydt.learners.sparse_tree.opening import (
     CANDIDATE,
     FEATURE,
     THRESHOLD,
@@ -35,8 +36,7 @@ from raydt.learners.fudyadt.sparse.opening import (
     open_nodes,
     release_nodes,
 )
-from raydt.learners.fudyadt.sparse.watching import Nodes, places, take_back, watch
-from raydt.learners.rows import HeldRows, ShardWithRows
+from raydt.learners.sparse_tree.watching import Nodes, places, take_back, watch
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14

@@ -21,11 +21,11 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.fudyadt.audit import compare_counters, compare_counts, compare_rows, found, report_of
-from raydt.learners.fudyadt.guarantee import not_promised
-from raydt.learners.fudyadt.recompute import FOREVER, Bools, MalformedTreeError, RecordedTree
-from raydt.learners.fudyadt.sparse.recompute import Counted, Recounted, Sets
-from raydt.learners.recount import Buckets
+from raydt.learners.auditing.comparisons import compare_counters, compare_counts, compare_rows, found, report_of
+from raydt.learners.auditing.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
+from raydt.learners.auditing.recount import Buckets
+from raydt.learners.fully_dynamic.guarantee import not_promised
+from raydt.learners.sparse_tree.recompute import Counted, Recounted, Sets
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions

@@ -16,7 +16,7 @@ from raydt.arrays.sparse import group_of
 from raydt.finders.pool import NOTES
 from raydt.finders.scores import score_of
 from raydt.finders.structure import best, change, rewind, settle
-from raydt.learners.fudyadt.sparse.rules import beaten, impurity, may_split
+from raydt.learners.sparse_tree.rules import beaten, impurity, may_split
 
 
 class Nodes(NamedTuple):

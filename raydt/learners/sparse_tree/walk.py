@@ -12,9 +12,9 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
-from raydt.learners.fudyadt.sparse.rules import must_be_leaf
 from raydt.learners.nodes import goes_left, link, majority, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
+from raydt.learners.sparse_tree.rules import must_be_leaf
 
 
 @kernel

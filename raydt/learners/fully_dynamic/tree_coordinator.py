@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.examples.store import ExampleStore
-from raydt.learners.fudyadt.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
-from raydt.learners.fudyadt.model import Arrays, canonical_tree
+from raydt.learners.fully_dynamic.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
+from raydt.learners.fully_dynamic.model import Arrays, canonical_tree
 from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.sequential import SequentialCoordinator, Slots
 

@@ -1,0 +1,179 @@
+"""A tree as a state records it, and the best dense splits of sets of examples, for audits.
+
+Nothing of the fast path is imported. Time runs in half updates, as in the state's ``built``: what update ``seq``
+inserts or deletes happens at 2 seq + 1, the deletion half of an UPDATE at 2 seq. S(v) is what is live and routes
+to v; S0(v) what was live just after the BUILD that made v, and routes to v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+FOREVER = np.iinfo(np.int64).max
+
+
+class MalformedTreeError(Exception):
+    """Node arrays that are no tree in preorder."""
+
+
+@dataclass(frozen=True)
+class RecordedTree:
+    """The node arrays of a state, shape (n,) each; ``parent`` and ``depth`` are derived from them."""
+
+    feature: Ints
+    threshold: Floats
+    left: Ints
+    right: Ints
+    s: Ints
+    c: Ints
+    built: Ints
+    parent: Ints
+    depth: Ints
+
+    def __len__(self) -> int:
+        return len(self.feature)
+
+    @classmethod
+    def read(cls, state: Mapping[str, npt.NDArray[Any]], d: int) -> RecordedTree:
+        """The tree of a coordinator's state over d features.
+
+        Raises
+        ------
+        MalformedTreeError
+            Not every node is a leaf, or has a feature and the two children that preorder gives it.
+        """
+        ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
+        n = len(ints["feature"])
+        if n == 0 or any(len(state[name]) != n for name in (*ints, "threshold", "counts")):
+            raise MalformedTreeError("the node arrays are empty or differ in length")
+        feature, left, right = (ints[name].tolist() for name in ("feature", "left", "right"))
+        end, parent, depth = [0] * n, [-1] * n, [0] * n
+        for v in reversed(range(n)):
+            if feature[v] < 0:
+                sound, end[v] = left[v] == right[v] == -1, v + 1
+            else:
+                sound = feature[v] < d and left[v] == v + 1 < n and right[v] == end[v + 1] < n
+                end[v] = end[right[v]] if sound else 0
+            if not sound:
+                raise MalformedTreeError(f"node {v} has feature {feature[v]} and children {left[v]}, {right[v]}")
+        if end[0] != n:
+            raise MalformedTreeError(f"the root reaches {end[0]} of {n} nodes")
+        for v in range(n):
+            if feature[v] >= 0:
+                for child in (left[v], right[v]):
+                    parent[child], depth[child] = v, depth[v] + 1
+        return cls(
+            **ints,
+            threshold=np.asarray(state["threshold"], np.float64),
+            parent=np.array(parent, np.int64),
+            depth=np.array(depth, np.int64),
+        )
+
+    def route(self, X: Floats, categorical: Bools) -> Iterator[tuple[Ints, Ints]]:
+        """Level by level: the rows of X that get so far, and the node each of them is at."""
+        rows, node = np.arange(len(X)), np.zeros(len(X), np.int64)
+        while len(rows):
+            yield rows, node
+            inner = self.feature[node] >= 0
+            rows, node = rows[inner], node[inner]
+            feature, threshold = self.feature[node], self.threshold[node]
+            x = X[rows, feature]
+            goes_left = np.where(categorical[feature], x == threshold, x <= threshold)
+            node = np.where(goes_left, self.left[node], self.right[node])
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature: its distinct values, and the place of each row's value among them."""
+
+    values: Floats
+    code: npt.NDArray[np.int32]
+    categorical: bool
+
+    def best_splits(self, rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Floats]:
+        """Score and threshold of the best split on this feature at each of m nodes; score -1 where there is none.
+
+        Parameters
+        ----------
+        rows, y, node : ndarray of int64, shape (r,)
+            The examples: row, class, and node in 0..m-1.
+        counts : ndarray of int64, shape (m, K)
+            Their class counts at each node.
+
+        Notes
+        -----
+        score = (sum over classes of float(D_k)^2) / float(n_left n_right), D_k = left_k n - n_left c_k, which is
+        n^2 times the Gini gain. O(r log r + r K).
+        """
+        m, K = counts.shape
+        score_of, threshold_of = np.full(m, -1.0), np.zeros(m)
+        if len(rows) == 0:
+            return score_of, threshold_of
+        key = (node * len(self.values) + self.code[rows]) * K + y
+        key.sort()
+        pair, label = np.divmod(key, K)
+        ends = np.flatnonzero(np.append(pair[1:] != pair[:-1], True))  # last row of each value at each node
+        v, code = np.divmod(pair[ends], len(self.values))
+        starts = np.flatnonzero(np.insert(v[1:] != v[:-1], 0, True))  # first value of each node
+
+        def on_the_left(running: Ints, per_node: Ints) -> Ints:
+            if self.categorical:
+                return np.diff(running, prepend=0)
+            return running - (np.cumsum(per_node) - per_node)[v]
+
+        sizes = counts.sum(axis=1)
+        n, n_left = sizes[v], on_the_left(ends + 1, sizes)
+        parts = n_left < n
+        total = np.zeros(len(v))
+        for k in range(K):
+            D = on_the_left(np.cumsum(label == k)[ends], counts[:, k]) * n - n_left * counts[v, k]
+            total += D.astype(np.float64) * D.astype(np.float64)
+        score = np.where(parts, total / np.where(parts, n_left * (n - n_left), 1), -1.0)
+        score_of[v[starts]] = np.maximum.reduceat(score, starts)
+        best = np.flatnonzero(parts & (score == score_of[v]))
+        best = best[np.unique(v[best], return_index=True)[1]]  # of several, the one of the smallest threshold
+        a = self.values[code[best]]
+        if not self.categorical and len(best):
+            b = self.values[code[best + 1]]
+            t = 0.5 * a + 0.5 * b
+            a = np.where((a <= t) & (t < b), t, a)
+        threshold_of[v[best]] = a
+        return score_of, threshold_of
+
+
+def best_splits(columns: list[Column], rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Ints, Floats]:
+    """Score, feature and threshold of each node's best split; ties go to the smaller feature, then threshold."""
+    score, feature, threshold = np.full(len(counts), -1.0), np.full(len(counts), -1), np.zeros(len(counts))
+    for j, column in enumerate(columns):
+        s, t = column.best_splits(rows, y, node, counts)
+        better = s > score
+        score[better], feature[better], threshold[better] = s[better], j, t[better]
+    return score, feature, threshold
+
+
+class Routed(Protocol):
+    """Where the examples of a history are in a recorded tree: what an audit recomputes from it."""
+
+    tree: RecordedTree
+    complete: bool
+    alive: Bools
+    y: Ints
+    leaf: Ints
+    live_counts: Ints
+
+
+class Truth(Routed, Protocol):
+    """And what it says of builds, of any tree that has them."""
+
+    built_counts: Ints
+    c: Ints
+    passed: Bools

@@ -1,0 +1,54 @@
+"""Bins and split candidates of the online GBDT, recomputed from raw warm-up rows for its audit.
+
+Nothing of the fast path is imported; candidates are drawn from the same counter. Source: Lin et al. (ICML 2025),
+section 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raydt.arrays import rng
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.learners.auditing.recorded_bins import Bools, FeatureBins, Floats, Ints, derived_bins
+
+if TYPE_CHECKING:
+    from raydt.learners.gbdt.options import GBDTOptions
+
+
+def warmup_bins(
+    X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
+) -> tuple[list[FeatureBins], Bools]:
+    """Bins of the dense features from the raw rows of the warm-up, and which sparse ones had both values in it."""
+    dense = [
+        derived_bins(X[:, j], categorical, options.max_bins, options.binning)
+        for j, categorical in enumerate(features.categorical)
+    ]
+    ones = np.bincount([] if sparse is None else sparse.indices, minlength=features.sparse)
+    return dense, (ones > 0) & (ones < len(X))
+
+
+class Candidates:
+    """Candidates of all features: which cuts may split, and how many candidates a feature has at most."""
+
+    def __init__(self, bins: Sequence[FeatureBins], both: Bools, options: GBDTOptions) -> None:
+        self.cuts = np.concatenate([np.array([b.cuts for b in bins], np.int64), both])
+        self.per_feature = math.ceil(options.candidate_fraction * options.max_bins)
+        self.key = rng.stream_key(options.random_state, "gbdt candidates")
+        self.total = int(np.minimum(self.cuts, self.per_feature).sum())
+
+    def of(self, m: int) -> tuple[Ints, Ints]:
+        """Features and cuts of the candidates of iteration m, ascending. O(cuts log cuts)."""
+        feature = np.repeat(np.arange(len(self.cuts)), self.cuts)
+        drawn = rng.bits(self.key, (m << 40) + np.arange(len(feature)))
+        order = np.lexsort((drawn, feature))
+        begin = (np.cumsum(self.cuts) - self.cuts)[feature]
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - begin
+        chosen = np.flatnonzero(rank < self.per_feature)
+        return feature[chosen], chosen - begin[chosen]
