@@ -50,7 +50,7 @@ def audit_run(run: str | Path) -> AuditReport:
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
     changes = data_changes(source.identity(), stream, meta)
-    if changes or config.model_hash() != meta["config_hash"]:
+    if changes or not config.has_made(meta):
         raise InputError(
             "the source or the config is not the one this run has used: the fingerprints differ"
             + (f" ({'; '.join(changes)})" if changes else ""),

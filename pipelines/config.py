@@ -11,6 +11,7 @@ import copy
 import functools
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,12 +23,14 @@ from pydantic_core import CoreSchema, core_schema
 from pipelines.problems import describe, short
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
-from raydt.learners import learners
+from raydt.learners import in_present_spelling, learners, renamed
 from raydt.learners.base import LearnerOptions
 from raydt.sources.options import FileOptions, SourceOptions
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
 from raydt.streams.time_window import TimeWindow
+
+log = logging.getLogger(__name__)
 
 #: Bytes of the longest config that is read.
 LARGEST_CONFIG = 4 << 20
@@ -108,7 +111,8 @@ class _ByKind:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {kind: handler.generate_schema(learner.Options) for kind, learner in learners().items()}
-        return core_schema.tagged_union_schema(choices, discriminator="kind")
+        union = core_schema.tagged_union_schema(choices, discriminator="kind")
+        return core_schema.no_info_before_validator_function(in_present_spelling, union)
 
 
 class Config(BaseModel):
@@ -169,6 +173,19 @@ class Config(BaseModel):
         text = json.dumps(model, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
+    def has_made(self, meta: Mapping[str, Any]) -> bool:
+        """Whether a state with this ``meta`` is of this model config.
+
+        The hash depends on the spelling, which an earlier version may have had otherwise. Where it differs, the config
+        in ``meta``, read as this version reads configs, decides.
+        """
+        if meta["config_hash"] == self.model_hash():
+            return True
+        try:
+            return Config.model_validate(meta.get("config")).model_hash() == self.model_hash()
+        except ValidationError:
+            return False
+
 
 def last_component(path: str) -> str:
     """What of a path to data the model hash knows."""
@@ -176,7 +193,7 @@ def last_component(path: str) -> str:
 
 
 def load_config(config: Config | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read and validate a config.
+    """Read and validate a config; what an earlier version spelled otherwise is taken, with a warning in the log.
 
     Parameters
     ----------
@@ -219,7 +236,7 @@ def load_variants(
         key, value = _parsed(override)
         _set(data, key, value, f"--set {override}")
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
-    loaded = []
+    loaded, advice = [], dict[str, None]()
     for variant in variants:
         changed = copy.deepcopy(data)
         setting = ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.items())
@@ -228,6 +245,11 @@ def load_variants(
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
         loaded.append(_validated(changed, name, at))
+        former = renamed(changed.get("learner"))
+        if former is not None and former.advice:
+            advice[former.advice] = None
+    for text in advice:
+        log.warning("%s: learner: %s", place, text)
     return loaded
 
 

@@ -17,6 +17,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST
+from raydt.learners import in_present_spelling
 from raydt.sessions.saved_model import SavedModel, model_meta, open_model
 from raydt.sources.base import Reading, Source
 from raydt.sources.identity import Identity
@@ -64,7 +65,10 @@ def config_of(folder: RunFolder) -> Config:
         It is damaged.
     """
     try:
-        return load_config(load_yaml(folder.read_text("config.yaml")))
+        data = load_yaml(folder.read_text("config.yaml"))
+        if isinstance(data, dict):  # written by a run: nobody is to correct its spelling
+            data = {**data, "learner": in_present_spelling(data.get("learner"))}
+        return load_config(data)
     except (OSError, ValueError, TypeError) as error:
         reason = "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the run folder from a copy, or run the replay again"

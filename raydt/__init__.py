@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from raydt.estimators.fudyadt import FullyDynamicTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
     from raydt.estimators.river import RiverTreeClassifier
+    from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
 
 from raydt.version import __version__
 
@@ -22,6 +23,7 @@ __all__ = [
     "OnlineGradientBoostingRegressor",
     "RiverTreeClassifier",
     "SparseBestSplit",
+    "SparseDynamicTreeClassifier",
     "__version__",
     "load_model",
 ]
@@ -34,6 +36,7 @@ _HOMES = {
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
     "RiverTreeClassifier": "raydt.estimators.river",
     "SparseBestSplit": "raydt.estimators.best_split",
+    "SparseDynamicTreeClassifier": "raydt.estimators.sparse_tree",
     "load_model": "raydt.estimators",
 }
 

@@ -20,6 +20,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import load_folder
 from raydt.folders.manifest import MANIFEST
+from raydt.learners import in_present_spelling
 from raydt.sessions.saved_model import understood
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -165,7 +166,7 @@ def _read_model(run: RunFolder) -> None:
         run.notes.append(f"The model cannot be read: {error}.")
         return
     arrays = components.get("arrays", {})
-    run.learner, run.categories = meta.get("learner") or {}, meta.get("categories") or {}
+    run.learner, run.categories = in_present_spelling(meta.get("learner") or {}), meta.get("categories") or {}
     if "tree_nodes" in arrays:
         try:
             run.trees = understood(meta, components, str(folder)).arrays

@@ -124,7 +124,7 @@ def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
 
 def watched(learner: dict[str, Any]) -> bool:
     """Whether a finder watches the splits of a tree, which is then rebuilt when one is beaten, not by a schedule."""
-    return learner.get("kind") == "fudyadt" and learner.get("finder", "exact") != "exact"
+    return learner.get("kind") == "sparse_tree"
 
 
 def _epsilon(learner: dict[str, Any]) -> float | None:

@@ -139,7 +139,7 @@ def gap_of(summary: dict[str, Any], learner: dict[str, Any]) -> Gap | None:
     audit = summary.get("audit")
     worst = audit.get("worst") if isinstance(audit, dict) else None
     gap, beta, title = number(worst, "gap"), number(learner, "beta"), "Widest gap to the best split"
-    if learner.get("kind") == "fudyadt" and learner.get("finder", "exact") != "exact":
+    if learner.get("kind") == "sparse_tree":
         title = "Score above (1 + finder_alpha) times the least"
     if gap is None:
         return _ratio_of(worst, summary, number(learner, "alpha"))

@@ -24,7 +24,7 @@ from raydt.examples.store import ExampleStore
 from raydt.folders.arrays import save_folder
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import Learner, WorkPlan
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -67,7 +67,7 @@ class Fitted(Parameters, ABC):
         self._require_examples()
         state, groups = self.session_.state()
         history = history_of_live(state, groups, self._features())
-        return learners()[self.kind].audit(self._fitted_options, self._features(), state, history, groups)
+        return self._learner.audit(self._fitted_options, self._features(), state, history, groups)
 
     def save(self, path: Any, with_examples: bool = False) -> None:
         """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on.
@@ -117,6 +117,11 @@ class Fitted(Parameters, ABC):
 
     # ------------------------------------------------------------ inside
 
+    @property
+    def _learner(self) -> Learner:
+        """The learner of the fitted options."""
+        return learners()[self._fitted_options.kind]
+
     def _takes_missing(self) -> bool:
         return bool(learners()[self.kind].Options.takes_missing)
 
@@ -138,7 +143,7 @@ class Fitted(Parameters, ABC):
 
     def _open_session(self) -> None:
         plan = WorkPlan(local_work_limit=2**62)
-        self.session_ = InProcessSession(learners()[self.kind], self._fitted_options, self._features(), 1, plan)
+        self.session_ = InProcessSession(self._learner, self._fitted_options, self._features(), 1, plan)
 
     def _store(self) -> ExampleStore:
         return self.session_.coordinator.store
@@ -153,8 +158,7 @@ class Fitted(Parameters, ABC):
 
     def _predictor(self) -> Any:
         if "predictor" not in self._known:
-            learner = learners()[self.kind]
-            self._known["predictor"] = learner.predictor(self._fitted_options, self._features(), self._model())
+            self._known["predictor"] = self._learner.predictor(self._fitted_options, self._features(), self._model())
         return self._known["predictor"]
 
     def _refuse_text_ids(self, instead: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from raydt.estimators.targets import Classifier
 
@@ -12,10 +13,7 @@ class FullyDynamicTreeClassifier(Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
     After every update each node's split is within ``beta`` of the best Gini gain, provided epsilon is below the
-    bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model. With a ``finder`` rows have sparse
-    binary features (a sequence of index arrays, an Arrow column of lists, a frame with such a column, or a scipy sparse
-    matrix of ones), there are two classes, and a node is rebuilt as soon as its split is beaten: its score is at most
-    1 + ``finder_alpha`` times the least of the sparse features, plus ``beta``.
+    bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model.
 
     Parameters
     ----------
@@ -26,11 +24,9 @@ class FullyDynamicTreeClassifier(Classifier):
     max_depth : int or None
     min_samples_split : int, default 2
         A smaller node is a leaf.
-    finder : {"exact", "updgini", "updent"}
-        ``updgini`` and ``updent`` keep the best split of every node at hand, by the Gini index or the entropy;
-        numeric and categorical columns may stand beside sparse ones with ``updgini``.
-    finder_alpha : float, default 0.1
-        Not used by ``exact``.
+    finder, finder_alpha : optional
+        Deprecated, and removed in the next version: ``updgini`` and ``updent`` make this a
+        :class:`raydt.SparseDynamicTreeClassifier`, which takes their place.
     categorical_features : sequence of str, int or bool, optional
         Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
         text columns of frames always are.
@@ -69,8 +65,8 @@ class FullyDynamicTreeClassifier(Classifier):
         beta: float = 0.2,
         max_depth: int | None = None,
         min_samples_split: int = 2,
-        finder: Literal["exact", "updgini", "updent"] = "exact",
-        finder_alpha: float = 0.1,
+        finder: Literal["exact", "updgini", "updent"] | None = None,
+        finder_alpha: float | None = None,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,
     ) -> None:
@@ -83,3 +79,18 @@ class FullyDynamicTreeClassifier(Classifier):
         self.finder_alpha = finder_alpha
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
+
+    def _given(self) -> dict[str, Any]:
+        given = super()._given()
+        former = {name: value for name in ("finder", "finder_alpha") if (value := given.pop(name)) is not None}
+        return given | former
+
+    def _start(self, X: Any, y: Any, classes: Any) -> None:
+        if self.finder is not None or self.finder_alpha is not None:
+            warnings.warn(
+                "finder and finder_alpha of FullyDynamicTreeClassifier will be removed. Use "
+                "SparseDynamicTreeClassifier for sparse features, and leave them out for others",
+                FutureWarning,
+                stacklevel=4,
+            )
+        super()._start(X, y, classes)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ValidationError
 
 from raydt.estimators.arguments import parameter_error
-from raydt.learners import learners
+from raydt.learners import in_present_spelling, learners
 
 Self = TypeVar("Self", bound="Parameters")
 
@@ -48,9 +48,14 @@ class Parameters:
         )
         return f"{type(self).__name__}({changed})"
 
+    def _given(self) -> dict[str, Any]:
+        """Parameters that are options of the learner."""
+        return {name: value for name, value in self.get_params().items() if name not in self._own}
+
     def _options(self) -> Any:
-        given = {name: value for name, value in self.get_params().items() if name not in self._own}
+        given = self._given()
+        options = in_present_spelling({"kind": self.kind, **self._fixed, **given})
         try:
-            return learners()[self.kind].Options(**self._fixed, **given)
+            return learners()[options["kind"]].Options(**options)
         except ValidationError as error:
             raise parameter_error(error, given) from error

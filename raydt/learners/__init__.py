@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
-from raydt.learners.base import Learner
+from raydt.learners.base import Learner, Renamed
 
 
 @cache
@@ -23,3 +25,17 @@ def learners() -> dict[str, Learner]:
             if hasattr(package, "LEARNER"):
                 found[package.LEARNER.kind] = package.LEARNER
     return found
+
+
+def renamed(options: Any) -> Renamed | None:
+    """Options of a learner in today's spelling, if a learner knows them as those of an earlier version; else None."""
+    if not isinstance(options, Mapping):
+        return None
+    answers = (learner.renamed(options) for learner in learners().values())
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def in_present_spelling(options: Any) -> Any:
+    """The same options in today's spelling; what no learner knows from an earlier version is returned as it is."""
+    answer = renamed(options)
+    return options if answer is None else answer.options

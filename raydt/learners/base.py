@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -230,11 +230,30 @@ class Case:
     plan: WorkPlan = WorkPlan(local_work_limit=0, shared_store=False)
 
 
+class Renamed(NamedTuple):
+    """Options that an earlier version spelled otherwise.
+
+    Attributes
+    ----------
+    options : dict
+        As this version spells them.
+    advice : str
+        One line on what to write instead; empty if there is nothing to do.
+    """
+
+    options: dict[str, Any]
+    advice: str = ""
+
+
 class Learner(ABC):
     """One method: its options, the construction of its two halves, its audit, and the cases that exercise it."""
 
     kind: ClassVar[str]
     Options: ClassVar[type[Any]]
+
+    def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
+        """Options of this learner in today's spelling, if these are in that of an earlier version; else None."""
+        return None
 
     @abstractmethod
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:

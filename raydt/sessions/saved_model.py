@@ -21,7 +21,7 @@ from raydt.examples.features import Features
 from raydt.folders.arrays import load_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import learners
+from raydt.learners import in_present_spelling, learners
 from raydt.learners.base import Learner, LearnerOptions
 
 #: Where a run puts its model.
@@ -189,6 +189,7 @@ def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path
     ModelFileError
         The arrays do not fit each other, or the learner is one this version does not have.
     """
+    meta = {**meta, "learner": in_present_spelling(meta["learner"])}
     kind = meta["learner"].get("kind") if isinstance(meta["learner"], dict) else None
     if not isinstance(kind, str) or kind not in learners():
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)

@@ -77,7 +77,7 @@ class Reading:
             more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
             raise InputError(
                 f"the features {shown}{more} are numeric or categorical; this learner takes sparse binary ones only",
-                remedy="Leave them out (source.features), or use learner.kind: fudyadt with finder: updgini, which "
+                remedy="Leave them out (source.features), or use learner.kind: sparse_tree with finder: updgini, which "
                 "takes both",
             )
         if self.needs_sparse and not features.sparse:

@@ -20,6 +20,7 @@ from pipelines.saving import open_stream
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
+from raydt.learners import in_present_spelling
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity, differences, file_differences
@@ -174,8 +175,11 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
             f"{place}: this state was made by an update, not by a run, so that no stream goes on from it. Move it out "
             "of the checkpoints"
         )
-    if meta["config_hash"] != config.model_hash():
-        refuse_changes(meta.get("config", {}), config.resolved(), place)
+    if not config.has_made(meta):
+        then = meta.get("config", {})
+        if "learner" in then:
+            then = {**then, "learner": in_present_spelling(then["learner"])}
+        refuse_changes(then, config.resolved(), place)
         raise ConfigError(
             f"{place}: the checkpoint is of another model config. Put back config.yaml as the run wrote it"
         )

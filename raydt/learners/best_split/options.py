@@ -24,7 +24,7 @@ class BestSplitOptions(LearnerOptions):
     """The best split over sparse binary features, within (1 + alpha) of the optimum after every update (Tatti)."""
 
     rebuilds: ClassVar[bool] = False
-    without_sparse: ClassVar[str] = "kind: fudyadt or confidence_tree, with finder: exact"
+    without_sparse: ClassVar[str] = "kind: fudyadt, or confidence_tree with finder: exact"
     counts: ClassVar[tuple[str, ...]] = ("changes", "moves")
     levels: ClassVar[tuple[str, ...]] = ("buckets",)
     stays: ClassVar[tuple[str, ...]] = (

@@ -1,4 +1,4 @@
-"""The sparse fully dynamic tree (``finder: updgini | updent``): every node keeps the structure of ``raydt.finders``.
+"""The sparse fully dynamic tree: every node keeps the structure of ``raydt.finders`` for its sparse features.
 
 Where FuDyADT rebuilds a node after epsilon * s updates, because its best split may have changed by then, this tree
 knows after every update whether it has: a node is rebuilt when its split is beaten, and not before. Argued in
@@ -8,5 +8,11 @@ The coordinator's half, in the order to read it: ``coordinator`` (the path of a 
 (routing and counting), ``building`` (BUILD, level by level). The shard's half: ``shard`` (rows, structures, requests),
 ``watching`` (an update of the structures along a path, and taking it back), ``opening`` (structures of new nodes, and
 the best sparse split of each), ``dense`` (the exact search beside them). Both use ``rules`` and, of ``opening``,
-``best_candidates``. On saved models and states: ``predictor``, ``checks``, ``audit`` and its ``recompute``.
+``best_candidates``. On saved models and states: ``checks``, ``audit`` and its ``recompute``.
 """
+
+from __future__ import annotations
+
+from raydt.learners.sparse_tree.learner import LEARNER
+
+__all__ = ["LEARNER"]

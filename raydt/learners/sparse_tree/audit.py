@@ -28,7 +28,7 @@ from raydt.learners.fully_dynamic.guarantee import not_promised
 from raydt.learners.sparse_tree.recompute import Counted, Recounted, Sets
 
 if TYPE_CHECKING:
-    from raydt.learners.fudyadt.options import FuDyADTOptions
+    from raydt.learners.sparse_tree.options import SparseTreeOptions
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -37,13 +37,13 @@ ROUNDING = 1e-9
 
 
 def audit(
-    options: FuDyADTOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
+    options: SparseTreeOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> AuditReport:
     """Prove or refute what the sparse tree promises of a state.
 
     Parameters
     ----------
-    options : FuDyADTOptions
+    options : SparseTreeOptions
     features : Features
     state : mapping of str to ndarray
         As the coordinator exports it.
@@ -103,14 +103,14 @@ def audit(
     return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible, entries=entries)
 
 
-def _may_split(options: FuDyADTOptions, truth: Recounted, sets: Sets) -> Bools:
+def _may_split(options: SparseTreeOptions, truth: Recounted, sets: Sets) -> Bools:
     """Whether neither size, nor depth, nor purity makes a leaf of each node."""
     n, depth = sets.counts.sum(axis=1), FOREVER if options.max_depth is None else options.max_depth
     impure = (sets.counts > 0).all(axis=1)
     return np.asarray((n >= options.min_samples_split) & (truth.tree.depth < depth) & impure, np.bool_)
 
 
-def _built(options: FuDyADTOptions, truth: Recounted, warming: bool) -> list[str]:
+def _built(options: SparseTreeOptions, truth: Recounted, warming: bool) -> list[str]:
     """Every node against BUILD of its S0: leaf or split, and that the split is the best."""
     inner, sets = truth.tree.feature >= 0, truth.then
     least = np.minimum(sets.least, sets.dense)
@@ -131,7 +131,7 @@ def _built(options: FuDyADTOptions, truth: Recounted, warming: bool) -> list[str
 
 
 def _structures(
-    options: FuDyADTOptions, features: Features, truth: Recounted, groups: Mapping[int, Arrays], warming: bool
+    options: SparseTreeOptions, features: Features, truth: Recounted, groups: Mapping[int, Arrays], warming: bool
 ) -> list[str]:
     """The features and buckets of every group at every node against the live examples."""
     names = ("node", "feature", "n1", "c11")
@@ -164,7 +164,7 @@ def _structures(
     return broken
 
 
-def _feasibility(options: FuDyADTOptions, truth: Recounted) -> tuple[dict[str, float], list[str]]:
+def _feasibility(options: SparseTreeOptions, truth: Recounted) -> tuple[dict[str, float], list[str]]:
     """Worst gaps over all nodes, and where the promise does not hold."""
     sets, inner = truth.now, truth.tree.feature >= 0
     may = _may_split(options, truth, sets)

@@ -15,12 +15,12 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic.live_tree import count_rows, new_tree, start_node, take_rows, with_room
 from raydt.learners.fully_dynamic.log import SHARDS, record
 from raydt.learners.fully_dynamic.model import Arrays, restored
 from raydt.learners.nodes import MEMBER, NODES, link_members, split_node
 from raydt.learners.sparse_tree.opening import best_candidates
+from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
 
 Slots = npt.NDArray[np.int32]
@@ -31,7 +31,7 @@ class Builder:
 
     Parameters
     ----------
-    options : FuDyADTOptions
+    options : SparseTreeOptions
     features : Features
     shards : int
 
@@ -41,7 +41,7 @@ class Builder:
         Steps of the last window that count; the shards take back the others with the next message.
     """
 
-    def __init__(self, options: FuDyADTOptions, features: Features, shards: int) -> None:
+    def __init__(self, options: SparseTreeOptions, features: Features, shards: int) -> None:
         self.shards = shards
         self.rules, self._watch_rules = options.rules(len(features.names) > 0), options.watch_rules()
         self.categorical = features.kinds.astype(np.bool_)

@@ -11,15 +11,15 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
-from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic.model import Arrays, check_rows, check_tree
+from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE
 
 #: Types of the arrays of a group's structures.
 _TYPES = dict(zip(STATE, (np.int32, np.int32, np.int32, np.int32, np.int16), strict=True))
 
 
-def check_sparse_tree(options: FuDyADTOptions, features: Features, arrays: Arrays) -> None:
+def check_sparse_tree(options: SparseTreeOptions, features: Features, arrays: Arrays) -> None:
     """Require of arrays that they are one tree of two classes over these features, no deeper than the options allow.
 
     Raises
@@ -38,7 +38,7 @@ def check_sparse_tree(options: FuDyADTOptions, features: Features, arrays: Array
 
 
 def check_sparse_state(
-    options: FuDyADTOptions, features: Features, arrays: Arrays, groups: Mapping[int, Arrays]
+    options: SparseTreeOptions, features: Features, arrays: Arrays, groups: Mapping[int, Arrays]
 ) -> None:
     """Require of a state whose tree is checked what ``check_rows`` does, and that its structures are those of its rows.
 
@@ -52,7 +52,7 @@ def check_sparse_state(
     """
     check_rows(arrays, groups, features)
     built = int(arrays["warmup_left"][0]) == 0
-    leaf, buckets = arrays["leaf"], len(buckets_of(_finder(options), options.finder_alpha).s)
+    leaf, buckets = arrays["leaf"], len(buckets_of(options.finder, options.finder_alpha).s)
     path = Paths(arrays, 2**31 if options.max_depth is None else options.max_depth)
     for number, group in groups.items():
         sparse = SparseRows.of_arrays(group, features.sparse)
@@ -69,11 +69,6 @@ def check_sparse_state(
                 raise ValueError(f"array {name!r} of feature group {number} is not that of the examples")
         if ((group["bucket"] < 0) | (group["bucket"] >= buckets)).any():
             raise ValueError(f"array 'bucket' of feature group {number} names a bucket that is not there")
-
-
-def _finder(options: FuDyADTOptions) -> Any:
-    assert options.finder != "exact"
-    return options.finder
 
 
 class Paths:

@@ -18,7 +18,6 @@ from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic.live_tree import WARMUP_LEFT, target_of
 from raydt.learners.fully_dynamic.log import logged, new_log
 from raydt.learners.fully_dynamic.model import Arrays
@@ -27,6 +26,7 @@ from raydt.learners.nodes import NODES, list_rows
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.building import Builder
+from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.walk import list_steps, route, walk, walk_back
 from raydt.learners.tree_predictor import TreePredictor
 
@@ -39,7 +39,7 @@ class SparseTreeCoordinator(TreeCoordinator):
 
     Parameters
     ----------
-    options : FuDyADTOptions
+    options : SparseTreeOptions
     features : Features
     shards : int
     plan : WorkPlan
@@ -47,7 +47,7 @@ class SparseTreeCoordinator(TreeCoordinator):
 
     live: Builder
 
-    def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
+    def __init__(self, options: SparseTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         if not features.names and options.epsilon != "auto":
             raise ConfigError(
@@ -68,7 +68,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         if batch.n_classes > 2:
             raise InputError(
                 f"{batch.n_classes} classes: a finder compares two",
-                remedy="Say which labels are positive (source.positive), or use learner.finder: exact",
+                remedy="Say which labels are positive (source.positive)",
             )
         yield from self._catch_up()
         self.live.make_room(batch)

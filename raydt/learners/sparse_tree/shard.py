@@ -25,7 +25,6 @@ from raydt.finders.pool import (
 )
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import attach
-from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.rows import HeldRows, ShardWithRows
 from raydt.learners.sparse_tree.dense import best_cut
 from raydt.learners.sparse_tree.opening import (
@@ -36,6 +35,7 @@ from raydt.learners.sparse_tree.opening import (
     open_nodes,
     release_nodes,
 )
+from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.watching import Nodes, places, take_back, watch
 
 #: Entries made room for at once, at most.
@@ -49,13 +49,13 @@ class SparseTreeShard(ShardWithRows):
 
     Parameters
     ----------
-    options : FuDyADTOptions
+    options : SparseTreeOptions
     features : Features
     groups : ndarray of int64
         Groups this shard owns, contiguous.
     """
 
-    def __init__(self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
+    def __init__(self, options: SparseTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
         #: Groups with dense features: place among the groups, numbers of the columns, and their places in the rows.
         self._dense = [
@@ -65,7 +65,6 @@ class SparseTreeShard(ShardWithRows):
         ]
         self._kinds = features.kinds
         self._rules = options.watch_rules()
-        assert options.finder != "exact"
         self._buckets = buckets_of(options.finder, options.finder_alpha)
         self._clear()
 

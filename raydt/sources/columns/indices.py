@@ -65,7 +65,7 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: boo
             f"it holds {in_words(types[found[0]])}, sparse features, which this learner does not take",
             file=file,
             column=found[0],
-            remedy=f"Use best_split, confidence_tree, gbdt, or fudyadt with finder: updgini, which take them,{leave}",
+            remedy=f"Use sparse_tree, best_split, confidence_tree or gbdt, which take them,{leave}",
         )
     if len(found) > 1:
         raise InputError(

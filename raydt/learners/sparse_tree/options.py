@@ -1,0 +1,66 @@
+"""Options of the sparse fully dynamic tree, the same names in YAML and Python."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from raydt.learners.base import Promise
+from raydt.learners.fully_dynamic.options import FullyDynamicOptions
+from raydt.learners.sparse_tree.rules import WatchRules
+
+
+class SparseTreeOptions(FullyDynamicOptions):
+    """A fully dynamic tree for sparse binary features and two classes, rebuilt where a split is beaten."""
+
+    without_sparse: ClassVar[str] = "kind: fudyadt, which takes numbers and categories"
+
+    kind: Literal["sparse_tree"] = "sparse_tree"
+    finder: Literal["updgini", "updent"] = Field(
+        "updgini", description="Gini index, beside numbers and categories if there are some; or entropy"
+    )
+    finder_alpha: float = Field(
+        0.1, ge=0.01, le=1e3, description="A candidate of the finder may be 1 + this times the best"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> SparseTreeOptions:
+        self.require_epsilon()
+        if self.beta == 0:
+            raise ValueError("beta must be greater than 0, else every update rebuilds")
+        if self.finder == "updent" and self.epsilon != "auto":
+            raise ValueError("epsilon is not used with finder: updent, which rebuilds a node when its split is beaten")
+        return self
+
+    @property
+    def takes_sparse(self) -> bool:
+        """The structures of a finder follow the ones of a row."""
+        return True
+
+    @property
+    def needs_sparse(self) -> bool:
+        """A finder has nothing to keep without them."""
+        return True
+
+    @property
+    def takes_dense(self) -> bool:
+        """Dense features need FuDyADT's schedule, whose theorem is about the Gini index."""
+        return self.finder != "updent"
+
+    def most_classes(self, *, sparse: bool) -> int | None:
+        """A finder compares two."""
+        return 2
+
+    def promise(self) -> Promise:
+        """Whether the guarantee holds for these options."""
+        return Promise(
+            True,
+            f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above what the finder, within "
+            f"{1 + self.finder_alpha:g} times the least of all sparse features, has at hand",
+        )
+
+    def watch_rules(self) -> WatchRules:
+        """The options as the kernels take them."""
+        entropy = self.finder == "updent"
+        return WatchRules(entropy, self.beta, self.alpha, self.min_samples_split, self.depth_limit)
