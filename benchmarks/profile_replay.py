@@ -25,7 +25,7 @@ from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import build, new_scratch
 from raydt.learners.fudyadt.presort import presort
-from raydt.learners.fully_dynamic.live_tree import Rules, new_tree
+from raydt.learners.live_tree import Rules, new_tree
 from raydt.learners.nodes import MEMBER
 from raydt.sessions.session import InProcessSession
 

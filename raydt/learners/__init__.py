@@ -1,7 +1,7 @@
 """The learners, found by name: each sub-package of this folder that defines ``LEARNER`` is one.
 
-Adding a method means adding a folder; nothing here needs to be edited. No method imports another: modules and
-sub-packages without a ``LEARNER`` are what methods share.
+Adding a method means adding a folder; nothing here needs to be edited. No method imports another: what several share
+is a module of this folder.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from raydt.learners.base import Learner, Renamed
 @cache
 def learners() -> dict[str, Learner]:
     """All learners by their ``kind``."""
-    found: dict[str, Learner] = {}
+    found = {}
     for module in pkgutil.iter_modules(__path__):
         if module.ispkg:
-            package = importlib.import_module(f"{__name__}.{module.name}")
-            if hasattr(package, "LEARNER"):
-                found[package.LEARNER.kind] = package.LEARNER
+            learner: Learner = importlib.import_module(f"{__name__}.{module.name}").LEARNER
+            found[learner.kind] = learner
     return found
 
 

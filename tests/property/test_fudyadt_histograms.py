@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.build import build, new_scratch
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
-from raydt.learners.fully_dynamic.live_tree import Rules, new_tree, route
+from raydt.learners.live_tree import Rules, new_tree, route
 from raydt.learners.nodes import MEMBER
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.learners.fully_dynamic.guarantee import auto_epsilon, epsilon_bound
+from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import gain, places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, gini, score
 from tests.strategies import Stream, fudyadt_options, streams

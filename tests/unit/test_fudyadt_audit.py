@@ -18,7 +18,7 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.fudyadt import audit as audit_module
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fully_dynamic.guarantee import auto_epsilon, epsilon_bound
+from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin
 from tests.strategies import Stream, fudyadt_options, streams

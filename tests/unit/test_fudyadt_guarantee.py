@@ -9,7 +9,7 @@ import pytest
 
 from raydt.errors import ConfigError
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fully_dynamic.guarantee import auto_epsilon, epsilon_bound
+from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 
 
 def test_auto_epsilon_is_the_last_float_below_the_bound() -> None:

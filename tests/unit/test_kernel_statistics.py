@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.presort import DIGITS, SHORT, presort
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
-from raydt.learners.fully_dynamic.live_tree import floor_product
+from raydt.learners.live_tree import floor_product
 
 
 def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int64]:

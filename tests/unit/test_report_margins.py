@@ -16,7 +16,7 @@ from pipelines.report.margins import by_depth, by_size, expected, in_words, marg
 from pipelines.report.tree import depths
 from raydt import FullyDynamicTreeClassifier
 from raydt.folders.arrays import load_folder
-from raydt.learners.fully_dynamic.live_tree import floor_product
+from raydt.learners.live_tree import floor_product
 
 
 @given(st.floats(0, 1e6), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))

@@ -14,7 +14,7 @@ from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.fudyadt.learner import LEARNER
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fully_dynamic.model import check_tree
+from raydt.learners.tree_arrays import check_tree
 from raydt.sessions.session import InProcessSession
 
 

@@ -21,7 +21,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.auditing.recount import Buckets, Floats, Ints, score_of_counts
+from raydt.learners.recount import Buckets, Floats, Ints, score_of_counts
 
 if TYPE_CHECKING:
     from raydt.learners.best_split.options import BestSplitOptions

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.auditing.comparisons import compare_counts, compare_rows, found
-from raydt.learners.auditing.recorded_bins import MalformedModelError
-from raydt.learners.auditing.recorded_tree import Ints, MalformedTreeError
-from raydt.learners.auditing.recount import Buckets
 from raydt.learners.confidence_tree.recompute import Recounted
 from raydt.learners.confidence_tree.replay import ROUNDING, Records, padded
+from raydt.learners.recorded_bins import MalformedModelError
+from raydt.learners.recorded_tree import Ints, MalformedTreeError
+from raydt.learners.recount import Buckets
+from raydt.learners.tree_audit import compare_counts, compare_rows, found
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.auditing.recorded_bins import FeatureBins, derived_bins, recorded_bins
-from raydt.learners.auditing.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree
+from raydt.learners.recorded_bins import FeatureBins, derived_bins, recorded_bins
+from raydt.learners.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions

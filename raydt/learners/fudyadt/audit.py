@@ -20,16 +20,16 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.auditing.comparisons import compare_counters, compare_counts, compare_rows, found, report_of
-from raydt.learners.auditing.recorded_tree import (
+from raydt.learners.fudyadt.recompute import Recomputed, Rules, impurity_exceeds
+from raydt.learners.fully_dynamic import not_promised
+from raydt.learners.recorded_tree import (
     FOREVER,
     Floats,
     Ints,
     MalformedTreeError,
     RecordedTree,
 )
-from raydt.learners.fudyadt.recompute import Recomputed, Rules, impurity_exceeds
-from raydt.learners.fully_dynamic.guarantee import not_promised
+from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, found, report_of
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions

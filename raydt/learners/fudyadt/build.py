@@ -26,7 +26,7 @@ from raydt.learners.fudyadt.histograms import (
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
-from raydt.learners.fully_dynamic.live_tree import start_node, stays_leaf
+from raydt.learners.live_tree import start_node, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
 
 

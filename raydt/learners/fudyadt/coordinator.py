@@ -19,11 +19,11 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
 from raydt.learners.fudyadt.engine import advance
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fully_dynamic.live_tree import WARMUP_LEFT, route
-from raydt.learners.fully_dynamic.log import logged, new_log
-from raydt.learners.fully_dynamic.tree_coordinator import TreeCoordinator
+from raydt.learners.live_tree import WARMUP_LEFT, route
 from raydt.learners.nodes import list_rows, shares_of
+from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
+from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.learners.tree_predictor import TreePredictor
 
 

@@ -21,7 +21,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Scratch, build, new_scratch
 from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
 from raydt.learners.fudyadt.presort import largest_build
-from raydt.learners.fully_dynamic.live_tree import (
+from raydt.learners.live_tree import (
     Rules,
     count_rows,
     most_nodes,
@@ -31,9 +31,9 @@ from raydt.learners.fully_dynamic.live_tree import (
     take_rows,
     with_room,
 )
-from raydt.learners.fully_dynamic.log import COORDINATOR, RESET, SHARDS, record
-from raydt.learners.fully_dynamic.model import Arrays, restored
 from raydt.learners.nodes import MEMBER, NODES, link_members
+from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
+from raydt.learners.tree_arrays import Arrays, restored
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15

@@ -8,7 +8,7 @@ import numpy as np
 
 from raydt.arrays.kernel import kernel
 from raydt.learners.fudyadt.build import build
-from raydt.learners.fully_dynamic.live_tree import (
+from raydt.learners.live_tree import (
     WARMUP_LEFT,
     climb,
     count_rows,
@@ -19,8 +19,8 @@ from raydt.learners.fully_dynamic.live_tree import (
     stays_leaf,
     take_rows,
 )
-from raydt.learners.fully_dynamic.log import COORDINATOR, RESET, record
 from raydt.learners.nodes import NODES, link, majority, unlink
+from raydt.learners.rebuild_log import COORDINATOR, RESET, record
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 

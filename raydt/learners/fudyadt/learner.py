@@ -17,7 +17,7 @@ from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.learners.fully_dynamic.model import Arrays, check_rows, check_tree
+from raydt.learners.tree_arrays import Arrays, check_rows, check_tree
 from raydt.learners.tree_predictor import TreePredictor
 
 #: Options of an earlier version that have gone, with the only values that they may have.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
-from raydt.learners.fully_dynamic.live_tree import start_node, stays_leaf
+from raydt.learners.live_tree import start_node, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
 
 #: Words of a candidate before the class counts.

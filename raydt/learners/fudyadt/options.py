@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from raydt.learners.base import Promise
-from raydt.learners.fully_dynamic.guarantee import epsilon_bound, not_promised
-from raydt.learners.fully_dynamic.options import FullyDynamicOptions
+from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound, not_promised
 
 
 class FuDyADTOptions(FullyDynamicOptions):

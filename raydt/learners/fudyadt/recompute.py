@@ -1,7 +1,7 @@
 """What the audit of FuDyADT compares, recomputed from raw examples by routing, sorting and counting.
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
-``raydt.learners.auditing.recorded_tree``.
+``raydt.learners.recorded_tree``.
 
 Not here: verdicts (``audit``).
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.auditing.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
+from raydt.learners.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
 
 
 def impurity_exceeds(counts: Ints, bound: Fraction, *, or_equals: bool = False) -> Bools:

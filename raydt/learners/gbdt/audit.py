@@ -22,10 +22,10 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.auditing.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
 from raydt.learners.gbdt.recompute import RecomputedTree, Rows, recorded_trees
 from raydt.learners.gbdt.recompute_candidates import Candidates, warmup_bins
+from raydt.learners.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions

@@ -15,7 +15,7 @@ import numpy as np
 from raydt.arrays import rng
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
-from raydt.learners.auditing.recorded_bins import Bools, FeatureBins, Floats, Ints, derived_bins
+from raydt.learners.recorded_bins import Bools, FeatureBins, Floats, Ints, derived_bins
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions

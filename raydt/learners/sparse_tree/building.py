@@ -15,13 +15,13 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.fully_dynamic.live_tree import count_rows, new_tree, start_node, take_rows, with_room
-from raydt.learners.fully_dynamic.log import SHARDS, record
-from raydt.learners.fully_dynamic.model import Arrays, restored
+from raydt.learners.live_tree import count_rows, new_tree, start_node, take_rows, with_room
 from raydt.learners.nodes import MEMBER, NODES, link_members, split_node
+from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.opening import best_candidates
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
+from raydt.learners.tree_arrays import Arrays, restored
 
 Slots = npt.NDArray[np.int32]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
-from raydt.learners.fully_dynamic.model import Arrays, check_rows, check_tree
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE
+from raydt.learners.tree_arrays import Arrays, check_rows, check_tree
 
 #: Types of the arrays of a group's structures.
 _TYPES = dict(zip(STATE, (np.int32, np.int32, np.int32, np.int32, np.int16), strict=True))

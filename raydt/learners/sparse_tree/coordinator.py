@@ -18,16 +18,16 @@ from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fully_dynamic.live_tree import WARMUP_LEFT, target_of
-from raydt.learners.fully_dynamic.log import logged, new_log
-from raydt.learners.fully_dynamic.model import Arrays
-from raydt.learners.fully_dynamic.tree_coordinator import TreeCoordinator
+from raydt.learners.live_tree import WARMUP_LEFT, target_of
 from raydt.learners.nodes import NODES, list_rows
+from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.building import Builder
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.walk import list_steps, route, walk, walk_back
+from raydt.learners.tree_arrays import Arrays
+from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.learners.tree_predictor import TreePredictor
 
 #: Steps of the first window, and of the longest.

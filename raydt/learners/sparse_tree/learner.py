@@ -13,12 +13,12 @@ from raydt.examples.history import History
 from raydt.examples.store import ExampleStore
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Renamed, WorkPlan
-from raydt.learners.fully_dynamic.model import Arrays
 from raydt.learners.sparse_tree.audit import audit
 from raydt.learners.sparse_tree.checks import check_sparse_state, check_sparse_tree
 from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import SparseTreeShard
+from raydt.learners.tree_arrays import Arrays
 from raydt.learners.tree_predictor import TreePredictor
 
 

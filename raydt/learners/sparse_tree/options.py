@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
-from raydt.learners.fully_dynamic.options import FullyDynamicOptions
+from raydt.learners.fully_dynamic import FullyDynamicOptions
 from raydt.learners.sparse_tree.rules import WatchRules
 
 

@@ -1,7 +1,7 @@
 """What the audit of the sparse tree compares, recomputed from raw examples by routing and counting.
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
-``raydt.learners.auditing.recorded_tree``.
+``raydt.learners.recorded_tree``.
 
 Not here: verdicts (``audit``).
 """
@@ -15,8 +15,8 @@ import numpy as np
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.auditing.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
-from raydt.learners.auditing.recount import score_of_counts
+from raydt.learners.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
+from raydt.learners.recount import score_of_counts
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.auditing.recorded_tree import Bools, Ints, Routed, Truth
+from raydt.learners.recorded_tree import Bools, Ints, Routed, Truth
 
 
 def report_of(

@@ -12,7 +12,7 @@ from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.learners.checking import check_examples, check_nodes, check_sums
-from raydt.learners.fully_dynamic.live_tree import Rules, Tree, floor_product, new_tree, with_room
+from raydt.learners.live_tree import Rules, Tree, floor_product, new_tree, with_room
 from raydt.learners.nodes import FREE, LEAVES, NODES, USED, listed, majority, preorder
 
 Arrays = dict[str, "npt.NDArray[Any]"]

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.examples.store import ExampleStore
-from raydt.learners.fully_dynamic.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
-from raydt.learners.fully_dynamic.model import Arrays, canonical_tree
+from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
 from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.sequential import SequentialCoordinator, Slots
+from raydt.learners.tree_arrays import Arrays, canonical_tree
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
