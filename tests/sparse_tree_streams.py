@@ -17,7 +17,7 @@ from raydt.sessions.session import InProcessSession
 from tests.oracles.sparse_tree import SparseTreeTwin
 from tests.strategies import Stream, script
 
-LEARNER = learners()["fudyadt"]
+LEARNER = learners()["sparse_tree"]
 
 
 @dataclass(frozen=True)
@@ -87,4 +87,4 @@ def twin_of(stream: MixedStream, options: dict[str, Any]) -> SparseTreeTwin:
 
 
 def session_of(stream: MixedStream, options: dict[str, Any], shards: int) -> InProcessSession:
-    return InProcessSession(LEARNER, LEARNER.Options(kind="fudyadt", **options), stream.features, shards)
+    return InProcessSession(LEARNER, LEARNER.Options(kind="sparse_tree", **options), stream.features, shards)

@@ -70,10 +70,10 @@ def batches(rows: Steps, d: int, window: int, X: npt.NDArray[np.float64]) -> Ite
         yield UpdateBatch(begin, ops, own, X[first:last], y, 2, np.full(len(ops), -1), 0, None, SparseRows(*ones, d))
 
 
-def ours(rows: Steps, d: int, window: int, X: npt.NDArray[np.float64], **options: Any) -> Outcome:
+def ours(kind: str, rows: Steps, d: int, window: int, X: npt.NDArray[np.float64], **options: Any) -> Outcome:
     """A tree of this project."""
-    learner = learners()["fudyadt"]
-    chosen = learner.Options(kind="fudyadt", **{**GAINS, **options})
+    learner = learners()[kind]
+    chosen = learner.Options(kind=kind, **{**GAINS, **options})
     features = Features(tuple(f"x{j}" for j in range(X.shape[1])), (False,) * X.shape[1], chosen.feature_groups, d)
     stream = list(batches(rows, d, window, X))
     session = InProcessSession(learner, chosen, features, 1, WorkPlan(2**62))
@@ -88,7 +88,7 @@ def ours(rows: Steps, d: int, window: int, X: npt.NDArray[np.float64], **options
 
 def sparse_tree(finder: str) -> Callable[..., Outcome]:
     """The tree that keeps the structures of a finder."""
-    return lambda rows, d, window: ours(rows, d, window, np.empty((len(rows), 0)), finder=finder)
+    return lambda rows, d, window: ours("sparse_tree", rows, d, window, np.empty((len(rows), 0)), finder=finder)
 
 
 def frequent(rows: Steps, d: int) -> npt.NDArray[np.float64]:
@@ -104,7 +104,7 @@ def frequent(rows: Steps, d: int) -> npt.NDArray[np.float64]:
 
 def dense_tree(rows: Steps, d: int, window: int) -> Outcome:
     """FuDyADT on the most frequent features."""
-    return ours(rows, 0, window, frequent(rows, d), max_depth=10, epsilon=0.1)
+    return ours("fudyadt", rows, 0, window, frequent(rows, d), max_depth=10, epsilon=0.1)
 
 
 def river_tree(dense: bool) -> Callable[..., Outcome]:
@@ -162,7 +162,8 @@ def f1(truth: Codes, said: Codes) -> float:
 
 def run(request: Request) -> None:
     """Print one table for each data set."""
-    compile_kernels(learners()["fudyadt"])
+    for kind in ("fudyadt", "sparse_tree"):
+        compile_kernels(learners()[kind])
     for name in request.sets("reuters", "spamassassin"):
         rows, d = real(name)
         truth, table = rows.label.astype(np.int64), []

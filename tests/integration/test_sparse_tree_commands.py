@@ -52,7 +52,7 @@ def config(data: Path, mixed: bool = True, learner: dict[str, Any] | None = None
     return {
         "source": {"kind": "parquet", "path": str(data), "label": "y", **columns},
         "stream": WINDOW,
-        "learner": {"kind": "fudyadt", **options},
+        "learner": {"kind": "sparse_tree", **options},
         "cluster": {"backend": "in_process", "shards": 1, **cluster},
         "checkpoint": {"every_updates": 70, "every_seconds": None},
         "output": {"report": False, "predictions": True, "metrics_every": 50},
@@ -132,7 +132,7 @@ def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
         replay(config(data, learner={"finder": "updent"}), tmp_path / "dense")
     dense = config(data)
     dense["source"]["features"] = ["a", "b"]
-    with pytest.raises(InputError, match=r"no feature is sparse.* or use finder: exact$"):
+    with pytest.raises(InputError, match=r"no feature is sparse.* or use kind: fudyadt, which takes"):
         replay(dense, tmp_path / "none")
     with pytest.raises(InputError, match=r"column 'y': label .* source.positive"):
         replay(config(table(tmp_path / "three.parquet", 200, "npq")), tmp_path / "three")

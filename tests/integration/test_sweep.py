@@ -216,7 +216,7 @@ def test_finders_are_compared_where_all_take_the_features_of_the_source(tmp_path
     columns = {"ones": lists, "size": np.arange(60.0), "y": ["a", "b"] * 30}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     source = {"kind": "parquet", "path": str(tmp_path / "t.parquet"), "label": "y"}
-    learner = {"kind": "fudyadt", "alpha": 0.05, "beta": 0.05, "finder": "updgini"}
+    learner = {"kind": "sparse_tree", "alpha": 0.05, "beta": 0.05}
     stream = {"model": "sliding_window", "window": 20, "warmup": 10}
     both = "learner.finder=updgini,updent"
     sparse = config(source={**source, "features": ["ones"]}, stream=stream, learner=learner)
@@ -225,8 +225,8 @@ def test_finders_are_compared_where_all_take_the_features_of_the_source(tmp_path
     mixed = config(source=source, stream=stream, learner=learner)
     with pytest.raises(ConfigError, match="finder=\"updent\": the features 'size' are numeric or categorical"):
         sweep(mixed, [both], tmp_path / "mixed")
-    with pytest.raises(ConfigError, match=r"finder=\"exact\": this learner reads other rows .* in sparse features"):
-        sweep(sparse, ["learner.finder=updgini,exact"], tmp_path / "exact")
+    with pytest.raises(ConfigError, match=r"kind=\"fudyadt\": this learner reads other rows .* in sparse features"):
+        sweep(sparse, ["learner.kind=sparse_tree,fudyadt"], tmp_path / "exact")
 
 
 def test_keys_become_columns_of_their_kind(tmp_path):

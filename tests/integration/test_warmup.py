@@ -86,7 +86,7 @@ def test_nothing_is_compiled_after_the_warmup() -> None:
     ("finder", "dense"), [("updgini", 0), ("updgini", 2), ("updent", 0)], ids=["gini", "gini and numbers", "entropy"]
 )
 def test_nothing_is_compiled_for_a_sparse_tree_after_the_warmup(finder: str, dense: int) -> None:
-    compile_kernels(LEARNER)
+    compile_kernels(learners()["sparse_tree"])
     before = signatures()
     options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
     options |= {"epsilon": 0.3} if dense else {}

@@ -129,7 +129,7 @@ def test_state_can_be_restored_anywhere_on_other_shards(stream: MixedStream, dat
 
 
 def session_options(options: dict[str, Any]) -> Any:
-    return LEARNER.Options(kind="fudyadt", **options)
+    return LEARNER.Options(kind="sparse_tree", **options)
 
 
 @pytest.mark.parametrize("finder", ["updgini", "updent"])
@@ -182,7 +182,7 @@ def test_windows_of_fresh_features_take_bounded_room(shards: int, monkeypatch: p
     options = {"finder": "updgini", "finder_alpha": 0.5, "alpha": 0.0, "beta": 0.3, "max_depth": 2}
     features = Features((), (), 4, sparse=width)
     freeing, kept = (
-        InProcessSession(LEARNER, LEARNER.Options(kind="fudyadt", **options, feature_groups=4), features, shards)
+        InProcessSession(LEARNER, LEARNER.Options(kind="sparse_tree", **options, feature_groups=4), features, shards)
         for _ in range(2)
     )
     draws = np.random.default_rng(3)

@@ -17,6 +17,7 @@ from tests.simulation.streams import Workload
 
 _FUDYADT = learners()["fudyadt"]
 _BEST_SPLIT = learners()["best_split"]
+_SPARSE_TREE = learners()["sparse_tree"]
 _OPTIONS = _FUDYADT.Options(kind="fudyadt", epsilon=0.3, alpha=0.0, beta=0.0, max_depth=3)
 _CONFIDENCE = learners()["confidence_tree"]
 _HASTY = {"c": 0.001, "grace_period": 1, "revisit": True, "feature_groups": 4}
@@ -34,10 +35,14 @@ SETUPS = {
         # Sparse features, and what is searched now and then; a third class is not taken.
         Setup("best split", _BEST_SPLIT, _BEST_SPLIT.Options(query_every=2), WorkPlan(shared_store=False)),
         # Structures at every node, with and without columns beside them, rebuilt often.
-        Setup("sparse tree", _FUDYADT, _FUDYADT.Options(finder="updent", **_EAGER), WorkPlan(shared_store=False)),
+        Setup(
+            "sparse tree", _SPARSE_TREE, _SPARSE_TREE.Options(finder="updent", **_EAGER), WorkPlan(shared_store=False)
+        ),
         # Splits that are looked at again, so that steps are taken back at the shards and subtrees replaced.
         Setup("confidence tree", _CONFIDENCE, _CONFIDENCE.Options.model_validate(_HASTY), WorkPlan(shared_store=False)),
-        Setup("mixed tree", _FUDYADT, _FUDYADT.Options(finder="updgini", **_MIXED), WorkPlan(shared_store=False)),
+        Setup(
+            "mixed tree", _SPARSE_TREE, _SPARSE_TREE.Options(finder="updgini", **_MIXED), WorkPlan(shared_store=False)
+        ),
     )
 }
 

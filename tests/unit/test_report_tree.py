@@ -177,9 +177,10 @@ def test_a_sparse_feature_is_asked_whether_it_is_1():
     assert Names(features).question({**tree, "feature": np.array([18])}, 0) == ("words[17]", "is 1")
 
 
-def test_a_watched_tree_has_no_margins(tmp_path):
+@pytest.mark.parametrize("kind", ["sparse_tree", "fudyadt"], ids=["now", "as an earlier version wrote it"])
+def test_a_watched_tree_has_no_margins(kind, tmp_path):
     run = fabricated_run(tmp_path / "run", rows=20, rebuilds=50)
-    options = {"finder": "updgini", "beta": 0.1, "epsilon": "auto", "alpha": 0.1}
+    options = {"kind": kind, "finder": "updgini", "beta": 0.1, "epsilon": "auto", "alpha": 0.1}
     write_model(run, fabricated_tree(classes=2, depth=3, rows=100), **options)
     page = write_report([run], tmp_path / "page.html").read_text()
     assert "whose score is more than beta above that of the sparse feature" in page

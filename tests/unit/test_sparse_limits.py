@@ -12,8 +12,8 @@ from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.fudyadt.learner import LEARNER
-from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.sparse_tree.learner import LEARNER
+from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_arrays import check_tree
 from raydt.sessions.session import InProcessSession
 
@@ -21,7 +21,7 @@ from raydt.sessions.session import InProcessSession
 def _session(n_features: int, dense: int, **options: object) -> InProcessSession:
     names = tuple(f"x{j}" for j in range(dense))
     features = Features(names, (False,) * dense, 3, n_features)
-    return InProcessSession(LEARNER, FuDyADTOptions(finder="updgini", **options), features, 2)
+    return InProcessSession(LEARNER, SparseTreeOptions(finder="updgini", **options), features, 2)
 
 
 def _insert(session: InProcessSession, rows: list[list[int]], y: list[int], n_features: int, dense: int = 0) -> None:
@@ -54,19 +54,19 @@ def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
         assert all(np.isfinite(array).all() for array in buckets[1:])
         for make in (
             lambda alpha=alpha: BestSplitOptions(finder=finder, alpha=alpha),
-            lambda alpha=alpha: FuDyADTOptions(finder=finder, finder_alpha=alpha),
+            lambda alpha=alpha: SparseTreeOptions(finder=finder, finder_alpha=alpha),
         ):
             make()
     for alpha in (0.009, 1001.0, float("inf"), float("nan")):
         with pytest.raises(ValidationError):
             BestSplitOptions(finder=finder, alpha=alpha)
         with pytest.raises(ValidationError):
-            FuDyADTOptions(finder=finder, finder_alpha=alpha)
+            SparseTreeOptions(finder=finder, finder_alpha=alpha)
 
 
 def test_epsilon_is_refused_where_nothing_uses_it() -> None:
     with pytest.raises(ValidationError, match="epsilon is not used with finder: updent"):
-        FuDyADTOptions(finder="updent", epsilon=0.1)
+        SparseTreeOptions(finder="updent", epsilon=0.1)
     with pytest.raises(ConfigError, match=r"learner\.epsilon is for dense features"):
         _session(10, 0, epsilon=0.1)
     _session(10, 1, epsilon=0.1)

@@ -35,7 +35,7 @@ def case(name: str) -> tuple[MixedStream, dict[str, Any], Any, Any, History]:
 
 def audited(name: str, state: Any = None, groups: Any = None, history: History | None = None) -> Any:
     stream, options, sound, parts, true = case(name)
-    fitted = LEARNER.Options(kind="fudyadt", **options)
+    fitted = LEARNER.Options(kind="sparse_tree", **options)
     return LEARNER.audit(fitted, stream.features, state or sound, history or true, groups or parts)
 
 
@@ -98,7 +98,7 @@ def test_damage_to_structures_is_found(column: str) -> None:
 
 def test_a_beaten_split_is_infeasible() -> None:
     stream, options, state, groups, history = case("updgini")
-    fitted = LEARNER.Options(kind="fudyadt", **{**options, "beta": 1e-9, "finder_alpha": 0.01})
+    fitted = LEARNER.Options(kind="sparse_tree", **{**options, "beta": 1e-9, "finder_alpha": 0.01})
     report = audit(fitted, stream.features, state, history, groups)
     assert report.feasibility == "violated"
     assert any("lacks more than beta" in failure for failure in report.failures)
@@ -106,8 +106,8 @@ def test_a_beaten_split_is_infeasible() -> None:
 
 def refused(change: Callable[[Any, Any], tuple[Any, Any]], name: str = "mixed", **other: Any) -> str:
     stream, options, state, groups, _ = case(name)
-    fitted = LEARNER.Options(kind="fudyadt", **{**options, **other})
-    LEARNER.check(LEARNER.Options(kind="fudyadt", **options), stream.features, 2, state, groups)
+    fitted = LEARNER.Options(kind="sparse_tree", **{**options, **other})
+    LEARNER.check(LEARNER.Options(kind="sparse_tree", **options), stream.features, 2, state, groups)
     with pytest.raises((ValueError, KeyError)) as error:
         LEARNER.check(fitted, stream.features, 2, *change(dict(state), dict(groups)))
     return str(error.value)
@@ -156,7 +156,7 @@ def test_an_unfinished_warm_up_has_no_structures() -> None:
     for batch in stream.batches([20]):
         session.apply(batch)
     state, groups = session.state()
-    fitted = LEARNER.Options(kind="fudyadt", **options)
+    fitted = LEARNER.Options(kind="sparse_tree", **options)
     LEARNER.check(fitted, stream.features, 2, state, groups)
     assert sum(len(group["node"]) for group in groups.values()) == 0
     history = history_of_live(state, groups, stream.features)

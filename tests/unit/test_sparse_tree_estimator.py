@@ -1,10 +1,10 @@
-"""FullyDynamicTreeClassifier with a finder: sparse matrices, frames with lists, two classes, deletion, saving."""
+"""SparseDynamicTreeClassifier: sparse matrices, frames with lists, two classes, deletion, saving."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydt import FullyDynamicTreeClassifier, load_model
+from raydt import FullyDynamicTreeClassifier, SparseDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -20,7 +20,7 @@ def rows(n=150, width=30, seed=1):
 @pytest.mark.parametrize("finder", ["updgini", "updent"])
 def test_learns_forgets_and_is_proven(finder, tmp_path):
     X, y = rows()
-    tree = FullyDynamicTreeClassifier(finder=finder, finder_alpha=0.05, alpha=0.0, beta=0.001).fit(X, y)
+    tree = SparseDynamicTreeClassifier(finder=finder, finder_alpha=0.05, alpha=0.0, beta=0.001).fit(X, y)
     assert tree.score(X, y) > 0.9
     tree.forget(tree.row_ids_[:40])
     tree.forget_examples(X[50:52], y[50:52])
@@ -39,12 +39,12 @@ def test_a_column_of_lists_beside_numbers_and_text():
     X, y = rows()
     lists = pa.array([X[i].indices.tolist() for i in range(X.shape[0])], pa.list_(pa.int32()))
     frame = pa.table({"ones": lists, "size": np.arange(150) % 7 * 1.0, "kind": ["a", "b", "c"] * 50})
-    tree = FullyDynamicTreeClassifier(finder="updgini", alpha=0.05, beta=0.05).fit(frame, y)
+    tree = SparseDynamicTreeClassifier(finder="updgini", alpha=0.05, beta=0.05).fit(frame, y)
     assert tree.n_features_in_ == 2 + 30
     tree.forget(tree.row_ids_[::3])
     assert tree.audit().ok
     with pytest.raises(InputError, match="'size', 'kind' are numeric or categorical"):
-        FullyDynamicTreeClassifier(finder="updent").fit(frame, y)
+        SparseDynamicTreeClassifier(finder="updent").fit(frame, y)
 
 
 @pytest.mark.parametrize("finder", ["updgini", "updent"])
@@ -55,7 +55,7 @@ def test_rows_may_be_lists_arrays_arrow_columns_frames_or_matrices(finder, tmp_p
     objects = np.empty(len(arrays), dtype=object)
     objects[:] = arrays
     forms = (lists.to_pylist(), arrays, objects, lists, pa.chunked_array([lists]), pa.table({"words": lists}), X)
-    trees = [FullyDynamicTreeClassifier(finder=finder, alpha=0.0, beta=0.01).fit(form, y) for form in forms]
+    trees = [SparseDynamicTreeClassifier(finder=finder, alpha=0.0, beta=0.01).fit(form, y) for form in forms]
     expected = trees[-1].predict_proba(X)
     for tree, form in zip(trees, forms, strict=True):
         np.testing.assert_array_equal(tree.predict_proba(form), expected)
@@ -70,24 +70,48 @@ def test_rows_may_be_lists_arrays_arrow_columns_frames_or_matrices(finder, tmp_p
 @pytest.mark.parametrize("X", [[[0.5], [1.5]], [["a"], ["b"]], [1, 2], "words", pa.array([1, 2])])
 def test_other_forms_are_refused_with_those_that_are_taken(X):
     with pytest.raises(InputError, match=r"sequence of lists of indices, an Arrow column .* frame .* scipy sparse"):
-        FullyDynamicTreeClassifier(finder="updgini").fit(X, [0, 1])
+        SparseDynamicTreeClassifier(finder="updgini").fit(X, [0, 1])
 
 
 def test_what_it_does_not_take():
     X, y = rows()
     with pytest.raises(InputError, match="takes two classes"):
-        FullyDynamicTreeClassifier(finder="updgini").fit(X, np.arange(150) % 3)
-    with pytest.raises(InputError, match=r"^FullyDynamic.* and classes has 'c' beside 'a' and 'b'"):
-        FullyDynamicTreeClassifier(finder="updgini").partial_fit(X[:1], ["a"], classes=["a", "b", "c"])
-    tree = FullyDynamicTreeClassifier(finder="updgini").partial_fit(X, y)
+        SparseDynamicTreeClassifier(finder="updgini").fit(X, np.arange(150) % 3)
+    with pytest.raises(InputError, match=r"^SparseDynamic.* and classes has 'c' beside 'a' and 'b'"):
+        SparseDynamicTreeClassifier(finder="updgini").partial_fit(X[:1], ["a"], classes=["a", "b", "c"])
+    tree = SparseDynamicTreeClassifier(finder="updgini").partial_fit(X, y)
     before = tree.digest()
     with pytest.raises(InputError, match=r"row 2: .* takes two classes .* y has 'eggs' beside 'ham' and 'spam'"):
         tree.partial_fit(X[:3], ["ham", "spam", "eggs"])
     assert tree.classes_.tolist() == ["ham", "spam"]
     assert tree.digest() == before
-    with pytest.raises(InputError, match=r"no feature is sparse.* or use finder: exact$"):
-        FullyDynamicTreeClassifier(finder="updgini").fit(X.toarray(), y)
+    with pytest.raises(InputError, match=r"no feature is sparse.* or use kind: fudyadt"):
+        SparseDynamicTreeClassifier(finder="updgini").fit(X.toarray(), y)
     with pytest.raises(ConfigError, match="beta must be greater than 0"):
-        FullyDynamicTreeClassifier(finder="updgini", beta=0.0).fit(X, y)
-    with pytest.raises(ConfigError, match="finder_alpha is of finder"):
-        FullyDynamicTreeClassifier(finder_alpha=0.5).fit(X.toarray(), y)
+        SparseDynamicTreeClassifier(finder="updgini", beta=0.0).fit(X, y)
+    with pytest.raises(ConfigError, match="finder_alpha=0.001 should be greater than or equal to 0.01"):
+        SparseDynamicTreeClassifier(finder_alpha=0.001).fit(X, y)
+
+
+@pytest.mark.parametrize("finder", ["updgini", "updent"])
+def test_the_old_spelling_warns_and_is_the_same_tree(finder, tmp_path):
+    X, y = rows()
+    options = {"alpha": 0.0, "beta": 0.01, "finder": finder, "finder_alpha": 0.05}
+    old, new = FullyDynamicTreeClassifier(**options), SparseDynamicTreeClassifier(**options).fit(X, y)
+    with pytest.warns(FutureWarning, match="Use SparseDynamicTreeClassifier"):
+        old.fit(X, y)
+    assert old.get_params()["finder"] == finder
+    assert old.digest() == new.digest()
+    assert old.audit().feasibility == "proven"
+    np.testing.assert_array_equal(old.predict_proba(X), new.predict_proba(X))
+    old.save(tmp_path / "state", with_examples=True)
+    again = load_model(tmp_path / "state")
+    assert type(again) is SparseDynamicTreeClassifier
+    assert again.digest() == new.digest()
+
+
+def test_finder_exact_warns_and_is_the_dense_tree():
+    X, y = rows()
+    with pytest.warns(FutureWarning, match="leave them out"):
+        old = FullyDynamicTreeClassifier(finder="exact").fit(X.toarray(), y)
+    assert old.digest() == FullyDynamicTreeClassifier().fit(X.toarray(), y).digest()
