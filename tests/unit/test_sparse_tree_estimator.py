@@ -89,7 +89,7 @@ def test_what_it_does_not_take():
         SparseDynamicTreeClassifier(finder="updgini").fit(X.toarray(), y)
     with pytest.raises(ConfigError, match="beta must be greater than 0"):
         SparseDynamicTreeClassifier(finder="updgini", beta=0.0).fit(X, y)
-    with pytest.raises(ConfigError, match="finder_alpha=0.001 should be greater than or equal to 0.01"):
+    with pytest.raises(ConfigError, match=r"finder_alpha=0\.001 should be greater than or equal to 0.01"):
         SparseDynamicTreeClassifier(finder_alpha=0.001).fit(X, y)
 
 
