@@ -1,4 +1,4 @@
-"""The tree as canonical arrays (preorder, node 0 = root): saved, hashed, audited and used to predict."""
+"""A fully dynamic tree as canonical arrays (preorder, node 0 = root): saved, hashed, audited, used to predict."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class Receipt:
     ----------
     deletions : dict of str to ndarray, all of one length
         A row for each deletion, in the order in which they were applied (``pyarrow.table(receipt.deletions)`` is a
-        table of it). ``id`` and ``label`` always; for ``fudyadt``:
+        table of it). ``id`` and ``label`` always; for ``fudyadt`` and
+        ``sparse_tree``:
 
         ``id``
             As the caller names it: int64, or strings.
