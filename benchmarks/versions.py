@@ -52,6 +52,7 @@ REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "sparse_tree": (
         {**_SPARSE, "irrelevant": 2000, "n": 60_000},
         {"model": "sliding_window", "window": 2000, "warmup": 500},
+        # The spelling that versions before and after it became a learner of its own read.
         {"kind": "fudyadt", "finder": "updgini", "beta": 0.05, "max_depth": 10},
     ),
     "best_split": (

@@ -130,7 +130,7 @@ class TestMessages:
             (changed(source={"kind": "csv"}), "source.path: missing. Add source.path: file, folder"),
             (
                 changed(learner={"kind": "fuydadt"}),
-                "learner.kind = 'fuydadt': not one of best_split, confidence_tree, fudyadt, gbdt, sparse_tree. Did you mean",
+                "learner.kind = 'fuydadt': not one of best_split, confidence_tree, fudyadt, gbdt, sparse_tree. Did you",
             ),
             (changed(learner={}), "learner.kind: missing"),
             (changed(learner=None), "learner = None: must be a mapping"),

@@ -2,7 +2,7 @@
 
 Nothing of the fast path is imported. Every candidate of every split's node is scored, from sums over binned rows.
 
-Not here: bins and candidates (``recompute_bins``), verdicts (``audit``).
+Not here: bins and candidates (``recompute_candidates``), verdicts (``audit``).
 """
 
 from __future__ import annotations
