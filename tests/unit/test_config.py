@@ -146,7 +146,8 @@ class TestMessages:
             ),
             (
                 {"source": SEA["source"]},
-                "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt, ...}",
+                "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt | "
+                "sparse_tree, ...}",
             ),
             ([], None),
         ],
@@ -175,7 +176,7 @@ class TestMessages:
         first, second = message.splitlines()
         assert first.endswith("unknown key. Did you mean 'learner'?")
         assert second.endswith(
-            "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt, ...}"
+            "learner: missing. Add learner: {kind: best_split | confidence_tree | fudyadt | gbdt | sparse_tree, ...}"
         )
 
     def test_a_missing_file_is_named(self, tmp_path):
