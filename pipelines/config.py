@@ -73,7 +73,7 @@ class Cluster(_Section):
         None,
         ge=1,
         le=65535,
-        description="port of a private Ray's Prometheus endpoint, on all addresses, without a token; null: any port. "
+        description="port of a private Ray's Prometheus endpoint, on all addresses, without a token; null: none. "
         "A cluster keeps its own",
     )
 

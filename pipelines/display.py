@@ -246,7 +246,11 @@ def doctor_lines(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         if name == "listeners":
             rows += [
-                ("listens", f"{e['address']}:{e['port']} {e['process']}{'' if e['loopback'] else '  (reachable)'}")
+                (
+                    "listens",
+                    f"{e['address']}:{e['port']} {e['process']}{'' if e['loopback'] else '  (reachable)'}"
+                    f"{'  (/metrics without a token)' if e['metrics'] else ''}",
+                )
                 for e in value
             ]
         elif name == "probe":
