@@ -17,7 +17,7 @@ import click
 
 import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, SET
-from raydt.errors import RaydtError
+from raydt.errors import STORAGE_REMEDIES, RaydtError
 
 #: Formats of files that need no config.
 _KINDS = ["parquet", "arrow", "csv", "libsvm"]
@@ -379,6 +379,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.kept:
             click.echo(f"kept: {error.kept}", err=True)
         code = error.exit_code
+    except OSError as error:  # of the storage, wherever it came: no fault of the program
+        if error.errno not in STORAGE_REMEDIES:
+            raise
+        click.echo(f"error: {error}. {STORAGE_REMEDIES[error.errno]}", err=True)
+        code = 1
     if arguments is None and code in (130, 143):
         # Nothing is left to be done, and the interpreter would take its time over that: whoever sent the signal waits.
         sys.stdout.flush()

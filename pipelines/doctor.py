@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import posixpath
@@ -22,7 +21,7 @@ from pyarrow import fs
 
 import raydt
 from pipelines.running.outcome.summary import versions
-from raydt.errors import ConfigError, InputError
+from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
@@ -37,15 +36,7 @@ _ANSWER_SECONDS = 5.0
 #: Bytes of the file that a probe writes.
 PROBE_BYTES = 1 << 20
 
-#: What can be done about an error of a filesystem; of all others, what is most often wrong with storage elsewhere.
-_REMEDIES = {
-    errno.EACCES: "Choose a folder that this user may write to",
-    errno.EPERM: "Choose a folder that this user may write to",
-    errno.EROFS: "It is mounted read-only: choose another",
-    errno.ENOSPC: "Free some space, or choose another disk",
-    errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
-    errno.ENOTDIR: "A part of the path is a file: choose another path",
-}
+#: What can be done about other errors than those of a filesystem: what is most often wrong with storage elsewhere.
 _REMEDY, _REMEDY_ELSEWHERE = "Choose another folder", "Check the address, the credentials and the network"
 
 T = TypeVar("T")
@@ -169,7 +160,7 @@ def probe(location: str) -> dict[str, Any]:
             return act()
         except (OSError, pa.ArrowException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            remedy = _REMEDIES.get(
+            remedy = STORAGE_REMEDIES.get(
                 getattr(error, "errno", None) or 0, _REMEDY if folder.is_local else _REMEDY_ELSEWHERE
             )
             raise ConfigError(f"{place}: cannot {name}: {reason}. {remedy}") from error

@@ -6,7 +6,7 @@ Invariant: the output has one row for each row of the input, in the same order, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,8 +103,8 @@ def predict_file(
         with _writing(target):
             unfinished.replace(target)
     finally:
-        if unfinished.parent.is_dir():
-            unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # it was never written, or has its name by now
+            unfinished.unlink()
     return {
         "rows": rows,
         "skipped": skipped,

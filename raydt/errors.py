@@ -5,6 +5,18 @@ An input error names the file, the row, the column and the remedy; nothing is ha
 
 from __future__ import annotations
 
+import errno
+
+#: What can be done about an error of a filesystem.
+STORAGE_REMEDIES = {
+    errno.EACCES: "Choose a folder that this user may write to",
+    errno.EPERM: "Choose a folder that this user may write to",
+    errno.EROFS: "It is mounted read-only: choose another",
+    errno.ENOSPC: "Free some space, or choose another disk",
+    errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
+    errno.ENOTDIR: "A part of the path is a file: choose another path",
+}
+
 #: What the remedy of a bad row ends with.
 OR_SKIP = ", or set stream.on_error: skip"
 

@@ -33,13 +33,14 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.outcome.summary import versions
 from pipelines.running.preparation.preparing import location_of, require_ray
+from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, merged, read_grids, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import compiled, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
 from pipelines.words import counted
-from raydt.errors import InputError, ProcessLostError
+from raydt.errors import InputError, NotWrittenError, ProcessLostError
 from raydt.sources.stored import StoredSource
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ def sweep(
             reading = time.perf_counter() - began
             with log_to(folder):
                 return _Sweep(groups, values, configs, folder, interruption).run(trials, source, reading, progress)
-        except SystemExit:
+        except (SystemExit, NotWrittenError):
             folder.discard_beginning()
             raise
         except BaseException:
@@ -176,7 +177,8 @@ class _Sweep:
         """Run the settings and write what came out; ``source`` has the rows of the first trial."""
         self.reading = reading
         note = f"# The first setting of a sweep, {named(self.values[0])}; sweep.json holds the values of the others.\n"
-        self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
+        with writing(self.folder.location):
+            self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
         where = "on Ray" if self.cluster.backend == "ray" else "in this process"
         progress.stage(f"starting {len(self.configs):,} settings {where}")
         began = time.perf_counter()
@@ -207,7 +209,8 @@ class _Sweep:
             taken = times()
         complete = len(self.rows) == len(self.configs)  # a signal comes when nothing is left to be done
         stop = self.interruption.settle(self._code(None) if complete else None)
-        return self._write(source, taken, None if complete else stop)
+        with writing(self.folder.location):
+            return self._write(source, taken, None if complete else stop)
 
     @contextmanager
     def _results(
