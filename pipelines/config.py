@@ -262,7 +262,7 @@ def _validated(data: dict[str, Any], name: str, place: str) -> Config:
         result = Config.model_validate(data)
     except ValidationError as error:
         lines = describe(error, json_schema())
-        raise ConfigError("\n".join(f"{place}: {line}" for line in lines)) from error
+        raise ConfigError(*(f"{place}: {line}" for line in lines)) from error
     result._name = name
     return result
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.printing import escaped
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
 
@@ -143,7 +144,8 @@ class _LogFile(logging.Handler):
         if not self._said:
             self._said = True
             with suppress(OSError, ValueError):  # there need not be anyone to read it
-                sys.stderr.write(f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}\n")
+                warning = f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}"
+                sys.stderr.write(escaped(warning) + "\n")
                 sys.stderr.flush()
 
     def _rewrite(self) -> None:

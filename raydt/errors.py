@@ -25,10 +25,23 @@ class RaydtError(Exception):
     """Base of all errors raised on purpose; ``exit_code`` is what the command line returns.
 
     ``kept`` says what was kept of the work before the error, and where; empty if nothing was.
+
+    Parameters
+    ----------
+    *lines : str
+        The message. A line break within a line comes from a name or a value, and is escaped where it is printed.
     """
 
     exit_code = 1
     kept = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the message."""
+        return [str(line) for line in self.args]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 class ConfigError(RaydtError, ValueError):
