@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 import unicodedata
 from types import TracebackType
 
 from raydt.errors import RaydtError
+
+#: Characters of an error's longest word, such as a path, and of its longest line.
+LONGEST_WORD, LONGEST_LINE = 1000, 4000
+_WORD = re.compile(r"\S+")
 
 #: What :meth:`logging.Formatter.formatException` is given.
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -33,9 +38,20 @@ def _is_shown(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"  # spaces of all kinds
 
 
+def shortened(text: str, most: int = 100) -> str:
+    """A text of at most so many characters: the middle of a longer one is left out."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
+
+
+def one_line(text: str) -> str:
+    """A message as one line for stderr; of a value that would fill pages, the beginning and the end."""
+    return shortened(_WORD.sub(lambda word: shortened(word[0], LONGEST_WORD), escaped(text)), LONGEST_LINE)
+
+
 def error_text(error: RaydtError) -> str:
     """The lines of an error for stderr."""
-    return "\n".join(escaped(line) for line in error.lines)
+    return "\n".join(map(one_line, error.lines))
 
 
 class TerminalFormatter(logging.Formatter):

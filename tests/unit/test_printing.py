@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config import load_config
 from pipelines.display import columns, table
-from pipelines.printing import TerminalFormatter, escaped
+from pipelines.printing import TerminalFormatter, escaped, shortened
 from pipelines.progress import Lines
 from raydt.errors import ConfigError, InputError
 
@@ -37,6 +37,43 @@ def test_a_name_cannot_forge_a_line_of_an_error(raydt, tmp_path, job):
     assert all(line.startswith(f"error: {job}: " if n == 0 else f"{job}: ") for n, line in enumerate(err.splitlines()))
     code, out, err = raydt("predict", tmp_path / "run", "--oops\nerror: x")
     assert (code, "\nerror: x" in err) == (2, False)
+
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (".".join(["a"] * 5000) + "=1", "the key has 5,000 parts. Write a key of the config"),
+        ("learner." + ".".join(["a"] * 600) + "=1", "the key has 601 parts. Write a key of the config"),
+        ("source.n=" + "[" * 5000, "nested deeper than 100"),
+        (LONG, "not of the form a.b=value"),
+        (f"{LONG}=1", "unknown key. Valid keys are source"),
+        (f"learner.{LONG}=1", "unknown key. Valid keys are kind"),
+        (f"learner.kind={LONG}", "not one of best_split"),
+        (f"learner.epsilon={LONG}", "must be a number"),
+        (f"learner.epsilon={{{LONG}", "not valid YAML"),
+        (f"source.kind.x={LONG}", "'kind' is a value, not a section"),
+    ],
+)
+def test_an_override_that_fills_pages_is_one_short_error(raydt, job, override, said):
+    code, out, err = raydt("validate", job, "--set", override)
+    assert (code, out, err.count("\n"), "Traceback" in err) == (2, "", 1, False)
+    assert len(err) < 500
+    assert said in err
+    code, _, err = raydt("sweep", job, "--grid", override)
+    assert (code, err.count("\n"), len(err) < 600) == (2, 1, True)
+
+
+def test_other_values_that_fill_pages_are_cut_and_paths_are_not(raydt, tmp_path):
+    code, _, err = raydt("validate", LONG)
+    assert (code, len(err) < 1200) == (2, True)
+    assert err.endswith("xxx: cannot read the config: File name too long\n")
+    path = tmp_path / "/".join(["folder"] * 100) / "job.yaml"
+    assert raydt("validate", path)[2] == f"error: {path}: cannot read the config: No such file or directory\n"
+    assert shortened("abcdefghij", 10) == "abcdefghij"
+    assert shortened("abcdefghijk", 10) == "abcd...ijk"
 
 
 def test_errors_of_several_lines_keep_them():
