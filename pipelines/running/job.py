@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
+from pipelines.outputs import inputs_of, require_run_apart
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
@@ -81,11 +82,12 @@ def replay(
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    config = _with_address(load_config(config, overrides), address)
+    given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Silent()
     began = time.perf_counter()
     with Interruption() as interruption:
         location = location_of(out, config.name)
+        require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
         folder = RunFolder.create(location, overwrite=overwrite)
         try:

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import raydt
 from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
+from pipelines.outputs import inputs_of, require_apart
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
@@ -135,7 +136,9 @@ def sweep(
         configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
     progress = progress or Silent()
     with Interruption() as interruption:
-        folder = RunFolder.create(location_of(out, f"{configs[0].name}-sweep"), overwrite=overwrite)
+        location = location_of(out, f"{configs[0].name}-sweep")
+        require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})
+        folder = RunFolder.create(location, overwrite=overwrite)
         interruption.on_cut(folder.discard_beginning)
         try:
             progress.stage("reading the source")
