@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError
-from raydt.manifest import FORMAT, MANIFEST
+from raydt.folders.manifest import FORMAT, MANIFEST
 
 #: Bytes of a manifest within which its format is named.
 _BEGINNING = 100

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raydt.snapshot import Snapshot
 
 from raydt.errors import ModelFileError, NotWrittenError
-from raydt.exchange import GroupSnapshot
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import read_entry
