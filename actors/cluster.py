@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors
+from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors, without_metrics_ports
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 
@@ -155,8 +155,7 @@ def connect(
     requested : sequence of Bundle, optional
         What the actors will ask for: the least a private Ray offers.
     metrics_port : int, optional
-        Where a private Ray serves its metrics, instead of at a port of its choice. It listens on all addresses and
-        asks for no token, as it does in any case where ``ray[default]`` is installed.
+        Where a private Ray serves its metrics, on all addresses and without a token; by default it serves none.
 
     Raises
     ------
@@ -191,7 +190,7 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
         for name in bundle.keys() - {"CPU", "memory"}:
             others[name] = others.get(name, 0) + bundle[name]
     try:
-        with _own_sigterm(), importing_from_driver(), inherited(of_actors()):
+        with _own_sigterm(), importing_from_driver(), inherited({**of_actors(), **without_metrics_ports()}):
             ray.init(
                 "local",
                 num_cpus=int(cpus),
@@ -201,6 +200,8 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 _metrics_export_port=metrics_port,
+                # Both ways: a driver keeps what the Ray before this one has told it.
+                _system_config={"enable_metrics_collection": metrics_port is not None},
             )
     except Exception as error:  # Ray says by a bare one that a process of its own did not start in time
         raise RaydtError(f"a private Ray could not be started: {error}") from error

@@ -33,6 +33,16 @@ def of_actors() -> dict[str, str]:
     return {"NUMBA_NUM_THREADS": "1", **inherit}
 
 
+def without_metrics_ports() -> dict[str, str]:
+    """Variables that keep the autoscaler and the dashboard of a private Ray from serving metrics of their own.
+
+    Each would listen on all addresses without a token, whatever ``include_dashboard`` says. Ray has no switch for that:
+    with a port that does not exist, it logs one error and goes on without the endpoint.
+    """
+    names = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
+    return {name: os.environ.get(name, "-1") for name in names}
+
+
 def before_local_ray() -> None:
     """What a private Ray reads when it is imported and started: no usage statistics, token authentication.
 

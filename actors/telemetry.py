@@ -2,7 +2,8 @@
 
 Invariant: a counter never goes down, whatever a recovery does to the figures it is fed with, and counts nothing twice
 that took effect once: while repeated updates are caught up with, their counters stand still. Nothing is decided by a
-metric. Ray puts ``ray_`` before the names and serves them at each node's metrics port, if ``ray[default]`` is there.
+metric. Ray puts ``ray_`` before the names. A cluster serves them at each node's metrics port, a private Ray only at
+``cluster.metrics_port``; both need ``ray[default]``.
 """
 
 from __future__ import annotations
@@ -142,15 +143,6 @@ class Telemetry:
     def _add(self, name: str, amount: float) -> None:
         if amount > 0:  # Ray refuses to count nothing
             self._counters[name].inc(amount)
-
-
-def endpoint() -> int:
-    """Port at which the node of this process serves its metrics; nobody listens there without ``ray[default]``."""
-    import ray
-
-    here = ray.get_runtime_context().get_node_id()
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    return next(int(node["MetricsExportPort"]) for node in nodes if node["NodeID"] == here)
 
 
 def require_endpoint(port: int) -> None:

@@ -7,6 +7,7 @@ source to read again) is audited against the examples in it.
 
 from __future__ import annotations
 
+import logging
 import shlex
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,13 @@ from raydt.learners.audit_report import AuditReport
 from raydt.sessions.saved_model import groups_of
 from raydt.streams.history import history_of
 
+log = logging.getLogger(__name__)
+
 
 def audit_run(run: str | Path) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report.
+
+    If they cannot be recorded, for instance on a read-only file system, a warning says so.
 
     Parameters
     ----------
@@ -62,9 +67,12 @@ def audit_run(run: str | Path) -> AuditReport:
     state, groups = components["coordinator"], groups_of(components)
     report = learner.audit(config.learner, features_of(source, config), state, history, groups)
     summary["audit"] = report.as_dict()
-    write_summary(folder, summary)
-    if config.output.report:
-        publish_report(folder)
+    try:
+        write_summary(folder, summary)
+        if config.output.report:
+            publish_report(folder)
+    except OSError as error:  # the verdict is what was asked for
+        log.warning("%s: the verdict of the audit was not stored: %s", folder.location, error)
     return report
 
 

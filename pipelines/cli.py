@@ -17,7 +17,8 @@ import click
 
 import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, SET
-from raydt.errors import RaydtError
+from pipelines.printing import TerminalFormatter, error_text, one_line
+from raydt.errors import STORAGE_REMEDIES, RaydtError
 
 #: Formats of files that need no config.
 _KINDS = ["parquet", "arrow", "csv", "libsvm"]
@@ -42,7 +43,8 @@ def cli(verbose: bool) -> None:
     shown.setLevel(logging.INFO if verbose else logging.WARNING)
     # What ends a command is said once, by main(); its traceback is in log.jsonl.
     shown.addFilter(lambda record: verbose or record.exc_info is None)
-    logging.basicConfig(handlers=[shown], format="%(levelname)s %(message)s")
+    shown.setFormatter(TerminalFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[shown])
 
 
 @cli.command(short_help="Insert, delete and audit on a local Ray; needs no input.")
@@ -187,11 +189,12 @@ def predict(
 
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
-        click.echo(f"warning: {counted(result['skipped'], 'row')} cannot be used; {result['first_skipped']}", err=True)
+        first = one_line(result["first_skipped"])
+        click.echo(f"warning: {counted(result['skipped'], 'row')} cannot be used; {first}", err=True)
     if result["unseen"]:
         click.echo(
             f"warning: {counted(result['unseen'], 'row')} with categories that the model has not seen, in "
-            f"{', '.join(result['unseen_columns'])}",
+            f"{one_line(', '.join(result['unseen_columns']))}",
             err=True,
         )
     _print(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
@@ -366,6 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = cli.main(args=arguments, prog_name="raydt", standalone_mode=False)
     except click.ClickException as error:
+        vars(error)["message"] = one_line(error.message)
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -375,10 +379,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("interrupted" if ended.code == 130 else "terminated", err=True)
         code = ended.code
     except RaydtError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {error_text(error)}", err=True)
         if error.kept:
-            click.echo(f"kept: {error.kept}", err=True)
+            click.echo(f"kept: {one_line(error.kept)}", err=True)
         code = error.exit_code
+    except OSError as error:  # of the storage, wherever it came: no fault of the program
+        if error.errno not in STORAGE_REMEDIES:
+            raise
+        click.echo(f"error: {one_line(str(error))}. {STORAGE_REMEDIES[error.errno]}", err=True)
+        code = 1
     if arguments is None and code in (130, 143):
         # Nothing is left to be done, and the interpreter would take its time over that: whoever sent the signal waits.
         sys.stdout.flush()

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from pipelines.printing import shortened
 from pipelines.problems import describe, short
-from pipelines.yaml12 import dump_yaml, load_yaml
+from pipelines.yaml12 import DEEPEST, dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import in_present_spelling, learners, renamed
 from raydt.learners.base import LearnerOptions
@@ -76,7 +77,7 @@ class Cluster(_Section):
         None,
         ge=1,
         le=65535,
-        description="port of a private Ray's Prometheus endpoint, on all addresses, without a token; null: any port. "
+        description="port of a private Ray's Prometheus endpoint, on all addresses, without a token; null: none. "
         "A cluster keeps its own",
     )
 
@@ -234,12 +235,12 @@ def load_variants(
     data, base, name, place = _read(config)
     for override in overrides:
         key, value = _parsed(override)
-        _set(data, key, value, f"--set {override}")
+        _set(data, key, value, f"--set {shortened(override)}")
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
     loaded, advice = [], dict[str, None]()
     for variant in variants:
         changed = copy.deepcopy(data)
-        setting = ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.items())
+        setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
         for key, value in variant.items():
             _set(changed, key, value, setting)
         at = f"{place} with {setting}" if setting else place
@@ -284,7 +285,7 @@ def _validated(data: dict[str, Any], name: str, place: str) -> Config:
         result = Config.model_validate(data)
     except ValidationError as error:
         lines = describe(error, json_schema())
-        raise ConfigError("\n".join(f"{place}: {line}" for line in lines)) from error
+        raise ConfigError(*(f"{place}: {line}" for line in lines)) from error
     result._name = name
     return result
 
@@ -314,23 +315,29 @@ def _parsed(override: str) -> tuple[str, Any]:
     """Key and value of ``dotted.key=value``."""
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
-        raise ConfigError(f"--set {override}: not of the form a.b=value. Write for example --set cluster.shards=4")
+        raise ConfigError(
+            f"--set {shortened(override)}: not of the form a.b=value. Write for example --set cluster.shards=4"
+        )
     try:
         return key.strip(), load_yaml(text)
     except ConfigError as error:
-        raise ConfigError(f"--set {override}: {error}") from error
+        raise ConfigError(f"--set {shortened(override)}: {error}") from error
 
 
 def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
     """Set a dotted key, in place; ``place`` is what an error begins with."""
     *sections, last = key.split(".")
+    if len(sections) >= DEEPEST:
+        raise ConfigError(
+            f"{place}: the key has {len(sections) + 1:,} parts. Write a key of the config, such as cluster.shards"
+        )
     section = data
     for part in sections:
         if section.get(part) is None:
             section[part] = {}
         section = section[part]
         if not isinstance(section, dict):
-            raise ConfigError(f"{place}: {part!r} is a value, not a section. Set it as a whole")
+            raise ConfigError(f"{place}: {short(part)} is a value, not a section. Set it as a whole")
     section[last] = copy.deepcopy(value)
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.printing import escaped
 from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
 from pipelines.report.confidence_words import splits_in_words, why_no_split
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
@@ -26,7 +27,7 @@ _OF = {"lead": " of what the rule asks for", "theorem_lead": " of two widths of 
 def table(rows: Sequence[tuple[str, str]]) -> str:
     """Names and values in two aligned columns."""
     width = max(len(name) for name, _ in rows) + 2
-    return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in rows)
+    return "\n".join(f"{name:<{width}}{escaped(value)}".rstrip() for name, value in rows)
 
 
 def share(value: float | None) -> str:
@@ -141,7 +142,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     text = table(rows)
     if deletes:
         more = [f"and {deletes - SHOWN:,} more; --json has all"] if deletes > SHOWN else []
-        copies = [f"- {place}" for place in receipt.copies]
+        copies = [f"- {escaped(place)}" for place in receipt.copies]
         text = "\n".join(
             [text, "", *_deletion_lines(receipt), *more, "", "Copies of the deleted examples may remain in:", *copies]
         )
@@ -178,7 +179,7 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
     path = "class counts changed" if "changed" in first and not tree else "nodes changed"
     changed = "tree changed" if tree else "best feature changed"
     titles = {"id": "deleted id", "label": label, "path": path, "changed": changed}
-    columns = [[titles.get(name, name), *map(str, values)] for name, values in first.items()]
+    columns = [[titles.get(name, name), *(escaped(str(value)) for value in values)] for name, values in first.items()]
     columns += [["rebuilt because of it", *caused]] if caused else []
     widths = [max(map(len, column)) for column in columns]
     cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in zip(*columns, strict=True))
@@ -246,7 +247,11 @@ def doctor_lines(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         if name == "listeners":
             rows += [
-                ("listens", f"{e['address']}:{e['port']} {e['process']}{'' if e['loopback'] else '  (reachable)'}")
+                (
+                    "listens",
+                    f"{e['address']}:{e['port']} {e['process']}{'' if e['loopback'] else '  (reachable)'}"
+                    f"{'  (/metrics without a token)' if e['metrics'] else ''}",
+                )
                 for e in value
             ]
         elif name == "probe":
@@ -266,10 +271,9 @@ def _count(value: int | None) -> str:
 
 def columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A header and rows in aligned columns: all to the right, but the last one, a remark."""
-    widths = [max(len(row[k]) for row in [names, *rows]) for k in range(len(names))]
-    aligned = [
-        [*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]] for row in [names, *rows]
-    ]
+    cells = [[escaped(cell) for cell in row] for row in [names, *rows]]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(names))]
+    aligned = [[*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]] for row in cells]
     return ["  ".join(row).rstrip() for row in aligned]
 
 

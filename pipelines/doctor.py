@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import posixpath
@@ -11,6 +10,8 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from pyarrow import fs
 
 import raydt
 from pipelines.running.outcome.summary import versions
-from raydt.errors import ConfigError, InputError
+from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
@@ -29,18 +30,13 @@ from raydt.streams.random_updates import warmup as warmup_streams
 #: Addresses that only this machine reaches.
 _LOOPBACK = ("127.", "::1")
 
+#: How long a listener may take to answer.
+_ANSWER_SECONDS = 5.0
+
 #: Bytes of the file that a probe writes.
 PROBE_BYTES = 1 << 20
 
-#: What can be done about an error of a filesystem; of all others, what is most often wrong with storage elsewhere.
-_REMEDIES = {
-    errno.EACCES: "Choose a folder that this user may write to",
-    errno.EPERM: "Choose a folder that this user may write to",
-    errno.EROFS: "It is mounted read-only: choose another",
-    errno.ENOSPC: "Free some space, or choose another disk",
-    errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
-    errno.ENOTDIR: "A part of the path is a file: choose another path",
-}
+#: What can be done about other errors than those of a filesystem: what is most often wrong with storage elsewhere.
 _REMEDY, _REMEDY_ELSEWHERE = "Choose another folder", "Check the address, the credentials and the network"
 
 T = TypeVar("T")
@@ -77,21 +73,21 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
 
 def _local_ray() -> dict[str, Any]:
     from actors.cluster import connect
-    from actors.telemetry import endpoint
 
     before = {process.pid for process in psutil.process_iter()}
     cluster = connect("local", [{"CPU": 1.0}])
     try:
         ours = [process for process in psutil.process_iter(["pid", "name"]) if process.pid not in before]
         found = [listener for process in [*ours, psutil.Process()] for listener in listeners(process)]
-        port = endpoint()
+        for listener in found:
+            listener["metrics"] = serves_metrics(listener["address"], listener["port"])
     finally:
         cluster.close()
-    served = [listener for listener in found if listener["port"] == port]
+    served = [f"{listener['address']}:{listener['port']}" for listener in found if listener["metrics"]]
     return {
-        "ray_metrics": f"port {port} unless cluster.metrics_port says which; asks for no token"
+        "ray_metrics": f"served without a token at {', '.join(served)}"
         if served
-        else "not served (needs ray[default])",
+        else "not served (cluster.metrics_port of a config names a port for them)",
         "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set"),
         "listeners": found,
         "reachable_listeners": sum(not listener["loopback"] for listener in found),
@@ -115,6 +111,19 @@ def listeners(process: psutil.Process) -> list[dict[str, Any]]:
         }
         for socket in sockets
     ]
+
+
+def serves_metrics(address: str, port: int) -> bool:
+    """Whether ``/metrics`` is answered to whoever asks, without a token."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    connection = HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):  # nobody, or another protocol
+        return False
+    finally:
+        connection.close()
 
 
 def probe(location: str) -> dict[str, Any]:
@@ -151,7 +160,7 @@ def probe(location: str) -> dict[str, Any]:
             return act()
         except (OSError, pa.ArrowException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            remedy = _REMEDIES.get(
+            remedy = STORAGE_REMEDIES.get(
                 getattr(error, "errno", None) or 0, _REMEDY if folder.is_local else _REMEDY_ELSEWHERE
             )
             raise ConfigError(f"{place}: cannot {name}: {reason}. {remedy}") from error

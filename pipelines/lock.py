@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from raydt.errors import ConfigError
+from raydt.errors import STORAGE_REMEDIES, ConfigError, NotWrittenError
 from raydt.folders.folder import Folder
 
 LOCK = ".lock"
@@ -32,26 +32,40 @@ def locked(folder: Folder) -> Iterator[None]:
     ------
     ConfigError
         Another process is; it is named.
+    NotWrittenError
+        The folder or the lock in it cannot be made.
     """
     if not folder.is_local:
         yield
         return
     made = not folder.has("")
-    folder.make()
     path = folder.path(LOCK)
-    descriptor = _acquired(folder)
-    _HELD.add(path)
     try:
-        yield
+        with _writing(folder):
+            folder.make()
+            descriptor = _acquired(folder)
+        _HELD.add(path)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):  # else it was removed, and it is another's
+                    os.unlink(path)  # before it is released: whoever waits finds that its file has no name any more
+            _HELD.discard(path)
+            os.close(descriptor)
     finally:
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):  # else it was removed, and it is another's
-                os.unlink(path)  # before it is released: whoever waits finds that its file has no name any more
-        _HELD.discard(path)
-        os.close(descriptor)
         if made:
             with suppress(OSError):
                 os.rmdir(folder.root)  # if nothing was put there
+
+
+@contextmanager
+def _writing(folder: Folder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = STORAGE_REMEDIES.get(error.errno or 0)
+        raise NotWrittenError(f"cannot be written: {error}", file=folder.location, remedy=remedy) from error
 
 
 def locked_here(folder: Folder) -> bool:
@@ -87,7 +101,8 @@ def _acquired(folder: Folder) -> int:
         except FileNotFoundError:
             same = False
         if same:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+            with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
             return descriptor
         os.close(descriptor)  # its holder ended and removed it between our two steps

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.printing import escaped
 from pipelines.run_folder import RunFolder
+from raydt.errors import STORAGE_REMEDIES, NotWrittenError
 
 #: Loggers whose records belong to a run.
 OURS = ("raydt", "actors", "pipelines")
@@ -95,18 +97,21 @@ class _LogFile(logging.Handler):
     """Appends records to the log of a folder, after those that are there. A line that was cut short is dropped."""
 
     def __init__(self, folder: RunFolder) -> None:
-        super().__init__()
         self._folder, self._said = folder, False
-        text = folder.read(LOG) if folder.has(LOG) else b""
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text or not folder.has(LOG):
-            folder.publish(LOG, whole)
         try:
+            text = folder.read(LOG) if folder.has(LOG) else b""
+            whole = text[: text.rfind(b"\n") + 1]
+            if whole != text or not folder.has(LOG):
+                folder.publish(LOG, whole)
             self._stream: Any = folder.filesystem.open_append_stream(folder.path(LOG), compression=None)
             self._text = b""
         except NotImplementedError:  # object stores
             self._stream, self._text = None, whole
+        except OSError as error:
+            remedy = STORAGE_REMEDIES.get(error.errno or 0)
+            raise NotWrittenError(f"cannot be written: {error}", file=folder.path(LOG), remedy=remedy) from error
         self._written, self._when = len(self._text), time.monotonic()
+        super().__init__()  # last: logging closes at exit whatever has passed here
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
@@ -139,7 +144,8 @@ class _LogFile(logging.Handler):
         if not self._said:
             self._said = True
             with suppress(OSError, ValueError):  # there need not be anyone to read it
-                sys.stderr.write(f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}\n")
+                warning = f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}"
+                sys.stderr.write(escaped(warning) + "\n")
                 sys.stderr.flush()
 
     def _rewrite(self) -> None:
@@ -155,6 +161,11 @@ def log_to(folder: RunFolder) -> Iterator[LogContext]:
     ------
     LogContext
         To be kept up to date by the block: ``seq`` and ``epoch`` are null until it sets them.
+
+    Raises
+    ------
+    NotWrittenError
+        The log cannot be opened, or its last line, which was cut short, cannot be removed.
     """
     context = LogContext(folder.location.rstrip("/").rsplit("/", 1)[-1])
     handler = _LogFile(folder)

@@ -6,7 +6,7 @@ Invariant: the output has one row for each row of the input, in the same order, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.outputs import Input, require_apart
 from pipelines.saving import load_model
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
@@ -61,14 +62,18 @@ def predict_file(
 
     Raises
     ------
+    ConfigError
+        ``out`` is an input, or lies in a run, a model or a state.
     InputError
         A damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be
         written. Nothing has been written.
     """
     saved = load_model(model)
     target = _target(out, overwrite)
+    require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
     wanted = {} if id_column is None else {id_column: "--id names this column"}
     files, options = find_rows(saved, str(data), kind, wanted=wanted)
+    require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)
     schema = _schema(saved, id_column, ids)
@@ -103,8 +108,8 @@ def predict_file(
         with _writing(target):
             unfinished.replace(target)
     finally:
-        if unfinished.parent.is_dir():
-            unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # it was never written, or has its name by now
+            unfinished.unlink()
     return {
         "rows": rows,
         "skipped": skipped,

@@ -14,6 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipelines.printing import shortened
+
 Schema = Mapping[str, Any]
 
 
@@ -35,7 +37,7 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
     )
     for problem in problems:
         place = _walk(schema, problem["loc"])
-        key, value = ".".join(place.path), problem["input"]
+        key, value = shortened(".".join(place.path)), problem["input"]
         kind, context = problem["type"], problem.get("ctx", {})
         if kind == "extra_forbidden":
             key, what = f"{key} = {short(value)}", f"unknown key. {place.known_keys()}"
@@ -47,7 +49,7 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
         elif kind == "union_tag_invalid":
             name, choices = place.choices()
             tag = str(context["tag"])
-            key, what = f"{key}.{name} = {tag!r}", _one_of(tag, choices)
+            key, what = f"{key}.{name} = {short(tag)}", _one_of(tag, choices)
         elif kind == "literal_error":
             names = str(context["expected"]).replace(" or ", ", ").split(", ")
             key, choices = f"{key} = {short(value)}", [name.strip("'") for name in names]

@@ -10,6 +10,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from pipelines.printing import escaped
+
 
 class Reporter(Protocol):
     """Receives the progress of one job."""
@@ -71,7 +73,7 @@ class Bar:
 
     def stage(self, text: str) -> None:
         """Write a line."""
-        self._console.print(text, style="dim", highlight=False)
+        self._console.print(escaped(text), style="dim", highlight=False)
 
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Draw the empty bar."""
@@ -140,7 +142,7 @@ def _score(name: str, value: float) -> str:
 
 
 def _write(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(escaped(line) + "\n")
     sys.stderr.flush()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
+from pipelines.outputs import require_apart
 from pipelines.report import is_page, write_report
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
@@ -35,6 +37,8 @@ def report_of(runs: list[str], out: str | None) -> str:
 
     Raises
     ------
+    ConfigError
+        ``out`` lies in a run, a model or a state.
     InputError
         A folder that is no run or given twice, a name that is not for a page, or a report that cannot be written.
     """
@@ -52,6 +56,9 @@ def report_of(runs: list[str], out: str | None) -> str:
             publish_report(folders[0])
         else:
             target = str(_target(out or "report.html"))
+            own = f"{os.path.realpath(folders[0].root)}/report.html"
+            if target != own or len(folders) > 1:
+                require_apart("--out", target, [])
             with ExitStack() as stack:
                 local = [stack.enter_context(folder.local()) for folder in folders]
                 write_report(local, Path(target), locations=locations)

@@ -5,6 +5,18 @@ An input error names the file, the row, the column and the remedy; nothing is ha
 
 from __future__ import annotations
 
+import errno
+
+#: What can be done about an error of a filesystem.
+STORAGE_REMEDIES = {
+    errno.EACCES: "Choose a folder that this user may write to",
+    errno.EPERM: "Choose a folder that this user may write to",
+    errno.EROFS: "It is mounted read-only: choose another",
+    errno.ENOSPC: "Free some space, or choose another disk",
+    errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
+    errno.ENOTDIR: "A part of the path is a file: choose another path",
+}
+
 #: What the remedy of a bad row ends with.
 OR_SKIP = ", or set stream.on_error: skip"
 
@@ -13,10 +25,23 @@ class RaydtError(Exception):
     """Base of all errors raised on purpose; ``exit_code`` is what the command line returns.
 
     ``kept`` says what was kept of the work before the error, and where; empty if nothing was.
+
+    Parameters
+    ----------
+    *lines : str
+        The message. A line break within a line comes from a name or a value, and is escaped where it is printed.
     """
 
     exit_code = 1
     kept = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the message."""
+        return [str(line) for line in self.args]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 class ConfigError(RaydtError, ValueError):

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import raydt
+from pipelines.printing import escaped
 
 _HERE = Path(__file__).parent
 _ICON = (
@@ -71,11 +72,17 @@ def _environment(folder: Path) -> Environment:
         loader=FileSystemLoader([folder, _HERE]),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["json_data"] = embedded_json
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """Text of data without characters that would show other text; markup of ours as it is."""
+    return escaped(value, keep="\n\t") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _policy(script: str) -> str:

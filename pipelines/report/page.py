@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.report.compare import compare
@@ -42,8 +43,13 @@ def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | 
     page = render(runs, locations)
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    unfinished.write_text(page, encoding="utf-8", newline="\n")
-    unfinished.replace(out)
+    try:
+        unfinished.write_text(page, encoding="utf-8", newline="\n")
+        unfinished.replace(out)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
     return out
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.printing import escaped
 from pipelines.words import ABSENT, Form, brief, count, share
 
 Values = npt.NDArray[Any]
@@ -200,7 +201,8 @@ class Chart:
         if not any(values):
             return ""
         at = [round(float(place), 4) for place in self.at]
-        return json.dumps({"at": at, "names": list(self.names), "values": values}, separators=(",", ":"))
+        names = [escaped(name) for name in self.names]
+        return json.dumps({"at": at, "names": names, "values": values}, separators=(",", ":"))
 
 
 def look(index: int) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from actors.processes import end_private_ray
+from pipelines.printing import escaped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -218,7 +219,7 @@ class Interruption:
 
     def _speak(self) -> None:
         line = self._last_words()
-        sys.stderr.write((line or ("interrupted" if self.signal == signal.SIGINT else "terminated")) + "\n")
+        sys.stderr.write(escaped(line or ("interrupted" if self.signal == signal.SIGINT else "terminated")) + "\n")
         sys.stderr.flush()
         sys.stdout.flush()
 

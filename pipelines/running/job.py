@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
+from pipelines.outputs import inputs_of, require_run_apart
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
@@ -81,11 +82,14 @@ def replay(
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    config = _with_address(load_config(config, overrides), address)
+    given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Silent()
     began = time.perf_counter()
     with Interruption() as interruption:
-        folder = RunFolder.create(location_of(out, config.name), overwrite=overwrite)
+        location = location_of(out, config.name)
+        require_run_apart(RunFolder(location), config, inputs_of(config, given))
+        require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
+        folder = RunFolder.create(location, overwrite=overwrite)
         try:
             source, _ = open_stream(config)
             features = features_of(source, config)
@@ -151,6 +155,7 @@ def resume(
         features = features_of(source, config)
         require_useful_shards(config.cluster, features)
         data = source.identity()
+        require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
             summary = _summary(folder)
             if summary.get("status") == "completed":  # by the one that has just ended
@@ -171,7 +176,6 @@ def _with_address(config: Config, address: str | None) -> Config:
 def _sole_writer(config: Config, folder: RunFolder) -> Iterator[None]:
     """Be the only process that writes the folder, and that of the checkpoints if it is elsewhere."""
     states = states_of(config, folder)
-    require_place_of_states(states, folder)
     with locked(folder):
         folder.sweep()
         if config.checkpoint.path is None:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from itertools import product
 from typing import Any, cast
 
+from pipelines.printing import shortened
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError
 
@@ -113,7 +114,7 @@ def read_grid(grid: Group) -> list[Axis]:
     keys = [axis.key for axis in axes]
     for key in keys:
         if keys.count(key) > 1:
-            raise ConfigError(f"--grid {key}: the key is there twice. Put all its values into one --grid")
+            raise ConfigError(f"--grid {shortened(key)}: the key is there twice. Put all its values into one --grid")
     _require_few(math.prod(len(axis.values) for axis in axes))
     return axes
 
@@ -156,12 +157,12 @@ def written(value: Any) -> str:
 def _parse(entry: str) -> Axis:
     key, equals, text = entry.partition("=")
     if not equals:
-        raise ConfigError(f"--grid {entry}: {_FORM}")
+        raise ConfigError(f"--grid {shortened(entry)}: {_FORM}")
     return _axis(key.strip(), text)
 
 
 def _axis(key: str, values: str | Sequence[Any]) -> Axis:
-    place = f"--grid {key}={values if isinstance(values, str) else written(list(values))}"
+    place = f"--grid {shortened(f'{key}={values if isinstance(values, str) else written(list(values))}')}"
     section, *rest = key.split(".")
     if not all([section, *rest]):
         raise ConfigError(f"{place}: {_FORM}")

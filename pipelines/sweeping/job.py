@@ -28,18 +28,20 @@ import pyarrow.parquet as pq
 import raydt
 from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
+from pipelines.outputs import inputs_of, require_apart
 from pipelines.progress import Reporter, Silent
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.outcome.summary import versions
 from pipelines.running.preparation.preparing import location_of, require_ray
+from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, merged, read_grids, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import compiled, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
 from pipelines.words import counted
-from raydt.errors import InputError, ProcessLostError
+from raydt.errors import InputError, NotWrittenError, ProcessLostError
 from raydt.sources.stored import StoredSource
 
 log = logging.getLogger(__name__)
@@ -134,7 +136,9 @@ def sweep(
         configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
     progress = progress or Silent()
     with Interruption() as interruption:
-        folder = RunFolder.create(location_of(out, f"{configs[0].name}-sweep"), overwrite=overwrite)
+        location = location_of(out, f"{configs[0].name}-sweep")
+        require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})
+        folder = RunFolder.create(location, overwrite=overwrite)
         interruption.on_cut(folder.discard_beginning)
         try:
             progress.stage("reading the source")
@@ -144,7 +148,7 @@ def sweep(
             reading = time.perf_counter() - began
             with log_to(folder):
                 return _Sweep(groups, values, configs, folder, interruption).run(trials, source, reading, progress)
-        except SystemExit:
+        except (SystemExit, NotWrittenError):
             folder.discard_beginning()
             raise
         except BaseException:
@@ -176,7 +180,8 @@ class _Sweep:
         """Run the settings and write what came out; ``source`` has the rows of the first trial."""
         self.reading = reading
         note = f"# The first setting of a sweep, {named(self.values[0])}; sweep.json holds the values of the others.\n"
-        self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
+        with writing(self.folder.location):
+            self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
         where = "on Ray" if self.cluster.backend == "ray" else "in this process"
         progress.stage(f"starting {len(self.configs):,} settings {where}")
         began = time.perf_counter()
@@ -207,7 +212,8 @@ class _Sweep:
             taken = times()
         complete = len(self.rows) == len(self.configs)  # a signal comes when nothing is left to be done
         stop = self.interruption.settle(self._code(None) if complete else None)
-        return self._write(source, taken, None if complete else stop)
+        with writing(self.folder.location):
+            return self._write(source, taken, None if complete else stop)
 
     @contextmanager
     def _results(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.config import Config
+from pipelines.outputs import Input, require_apart
 from pipelines.run_folder import RunFolder
 from pipelines.saving import config_of, open_state, states_of
 from pipelines.updating.changes import (
@@ -135,11 +136,7 @@ def _run_of(state: RunFolder, given: RunFolder) -> _Run | None:
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
     """Where the new state goes: a folder with nothing in it, and not in one that is taken."""
     target = RunFolder(out)
-    for place in taken:
-        if f"{target.location}/".startswith(f"{place.location}/"):
-            raise ConfigError(
-                f"--out {target.location}: lies in what is updated, {place.location}. Choose a new folder"
-            )
+    require_apart("--out", target.location, [Input("what is updated", place.location) for place in taken])
     try:
         empty = target.is_empty()
     except OSError as error:  # a file, or no permission to look

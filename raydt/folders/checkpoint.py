@@ -15,14 +15,18 @@ says how many of ``<name>_values`` belong to each example, one example after the
 
 Invariant: a manifest is written last and is the commit. At any moment, whatever fails or is killed, the last complete
 checkpoint can be read, and what :func:`read_checkpoint` returns was written, bit for bit. Files are named by their
-contents, so that a run that is repeated writes the same files again.
+contents, so that a run that is repeated writes the same files again. A manifest lists only segments whose files exist
+when it is written; one that was removed, by whomever, is written again.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import errno
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +38,8 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import load_folder, publish_component
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, write_manifest
+
+log = logging.getLogger(__name__)
 
 #: Folder of the segments, beside those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
@@ -51,6 +57,11 @@ class _Stored(NamedTuple):
     segment: Segment
     born: npt.NDArray[np.int64]
     files: list[FileEntry]
+
+    @property
+    def names(self) -> set[str]:
+        """Of the files, in the folder of the segments."""
+        return {file.name.removeprefix(BESIDE) for file in self.files}
 
 
 @dataclass(frozen=True)
@@ -88,8 +99,23 @@ class CheckpointStore:
 
     @property
     def segments(self) -> list[Segment]:
-        """What the next snapshot need not hold: the segments of the checkpoint written or read last."""
-        return [stored.segment for stored in self._stored]
+        """What the next snapshot need not hold: segments of the checkpoint written or read last whose files exist.
+
+        Segments after one that is gone are left out too: the next segment holds all examples from there on.
+        One listing of the files.
+        """
+        kept: Iterable[_Stored] = self._stored
+        with contextlib.suppress(OSError):  # the write looks again, and says what is wrong
+            missing = self._missing(self._stored)
+            if missing:
+                log.warning("%s: %s is gone; its examples are written again", self.folder.location, min(missing))
+            kept = takewhile(lambda stored: missing.isdisjoint(stored.names), self._stored)
+        return [stored.segment for stored in kept]
+
+    def _missing(self, stored: Iterable[_Stored]) -> set[str]:
+        """Names of the files of segments that do not exist."""
+        names = {name for entry in stored for name in entry.names}
+        return names - set(self.folder.names(ROWS)) if names else names
 
     def numbers(self) -> list[int]:
         """Of the complete checkpoints, ascending."""
@@ -151,6 +177,9 @@ class CheckpointStore:
             files = [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
             shared = [file for entry in stored for file in entry.files]
             segments = {"segments": [list(entry.segment) for entry in stored]}
+            missing = self._missing(stored)
+            if missing:
+                raise FileNotFoundError(errno.ENOENT, "removed since the snapshot", f"{ROWS}/{min(missing)}")
             fault("checkpoint.before_manifest")
             write_manifest(folder, "state", {**meta, **segments}, files + shared)
             fault("checkpoint.after_manifest")

@@ -22,6 +22,7 @@ signal.signal(signal.SIGTERM, handler)
 from pathlib import Path
 import psutil
 import actors
+from pipelines.doctor import listeners, serves_metrics
 from raydt.errors import ProcessLostError
 from raydt.examples.features import Features
 from raydt.learners.base import LearnerOptions
@@ -40,6 +41,10 @@ facts = {
     "mode": os.environ["RAY_AUTH_MODE"],
     "threads": os.environ.get("NUMBA_NUM_THREADS"),
 }
+time.sleep(3)  # Ray's monitor is the last to listen
+listening = [entry for process in psutil.Process().children(recursive=True) for entry in listeners(process)]
+facts["listeners"] = len(listening)
+facts["metrics"] = [entry for entry in listening if serves_metrics(entry["address"], entry["port"])]
 # The private Ray is lost; the next incarnation gets another.
 next(process for process in processes if process.name() == "raylet").kill()
 try:
@@ -122,6 +127,8 @@ def test_a_private_ray(tmp_path):
     assert sum(command.startswith("ray::Coordinator") for command in commands) == 1
     # Ray runs this program in any case; without its front end it serves no page and takes no jobs.
     assert all("--disable-frontend" in command for command in commands if "dashboard/dashboard.py" in command)
+    assert facts["listeners"] > 5
+    assert facts["metrics"] == []  # no endpoint that asks for no token, unless cluster.metrics_port wants one
     assert facts["handler"]
     assert facts["directory"] == str(tmp_path)
     assert (facts["usage"], facts["mode"], facts["threads"]) == ("0", "token", None)

@@ -20,7 +20,13 @@ ROOT = Path(raydt.__file__).resolve().parents[1]
 REPLAY = """
 import json, sys, threading, time, urllib.request
 import pipelines
+import psutil
+from pipelines.doctor import listeners, serves_metrics
 from pipelines.progress import Silent
+
+def served():
+    found = [entry for process in psutil.Process().children(recursive=True) for entry in listeners(process)]
+    return sorted({entry["port"] for entry in found if serves_metrics(entry["address"], entry["port"])})
 
 class Reader(Silent):
     '''Reads the endpoint again and again until all has been sent; a gauge stays there for seconds only.'''
@@ -43,6 +49,7 @@ class Reader(Silent):
     def stop(self):
         self.ended = time.monotonic()
         self.thread.join()
+        self.served = served()
 
 PORT, ROWS, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 config = {
@@ -55,7 +62,7 @@ if __name__ == "__main__":
     reader = Reader()
     run = pipelines.replay(config, out, progress=reader)
     lines = [line for line in reader.lines.values() if not line.startswith("#")]
-    print(json.dumps({"lines": lines, "summary": run.summary}))
+    print(json.dumps({"lines": lines, "summary": run.summary, "served": reader.served}))
 """
 
 
@@ -85,6 +92,7 @@ def measured(tmp_path_factory):
     for line in told["lines"]:
         name, tags, value = re.fullmatch(r"ray_raydt_(\w+)\{(.*)\} (\S+)", line).groups()
         values[name], labels[name] = float(value), dict(re.findall(r'(\w+)="([^"]*)"', tags))
+    assert told["served"] == [port]  # by no other process of Ray
     return values, labels, told["summary"]
 
 

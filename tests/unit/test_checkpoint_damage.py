@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raydt.errors import ModelFileError
+from raydt.errors import ModelFileError, NotWrittenError
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import read_entry
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint, with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import encode, read_manifest, seal
-from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, write
+from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
 
 #: The checkpoints there are: the last three of five.
 FIRST, BEFORE, LAST = NUMBERS[2:5]
@@ -53,6 +53,53 @@ def test_the_checkpoints_share_rows_and_are_right(place):
         assert_right(read_checkpoint(Folder(place / str(number))))
     uses = [len(used_by(place, file)) for file in (place / "rows").iterdir()]
     assert {1, 3} <= set(uses), "some rows are shared, others not"
+
+
+def test_segments_removed_while_the_run_goes_on_are_written_again(tmp_path, caplog):
+    fill(tmp_path / "before", 4)
+    shared = [file.name for file in files_of(tmp_path / "before", NUMBERS[3]) if file.parent.name == "rows"]
+    assert len({name.partition("-group-")[0].partition(".")[0] for name in shared}) > 1, "several segments"
+    for name in shared:
+        place = tmp_path / name
+        store = CheckpointStore(Folder(place), 3)
+        for number in NUMBERS[:4]:
+            write(store, number)
+        (place / "rows" / name).unlink()
+        caplog.clear()
+        write(store, NUMBERS[4])
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{place}: {name} is gone; its examples are written again"
+        ]
+        write(store, NUMBERS[5])
+        assert len(caplog.records) == 1
+        for number in NUMBERS[4:]:
+            assert_right(read_checkpoint(store.folder.inside(str(number))))
+
+
+def test_all_rows_removed_while_the_run_goes_on_are_written_again(tmp_path):
+    store = CheckpointStore(Folder(tmp_path), 1)
+    for number in NUMBERS[:4]:
+        write(store, number)
+    shutil.rmtree(tmp_path / "rows")
+    write(store, NUMBERS[4])
+    assert_right(read_checkpoint(store.folder.inside(str(NUMBERS[4]))))
+    assert_clean(store.folder)
+
+
+def test_a_checkpoint_whose_segment_is_removed_after_its_snapshot_is_not_written(tmp_path):
+    store, number = CheckpointStore(Folder(tmp_path), 3), NUMBERS[4]
+    for before in NUMBERS[:4]:
+        write(store, before)
+    taken = snapshot(number, store)
+    assert taken.since > 0
+    shutil.rmtree(tmp_path / "rows")
+    with pytest.raises(
+        NotWrittenError, match=rf"{number}: cannot be written: .*removed since the snapshot: 'rows/rows-0-"
+    ):
+        store.write(number, {**META, "offset": number}, taken, {"stream": {"seq": number}})
+    assert number not in store.numbers()
+    write(store, NUMBERS[5])
+    assert_right(read_checkpoint(store.folder.inside(str(NUMBERS[5]))))
 
 
 def test_every_bit_of_a_manifest(place):

@@ -7,11 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import psutil
 import pytest
 
-from pipelines.doctor import examine, listeners, probe, warm_up
+from pipelines.display import doctor_lines
+from pipelines.doctor import examine, listeners, probe, serves_metrics, warm_up
 from raydt.errors import ConfigError
 from raydt.folders.folder import Folder
 
@@ -51,6 +54,47 @@ def test_a_process_that_is_gone_has_no_listeners():
     gone = psutil.Process(child.pid)
     child.wait()
     assert listeners(gone) == []
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_metrics_that_ask_for_no_token_are_told(status):
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status if self.path == "/metrics" else 404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("0.0.0.0", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert serves_metrics("0.0.0.0", server.server_port) is (status == 200)
+        thread.join()
+
+
+def test_what_speaks_another_protocol_serves_no_metrics():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def answer():
+            connection, _ = server.accept()
+            connection.recv(1000)
+            connection.sendall(bytes(9))
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not serves_metrics(*server.getsockname())
+        thread.join()
+    assert not serves_metrics("127.0.0.1", 1)
+
+
+def test_listeners_with_metrics_are_named():
+    entry = {"address": "0.0.0.0", "port": 44217, "process": "python", "loopback": False}
+    lines = doctor_lines({"listeners": [{**entry, "metrics": True}, {**entry, "metrics": False}]}).splitlines()
+    assert [line.endswith("0.0.0.0:44217 python  (reachable)  (/metrics without a token)") for line in lines] == [1, 0]
 
 
 def test_warm_up_times_every_learner():

@@ -187,6 +187,10 @@ def test_a_learner_that_loses_is_seen_to_lose(tmp_path: Path) -> None:
     assert {"class": "verdict bad"} in page.all("p")
 
 
+#: Changes of direction, of which the last is invisible too, and what a terminal obeys.
+DECEIVING = "a\u202eb\u2066c\u200f\x1b[2Jd"
+
+
 @pytest.mark.parametrize(
     "hostile", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><b>", "{{ 7 * 7 }}", "a & b"]
 )
@@ -217,6 +221,30 @@ def test_hostile_names_stay_text(tmp_path: Path, hostile: str) -> None:
     assert page.text.count(hostile) > 15
     assert f"{hostile} \u2264 " in page.text
     assert config in page.text
+
+
+def test_names_that_would_show_as_others_are_escaped(tmp_path: Path) -> None:
+    folder = fabricated_run(
+        tmp_path / "run",
+        rows=20,
+        rebuilds=50,
+        name=DECEIVING,
+        label=DECEIVING,
+        learner=DECEIVING,
+        error=f"{DECEIVING}\nand a second line",
+        classes=[DECEIVING, f"{DECEIVING}2"],
+        features=[{"name": DECEIVING, "kind": "numeric"}] * len(FEATURES),
+        versions={DECEIVING: DECEIVING},
+        audit={"conformance": "holds", "feasibility": DECEIVING, "reason": DECEIVING, "failures": [DECEIVING],
+               "checked": {DECEIVING: 1}, "worst": {DECEIVING: 0.5}},
+    )  # fmt: skip
+    (folder / "config.yaml").write_text(json.dumps({"source": {"path": DECEIVING}}, ensure_ascii=False))
+    page = page_of(folder)
+    assert page.text.count(r"a\u202eb\u2066c\u200f\x1b[2Jd") > 15
+    assert "and a second line" in page.text
+    raw = (folder / "report.html").read_text(encoding="utf-8")
+    readouts = [name for readout in page.readouts for name in readout["names"]]
+    assert all(character in "\n\t" or character.isprintable() for character in raw + "".join(readouts))
 
 
 def test_no_text_of_a_figure_can_end_its_element() -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 
 import numpy as np
@@ -243,6 +244,22 @@ class TestBeginning:
         with pytest.raises(ConfigError, match=r"checkpoint.path = .*: this is the run folder itself"):
             replay({**CONFIG, "checkpoint": {"path": str(run)}}, run)
         assert not run.exists()
+
+
+def test_a_checkpoint_after_the_loss_of_row_segments_can_be_resumed(run, tmp_path):
+    """Somebody removes them after 200 updates; the checkpoint after 300 would share those of the one before."""
+    config = {**CONFIG, "checkpoint": {"every_seconds": None, "every_updates": 100}}
+    removing, ending = at(14, lambda: shutil.rmtree(run / "checkpoints" / "rows")), at(20, gone)
+
+    def both(name):
+        removing(name)
+        ending(name)
+
+    with injected(both), pytest.raises(Gone):
+        replay(config, run)
+    assert resume(run).summary["model_digest"] == replay(CONFIG, tmp_path / "whole").summary["model_digest"]
+    (restored,) = records(run, "restored")
+    assert restored["at"] == 300
 
 
 def test_a_run_that_was_killed_is_not_audited_and_the_message_says_what_to_do(run):

@@ -166,7 +166,7 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
     gone = ids_file(tmp_path / "gone.csv", ["k0001"])
     run = shared / "run"
     for out in (run, run / "checkpoints" / "300", run / "checkpoints" / "200"):
-        with pytest.raises(ConfigError, match="lies in what is updated"):
+        with pytest.raises(ConfigError, match="what is updated"):
             update(run / "checkpoints" / "200", delete=gone, out=out)
     with pytest.raises(ConfigError, match="not empty"):
         update(run, delete=gone, out=tmp_path)

@@ -50,13 +50,13 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     ]
     if found:
         more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        lines = "".join(f"\n  {line}" for line in (*found[:_SHOWN], *more))
         model = any(line.partition(".")[0] in _MODEL for line in found)
         kept = "model config" if model else "tables and the place of checkpoints"
         raise ConfigError(
-            f"{place}: a run goes on with the {kept} it began with, and this is another config:{lines}\n"
+            f"{place}: a run goes on with the {kept} it began with, and this is another config:",
+            *(f"  {line}" for line in (*found[:_SHOWN], *more)),
             "cluster, checkpoint (but its path) and output.report may change, and the folders that data lie in. For "
-            "anything else start a new run, with replay"
+            "anything else start a new run, with replay",
         )
 
 

@@ -57,18 +57,27 @@ def features_of(source: Source, config: Config) -> Features:
 
 
 def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
-    """Refuse a ``checkpoint.path`` that is the run folder itself.
+    """Refuse a ``checkpoint.path`` that is the run folder itself, or cannot be a folder that is written.
 
     Raises
     ------
     ConfigError
     """
+    place = f"checkpoint.path = {states.location}"
     places = [os.path.realpath(each.root) if each.is_local else each.location for each in (states, folder)]
     if places[0] == places[1]:
         raise ConfigError(
-            f"checkpoint.path = {states.location}: this is the run folder itself. Leave checkpoint.path out, and they "
-            "go into its folder checkpoints; or choose a folder of their own"
+            f"{place}: this is the run folder itself. Leave checkpoint.path out, and they go into its folder "
+            "checkpoints; or choose a folder of their own"
         )
+    if states.is_local and states.root != os.path.join(folder.root, "checkpoints"):
+        path = Path(states.root)
+        there = next(above for above in (path, *path.parents) if above.exists())
+        if not there.is_dir():
+            what = "this is a file" if there == path else f"{there} is a file"
+            raise ConfigError(f"{place}: {what}. Set checkpoint.path to a folder, or leave it out")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise ConfigError(f"{place}: {there} cannot be written. Set checkpoint.path to a folder of your own")
 
 
 def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:

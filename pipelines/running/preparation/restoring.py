@@ -185,13 +185,13 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
         )
     changes = data_changes(data, stream, meta)
     if changes:
-        lines = "".join(f"\n  {line}" for line in changes)
         keys = ["source.path"] if meta["source_fingerprint"] != data.fingerprint else []
         keys += [f"stream.{key}" for key in stream.inputs() if any(c.startswith(f"stream.{key}: ") for c in changes)]
         elsewhere = " ".join(f"--set {key}=..." for key in keys)
         raise ConfigError(
-            f"{place}: the data are not those that the checkpoint was made from:{lines}\nPut back the data as they "
-            f"were (they may lie in another folder: {elsewhere}), or start a new run"
+            f"{place}: the data are not those that the checkpoint was made from:",
+            *(f"  {line}" for line in changes),
+            f"Put back the data as they were (they may lie in another folder: {elsewhere}), or start a new run",
         )
 
 

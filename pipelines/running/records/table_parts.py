@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder
-from raydt.errors import InputError, NotWrittenError
+from raydt.errors import STORAGE_REMEDIES, InputError, NotWrittenError
 
 #: Rows of a row group, and so the most that a table keeps in memory.
 ROWS_PER_GROUP = 65_536
@@ -35,7 +35,8 @@ def writing(place: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NotWrittenError(f"cannot be written: {error}", file=place) from error
+        remedy = STORAGE_REMEDIES.get(error.errno or 0)
+        raise NotWrittenError(f"cannot be written: {error}", file=place, remedy=remedy) from error
 
 
 class Parts:

@@ -1,0 +1,115 @@
+"""Where a command may write: never over what it reads, and never into a run, a model or a state that is there.
+
+Invariant: local paths are compared as the operating system sees them, symbolic links followed and hard links by their
+inode; URIs by their text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder
+from raydt.errors import ConfigError
+from raydt.folders.manifest import FORMAT, MANIFEST
+
+#: Bytes of a manifest within which its format is named.
+_BEGINNING = 100
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class Input(NamedTuple):
+    """A file, folder, pattern or URI that a command reads, and how its user names it."""
+
+    name: str
+    path: str
+
+
+def inputs_of(config: Config, given: Config | Mapping[str, Any] | str | Path) -> list[Input]:
+    """What a run of ``config`` reads; ``given`` is where the config came from."""
+    source, log = getattr(config.source, "path", []), getattr(config.stream, "deletion_log", None)
+    found = [Input("source.path", path) for path in ([source] if isinstance(source, str) else source)]
+    found += [Input("stream.deletion_log", log)] if log is not None else []
+    return found + ([Input("CONFIG", str(given))] if isinstance(given, str | Path) else [])
+
+
+def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, within: Path | None = None) -> None:
+    """Refuse an output that would overwrite or remove an input, or that lies in a run, a model or a state.
+
+    Parameters
+    ----------
+    option : str
+        Names the output: ``--out``.
+    out : path or URI
+        A file or folder, which need not exist.
+    inputs : iterable of Input
+    within : Path, optional
+        A run in which the output may lie.
+
+    Raises
+    ------
+    ConfigError
+    """
+    target = _real(out)
+    for name, path in inputs:
+        pattern = _MAGIC.search(path) if not os.path.exists(path) else None
+        read = _real(path if pattern is None else path[: pattern.start()].rpartition("/")[0] or "/")
+        problem = None
+        if _is_same(target, read) and pattern is None:
+            problem = f"this is {name} itself"
+        elif _lies_in(read, target) and ("://" in target or _is_ours(Path(target))):  # which may be removed as a whole
+            problem = f"{name} lies in it ({path})"
+        elif _lies_in(target, read) and not os.path.isfile(read) and (pattern is None or "**" in path):
+            problem = f"it lies in {name} ({path})"  # folders are searched through
+        if problem is not None:
+            raise ConfigError(f"{option} {out}: {problem}. Choose another place")
+    if "://" not in target:
+        owner = next((above for above in Path(target).parents if above != within and _is_ours(above)), None)
+        if owner is not None:
+            raise ConfigError(
+                f"{option} {out}: it lies in {owner}, which is a run, a model or a state of raydt. Choose another place"
+            )
+
+
+def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -> None:
+    """:func:`require_apart` of the folder of a new run, and of its checkpoints.
+
+    Raises
+    ------
+    ConfigError
+    """
+    inputs = list(inputs)
+    require_apart("--out", out.location, inputs)
+    if config.checkpoint.path is not None:
+        own = Path(os.path.realpath(out.root)) if out.is_local else None
+        require_apart("checkpoint.path =", config.checkpoint.path, inputs, within=own)
+
+
+def _real(path: str | Path) -> str:
+    """The path behind all links; a URI of another file system as it is."""
+    text = str(path).removeprefix("file://")
+    return text.rstrip("/") if "://" in text else os.path.realpath(os.path.expanduser(text))
+
+
+def _is_same(one: str, other: str) -> bool:
+    return one == other or (os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other))
+
+
+def _lies_in(inner: str, outer: str) -> bool:
+    return inner.startswith(f"{outer.rstrip('/')}/") and inner != outer
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is a run or a sweep, or holds a model or a state."""
+    with suppress(OSError):
+        if RunFolder(folder).run_status() is not None:
+            return True
+        with (folder / MANIFEST).open("rb") as file:
+            return FORMAT.encode() in file.read(_BEGINNING)
+    return False

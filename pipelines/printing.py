@@ -1,0 +1,66 @@
+"""Text from data, file names or libraries, made safe to print and to show on a page."""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from types import TracebackType
+
+from raydt.errors import RaydtError
+
+#: Characters of an error's longest word, such as a path, and of its longest line.
+LONGEST_WORD, LONGEST_LINE = 1000, 4000
+_WORD = re.compile(r"\S+")
+
+#: What :meth:`logging.Formatter.formatException` is given.
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Text in which control and format characters are written as Python escapes: ``\n``, ``\x1b``, ``\u202e``.
+
+    A name that holds a line break cannot forge another line then, and one that holds a change of direction cannot show
+    another name.
+
+    Parameters
+    ----------
+    text : str
+    keep : str
+        Characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # spaces of all kinds
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """A text of at most so many characters: the middle of a longer one is left out."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
+
+
+def one_line(text: str) -> str:
+    """A message as one line for stderr; of a value that would fill pages, the beginning and the end."""
+    return shortened(_WORD.sub(lambda word: shortened(word[0], LONGEST_WORD), escaped(text)), LONGEST_LINE)
+
+
+def error_text(error: RaydtError) -> str:
+    """The lines of an error for stderr."""
+    return "\n".join(map(one_line, error.lines))
+
+
+class TerminalFormatter(logging.Formatter):
+    """Records for a terminal: each is one line, but for its traceback."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        """The line of a record."""
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (logging's name)
+        """Its traceback."""
+        return escaped(super().formatException(ei), keep="\n")
