@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from actors.cluster import Bundle, bundles, connect
 from raydt.errors import ConfigError, RaydtError
-from raydt.sessions.warmup import compile_kernels
 
 if TYPE_CHECKING:
     from actors.session import RaySession
@@ -68,11 +67,15 @@ class Connection:
         self._address, self._metrics_port = address, metrics_port
         self._requested: list[Bundle] = bundles(shards, resources)
         # Kernels are compiled while Ray starts, which is mostly waiting; a session does it again, at no cost by then.
-        self._compiling = threading.Thread(
-            target=compile_kernels, args=(learner, options), name="raydt-warmup", daemon=True
-        )
+        self._compiling = threading.Thread(target=self._compile, name="raydt-warmup", daemon=True)
         self._compiling.start()
         self._cluster = connect(address, self._requested, metrics_port=metrics_port)
+
+    def _compile(self) -> None:
+        from raydt.sessions.warmup import compile_kernels  # importing this module must not import Numba
+
+        learner, options, _ = self._what
+        compile_kernels(learner, options)
 
     def open(self, epoch: int = 1) -> RaySession:
         """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.
