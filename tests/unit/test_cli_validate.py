@@ -106,3 +106,27 @@ class TestValidate:
     @pytest.mark.parametrize("name", ["fudyadt", "gbdt", "laptop", "cluster"])
     def test_configs_of_the_repository_can_be_run(self, raydt, name):
         assert raydt("validate", ROOT / "configs" / f"{name}.yaml")[0] == 0
+
+    @pytest.mark.parametrize("kind", ["fudyadt", "gbdt", "confidence_tree"])
+    def test_ids_as_labels_are_a_warning_and_then_refused(self, raydt, tmp_path, kind):
+        def validated(labels):
+            lines = [f"{row},id{row % labels}" for row in range(3000)]
+            (tmp_path / "data.csv").write_text("\n".join(["a,y", *lines, ""]))
+            config = {"source": {"kind": "csv", "path": "data.csv"}, "learner": {"kind": kind}}
+            config["stream"] = {"model": "incremental", "warmup": 50}
+            (tmp_path / "job.yaml").write_text(dump_yaml(config))
+            code, out, _ = raydt("validate", tmp_path / "job.yaml", "--json")
+            return code, json.loads(out)
+
+        code, result = validated(100)
+        assert (code, result["warnings"]) == (0, [])
+        code, result = validated(1000)
+        assert (code, result["ok"], result["bad_rows"]) == (0, True, [])
+        assert "column 'y' has 1,000 different labels in the first 3,000 rows" in result["warnings"][0]
+        assert re.search(r"^warning +column 'y' has", raydt("validate", tmp_path / "job.yaml")[1], re.MULTILINE)
+        code, result = validated(1001)
+        assert (code, result["ok"], len(result["bad_rows"])) == (2, False, 2)
+        assert (
+            "row 1000, column 'y': label 'id1000' is of one class more than this learner's 1,000. Name another"
+            in (result["bad_rows"][0])
+        )

@@ -210,7 +210,9 @@ def test_a_file_counts_once_whatever_links_lead_to_it(tmp_path):
     assert found("data/other/a.parquet") == ["data/other/a.parquet"]
 
     for second in ("data/year/2.parquet", "data/year", "data/0-loop/year/2.parquet", f"file://{tmp_path}/data/year"):
-        with pytest.raises(InputError, match=r"year/2\.parquet: two entries of source\.path name this file, 'data/\*\*'"):
+        with pytest.raises(
+            InputError, match=r"year/2\.parquet: two entries of source\.path name this file, 'data/\*\*'"
+        ):
             find_files(["data/**", second], tmp_path, (".parquet",))
 
 
