@@ -140,6 +140,12 @@ class Labels:
         -------
         ndarray of int32, shape (n,)
             -1 where a label is missing or passed over, or of one class too many.
+
+        Raises
+        ------
+        InputError
+            There are more classes than any learner takes. Not a bad row: passing over all rows of further labels is
+            never meant, and rows before it, read ahead, would take long to learn.
         """
         bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
         y = self.encode(column, row, bad.keep(wanted))
@@ -152,7 +158,11 @@ class Labels:
             keep, beyond = bad.keep(needed), y >= self._most
             for position in np.flatnonzero(beyond if keep is None else beyond & keep).tolist():
                 problem = f"label {column[position].as_py()!r} is of one class more than this learner's {self._most:,}"
-                bad.add([position], name, problem, (_TOO_MANY if self._most > 2 else _ONE_CLASS) + OR_SKIP)
+                if self._most > 2:
+                    known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
+                    bad.add([position], name, known, _TOO_MANY)
+                    raise bad[position]
+                bad.add([position], name, problem, f"{_ONE_CLASS}{OR_SKIP}")
             y[beyond] = -1
         return y
 
