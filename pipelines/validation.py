@@ -8,9 +8,9 @@ from pipelines.config import Config
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
+from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import learners
 from raydt.streams.deletion_log import DeletionLogStream
-from raydt.examples.targets import MOST_CLASSES
 
 #: More classes than this are rarely meant.
 MANY_CLASSES = 100

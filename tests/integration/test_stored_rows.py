@@ -23,7 +23,8 @@ from tests.fuzz.reseal import with_arrays
 N, WIDTH = 160, 40
 #: Settings of each learner; what kinds of features it reads follows from its options.
 CASES: dict[str, list[dict[str, Any]]] = {
-    "fudyadt": [{}, {"finder": "updgini", "alpha": 0.05, "beta": 0.05}],
+    "fudyadt": [{}],
+    "sparse_tree": [{"finder": "updgini", "alpha": 0.05, "beta": 0.05}],
     "gbdt": [{"max_iter": 2, "max_leaf_nodes": 4, "update_every": 16}],
     "confidence_tree": [{"grace_period": 8, "c": 0.01}],
     "best_split": [{}],

@@ -191,14 +191,14 @@ class TestLibsvm:
 
     def test_a_long_line_takes_linear_time(self, tmp_path, monkeypatch):
         """Blocks of 16 bytes, so that the line is as many blocks as one of 512 GB would be, or is too long."""
-        monkeypatch.setattr("raydt.sources.libsvm._BLOCK", 16)
+        monkeypatch.setattr("raydt.sources.files.libsvm._BLOCK", 16)
         index, seen = 500_000, time.perf_counter()
         text = "1 " + " ".join(f"{j}:1" for j in range(1, index)) + "\n0 3:1 3:1\n"
         found = libsvm(tmp_path, text)
         assert problems(found) == {1: ("indices", "index 3 is repeated")}
         assert list(map(len, lists_of(found))) == [index - 1, 0]
         assert time.perf_counter() - seen < 30
-        monkeypatch.setattr("raydt.sources.libsvm._LONGEST", 1 << 20)
+        monkeypatch.setattr("raydt.sources.files.libsvm._LONGEST", 1 << 20)
         with pytest.raises(InputError, match=r"t\.libsvm: a line is longer than 1 MiB\. Check that it is of this kind"):
             libsvm(tmp_path, text)
 

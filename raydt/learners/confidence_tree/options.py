@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
-from raydt.examples.targets import MOST_CLASSES
 
 #: Below it products with delta may leave the numbers.
 SMALLEST_DELTA = 1e-100
