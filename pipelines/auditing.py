@@ -24,6 +24,7 @@ from raydt.examples.history import history_of_live
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
+from raydt.learners.auditing import audit
 from raydt.sessions.saved_model import groups_of
 from raydt.streams.history import history_of
 
@@ -65,7 +66,8 @@ def audit_run(run: str | Path) -> AuditReport:
     history = history_of(stream, stop=int(meta["offset"]))
     learner = learners()[config.learner.kind]
     state, groups = components["coordinator"], groups_of(components)
-    report = learner.audit(config.learner, features_of(source, config), state, history, groups)
+    classes = len(meta["classes"])
+    report = audit(learner, config.learner, features_of(source, config), classes, state, history, groups)
     summary["audit"] = report.as_dict()
     try:
         write_summary(folder, summary)

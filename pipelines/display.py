@@ -231,6 +231,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
     ]
     if result["deletions"] is not None:
         rows.append(("deletion log", f"{counted(result['deletions'], 'row')}, ids not checked"))
+    rows += [("warning", message) for message in result["warnings"]]
     rows += [("bad row", message) for message in result["bad_rows"][:10]]
     bad = len(result["bad_rows"])
     if bad > 10:

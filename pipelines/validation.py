@@ -8,8 +8,12 @@ from pipelines.config import Config
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
+from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import learners
 from raydt.streams.deletion_log import DeletionLogStream
+
+#: More classes than this are rarely meant.
+MANY_CLASSES = 100
 
 
 def look_at(config: Config) -> dict[str, Any]:
@@ -23,9 +27,8 @@ def look_at(config: Config) -> dict[str, Any]:
     dict
         ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
         ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
-        ``config_hash``; whether a guarantee
-        is ``promised`` and why (``guarantee``), ``deletions`` in the log (null without one; their ids are not looked
-        up), and ``ok``: false if a replay would stop at a bad row.
+        ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), ``deletions`` in the
+        log (null without one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
     """
     source, stream = open_stream(config)
     if isinstance(stream, DeletionLogStream):
@@ -51,5 +54,19 @@ def look_at(config: Config) -> dict[str, Any]:
         "rows_read": len(rows),
         "bad_rows": [str(error) for error in bad],
         "classes": None if config.learner.regression else [str(label) for label in source.classes],
+        "warnings": _warnings(config, len(source.classes), len(rows)),
         "config_hash": config.model_hash(),
     }
+
+
+def _warnings(config: Config, classes: int, rows: int) -> list[str]:
+    """What can be run, but is hardly meant."""
+    if classes <= MANY_CLASSES:
+        return []
+    label = getattr(config.source, "label", None)
+    return [
+        f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
+        f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
+        "source.label if these are ids, learn them as numbers (gbdt with objective: squared_error), or say with "
+        "source.positive which labels make one class"
+    ]

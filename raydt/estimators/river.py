@@ -20,6 +20,7 @@ from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.targets import MOST_CLASSES
 from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
@@ -112,9 +113,13 @@ class RiverTreeClassifier(_Classifier):
         ConfigError
             A parameter has a value that is not allowed (at the first example).
         InputError
-            A feature that is missing, new, NaN, infinite, or of another kind than before; a missing label.
+            A feature that is missing, new, NaN, infinite, or of another kind than before; a label that is missing, or
+            of a class too many.
         """
         label = self._label(y)
+        if label not in self._labels and len(self._labels) == MOST_CLASSES:
+            problem = f"label {label!r} is of one class more than {MOST_CLASSES:,}"
+            raise InputError(problem, remedy="Choose another target if these are ids, or make fewer classes of them")
         if self._session is None:
             self._begin(x)
         row, new = self._encode(x)

@@ -63,9 +63,9 @@ class Classifier(Estimator):
         self.classes_ = np.unique(labels)
         self._require_few([], labels, "y" if classes is None else "classes")
 
-    def _most_classes(self) -> int | None:
-        """How many classes there may be; None for any number."""
-        most: int | None = self._fitted_options.most_classes(sparse=self._features().sparse > 0)
+    def _most_classes(self) -> int:
+        """How many classes there may be."""
+        most: int = self._fitted_options.most_classes(sparse=self._features().sparse > 0)
         return most
 
     def _features_in_words(self) -> str:
@@ -74,21 +74,26 @@ class Classifier(Estimator):
     def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:
         """Refuse more classes, known ones and those given, than the learner takes with its options."""
         most = self._most_classes()
-        seen = list(known)
-        if most is None or len({*seen, *np.unique(given).tolist()}) <= most:
+        seen = dict.fromkeys(known)
+        if len({*seen, *np.unique(given).tolist()}) <= most:
             return
         for row, label in enumerate(given.tolist()):
             if label in seen:
                 continue
             if len(seen) == most:
-                few = "two" if most == 2 else most
+                first = next(iter(seen))
+                few, others = f"{most:,}", f"{most:,} others"
+                remedy = "Learn numbers with OnlineGradientBoostingRegressor, or choose another target if these are ids"
+                if most == 2:
+                    few, others = "two", " and ".join(map(repr, seen))
+                    remedy = f"Make two classes of them, as np.asarray(y) == {first!r} does"
                 raise InputError(
                     f"{type(self).__name__} takes {few} classes {self._features_in_words()}, and {argument} has "
-                    f"{label!r} beside {' and '.join(map(repr, seen))}",
+                    f"{label!r} beside {others}",
                     row=row if argument == "y" else None,
-                    remedy=f"Make two classes of them, as np.asarray(y) == {seen[0]!r} does",
+                    remedy=remedy,
                 )
-            seen.append(label)
+            seen[label] = None
 
     def _checked(self, y: Any) -> npt.NDArray[Any]:
         return labels_of(y)

@@ -17,6 +17,10 @@ Targets = npt.NDArray[Any]
 CODES = np.dtype(np.int32)
 NUMBERS = np.dtype(np.float64)
 
+#: Most classes of any learner. A tree counts every class at every node, so that time and memory are O(nodes x classes):
+#: where each label is its own class, as ids are, that is quadratic in the rows and a rebuild cubic.
+MOST_CLASSES = 1000
+
 
 def dtype_of(regression: bool) -> np.dtype[Any]:
     """The dtype of what a learner is taught."""

@@ -289,7 +289,10 @@ def with_rows(
             prefix = _component(segment)
             if len(components[prefix]["born"]) != segment.rows:
                 raise ValueError(f"{prefix} has not {segment.rows} rows")
-            alive = np.unpackbits(components["live"][_name(segment)], count=segment.rows).astype(np.bool_)
+            live = components["live"][_name(segment)]
+            if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
+                raise ValueError(f"the bitmap of {prefix} does not have a bit for each of {segment.rows} rows")
+            alive = np.unpackbits(live, count=segment.rows).astype(np.bool_)
             for name, arrays in components.items():
                 if name != prefix and not name.startswith(f"{prefix}-group-"):
                     continue

@@ -15,7 +15,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.store import ExampleStore
-from raydt.examples.targets import Targets
+from raydt.examples.targets import MOST_CLASSES, Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Exchange, ShardWorker
 from raydt.learners.audit_report import AuditReport
@@ -60,9 +60,9 @@ class LearnerOptions(BaseModel):
         """Whether rows may have features that are not sparse."""
         return True
 
-    def most_classes(self, *, sparse: bool) -> int | None:
-        """How many classes there may be, with sparse features or without; None for any number."""
-        return None
+    def most_classes(self, *, sparse: bool) -> int:
+        """How many classes there may be, with sparse features or without; at most ``MOST_CLASSES``."""
+        return MOST_CLASSES
 
     @property
     def regression(self) -> bool:

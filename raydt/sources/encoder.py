@@ -23,6 +23,7 @@ from raydt.sources.base import CLASSES, Reading, Rows
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import (
     LARGEST_INTEGER,
+    WORDS_FOR_NOTHING,
     Dictionary,
     beyond_int64,
     column_kind,
@@ -39,7 +40,7 @@ from raydt.sources.columns.encoding import (
     plain,
 )
 from raydt.sources.columns.indices import find_indices, read_indices
-from raydt.sources.columns.labels import Labels
+from raydt.sources.columns.labels import NO_LABEL, Labels
 from raydt.sources.columns.names import unknown_column
 from raydt.sources.columns.numeric_labels import NumericLabels
 from raydt.sources.columns.operations import read_operations
@@ -179,6 +180,8 @@ class RowEncoder:
         if reading.regression and self._label is not None:
             self._require_numbers(self._label, untyped)
             self._numbers |= {self._label}
+        elif self._label in untyped and not pa.types.is_null(self._types[self._label]):
+            self._types[self._label] = pa.string()  # words such as NA, if anything: labels, as in any column of text
         self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
         most = reading.classes if self.sparse is None else reading.sparse_classes
         self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels(most=most)
@@ -294,7 +297,10 @@ class RowEncoder:
             what = "a number" if is_number else f"of the kind of the first rows ({in_words(kind)})"
             for position in np.nonzero(wrong if needed is None else wrong & needed)[0].tolist():
                 text = column[position].as_py()
-                bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)
+                if name == self._label and text.strip() in WORDS_FOR_NOTHING:
+                    bad.add([position], name, f"no label ({text.strip()!r} among {in_words(kind)})", NO_LABEL)
+                else:
+                    bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)
         return read
 
     def _times(self, column: pa.Array, name: str, needed: Mask | None, bad: BadRows) -> npt.NDArray[np.int64]:

@@ -10,6 +10,7 @@ import io
 import json
 import random
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,37 @@ def resealed(contents: dict[str, bytes], draw: random.Random) -> dict[str, bytes
         data = contents[entry["name"]]
         if entry["name"].endswith("npz") and draw.random() < 0.8:
             data, entry["arrays"] = _changed_arrays(data, entry["arrays"], draw)
-        sha = hashlib.sha256(data).hexdigest()
-        place, suffix = (entry["name"].rpartition("/")[0], entry["name"].rsplit(".", 1)[1])
-        name = f"{entry['component']}.{sha[:16]}.{suffix}"
-        entry.update(name=f"{place}/{name}" if place else name, bytes=len(data), sha256=sha)
+        _name_by_hash(entry, data)
         out[entry["name"]] = data
     if draw.random() < 0.1:
         manifest["files"].pop(draw.randrange(len(manifest["files"])))
     out[MANIFEST] = seal((json.dumps(manifest, indent=1) + "\n").encode())
     return out
+
+
+def with_arrays(contents: dict[str, bytes], change: Callable[[dict[str, dict[str, Any]]], None]) -> dict[str, bytes]:
+    """The files of a folder after ``change`` of its arrays by component and name, and all hashes computed anew."""
+    manifest = json.loads(contents[MANIFEST])
+    del manifest["sha256"]
+    files = [entry for entry in manifest["files"] if entry["name"].endswith("npz")]
+    components = {entry["component"]: _loaded(contents[entry["name"]]) for entry in files}
+    change(components)
+    out = dict(contents)
+    for entry in files:
+        del out[entry["name"]]
+        data, entry["arrays"] = _written(components[entry["component"]])
+        _name_by_hash(entry, data)
+        out[entry["name"]] = data
+    out[MANIFEST] = seal((json.dumps(manifest, indent=1) + "\n").encode())
+    return out
+
+
+def _name_by_hash(entry: dict[str, Any], data: bytes) -> None:
+    """Enter new contents of a file into its entry of the manifest."""
+    sha = hashlib.sha256(data).hexdigest()
+    place, suffix = (entry["name"].rpartition("/")[0], entry["name"].rsplit(".", 1)[1])
+    name = f"{entry['component']}.{sha[:16]}.{suffix}"
+    entry.update(name=f"{place}/{name}" if place else name, bytes=len(data), sha256=sha)
 
 
 def _change(value: Any, draw: random.Random) -> None:
@@ -56,7 +79,7 @@ def _change(value: Any, draw: random.Random) -> None:
 
 def _changed_arrays(data: bytes, types: dict[str, Any], draw: random.Random) -> tuple[bytes, dict[str, Any]]:
     """An ``.npz`` file with some elements, shapes or types changed."""
-    arrays = dict(np.load(io.BytesIO(data), allow_pickle=False))
+    arrays = _loaded(data)
     for _ in range(draw.randint(1, 3)):
         name = draw.choice(sorted(arrays))
         array = arrays[name].copy()
@@ -75,6 +98,16 @@ def _changed_arrays(data: bytes, types: dict[str, Any], draw: random.Random) -> 
         arrays[name] = array
     if draw.random() < 0.1:
         del arrays[draw.choice(sorted(arrays))]
+    return _written(arrays)
+
+
+def _loaded(data: bytes) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file."""
+    return dict(np.load(io.BytesIO(data), allow_pickle=False))
+
+
+def _written(arrays: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """An ``.npz`` file of arrays, and their types and shapes as the manifest names them."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as members:
         for name, array in arrays.items():

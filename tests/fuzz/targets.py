@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import random
 import shutil
@@ -25,7 +26,8 @@ from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.manifest import MANIFEST
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
-from raydt.sources import SourceOptions, open_source
+from raydt.sources import Reading, SourceOptions, open_source
+from raydt.sources.base import CLASSES
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
 from tests.changelogs import spelled
@@ -37,6 +39,8 @@ from tests.fuzz.reseal import resealed
 
 #: The configs that the project comes with.
 SHOWN = Path(__file__).parents[2] / "configs"
+
+_LIBSVM = b"".join(b"%+d 1:1 %d:1 9:0 # row %d\n" % (1 - i % 2 * 2, i % 5 + 2, i) for i in range(16))
 
 #: Rows after which a file counts as read.
 ENOUGH = 100_000
@@ -93,10 +97,11 @@ def read_data(file: Path, **options: object) -> None:
     _read(file, {"model": "incremental"}, **options)
 
 
-def _read(file: Path, stream: dict[str, object], **options: object) -> None:
+def _read(file: Path, stream: dict[str, object], reading: Reading = CLASSES, **options: object) -> None:
     kind = {".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow"}.get(file.suffix, "csv")
     for on_error in ("skip", "error"):
-        source = open_source(_SOURCE.validate_python({"kind": kind, "path": str(file), "id": "k", **options}))
+        options = {"kind": kind, "path": str(file), "id": "k", **options}
+        source = open_source(_SOURCE.validate_python(options), reading=reading)
         source.fingerprint()
         chooses = stream["model"] not in ("incremental", "changelog")
         live: set[int] | None = set() if chooses else None
@@ -186,6 +191,7 @@ def data_targets() -> list[Target]:
         Target("timed csv", "t.csv", timed, _read_timed, True),
         Target("permuted csv", "t.csv", timed, partial(_read_timed, minutes=130, permutation=3), True),
         Target("windowed csv", "t.csv", [csv, _text(twice)], _read_windowed, True),
+        Target("libsvm", "t.libsvm", [_LIBSVM, codecs.BOM_UTF8 + _LIBSVM.replace(b":1", b":1e0")], _read_libsvm, True),
         Target("csv.gz", "t.csv.gz", [(FILES / "clean.csv.gz").read_bytes()], read_data),
         Target("config", "t.yaml", configs, read_config, True),
         Target("deletion log", "log.csv", logs, read_log, True),
@@ -195,6 +201,10 @@ def data_targets() -> list[Target]:
 
 def _read_changelog(file: Path) -> None:
     _read(file, {"model": "changelog"}, op="op")
+
+
+def _read_libsvm(file: Path) -> None:
+    _read(file, {"model": "incremental"}, Reading(sparse=True), id=None, kind="libsvm")
 
 
 def _read_envelope(file: Path) -> None:

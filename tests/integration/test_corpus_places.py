@@ -65,8 +65,10 @@ class TestPlaces:
     def test_a_folder_that_contains_itself(self, tmp_path):
         (tmp_path / "data").mkdir()
         shutil.copy(FILES / "clean.csv", tmp_path / "data")
-        (tmp_path / "data" / "loop").symlink_to(tmp_path / "data")
-        assert f"{tmp_path}/data" in message(config(tmp_path / "data"), tmp_path / "run")
+        for name in ("back", "loop"):
+            (tmp_path / "data" / name).symlink_to(tmp_path / "data")
+        job = config(tmp_path / "data", id=None, features=["a", "n", "s"])
+        assert replay(job, tmp_path / "run").summary["inserts"] == 16
 
     def test_a_config_that_is_a_folder_or_too_large(self, tmp_path):
         with pytest.raises(ConfigError, match="cannot read the config: Is a directory"):

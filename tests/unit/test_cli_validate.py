@@ -106,3 +106,29 @@ class TestValidate:
     @pytest.mark.parametrize("name", ["fudyadt", "gbdt", "laptop", "cluster"])
     def test_configs_of_the_repository_can_be_run(self, raydt, name):
         assert raydt("validate", ROOT / "configs" / f"{name}.yaml")[0] == 0
+
+    @pytest.mark.parametrize("kind", ["fudyadt", "gbdt", "confidence_tree"])
+    def test_ids_as_labels_are_a_warning_and_then_refused(self, raydt, tmp_path, kind):
+        def written(labels):
+            lines = [f"{row},id{row % labels}" for row in range(3000)]
+            (tmp_path / "data.csv").write_text("\n".join(["a,y", *lines, ""]))
+            config = {"source": {"kind": "csv", "path": "data.csv"}, "learner": {"kind": kind}}
+            config |= {"stream": {"model": "incremental", "warmup": 50}, "cluster": {"backend": "in_process"}}
+            (tmp_path / "job.yaml").write_text(dump_yaml(config))
+            return tmp_path / "job.yaml"
+
+        result = json.loads(raydt("validate", written(100), "--json")[1])
+        assert (result["ok"], result["warnings"]) == (True, [])
+        result = json.loads(raydt("validate", written(1000), "--json")[1])
+        assert (result["ok"], result["bad_rows"]) == (True, [])
+        assert "column 'y' has 1,000 different labels in the first 3,000 rows" in result["warnings"][0]
+        assert re.search(r"^warning +column 'y' has", raydt("validate", tmp_path / "job.yaml")[1], re.MULTILINE)
+        for command in ("validate", "replay"):  # before anything is learned, and no row to pass over
+            for on_error in ("error", "skip"):
+                out = ("--out", tmp_path / on_error) if command == "replay" else ()
+                code, _, err = raydt(command, written(1500), "--set", f"stream.on_error={on_error}", *out)
+                assert code == 2
+                assert "row 1000, column 'y': label 'id1000' is of one class more than this learner's 1,000: " in err
+                assert "the rows read so far have 1,500 different labels. Name another column in source.label" in err
+                if command == "replay":
+                    assert json.loads((tmp_path / on_error / "summary.json").read_text())["updates"] == 0

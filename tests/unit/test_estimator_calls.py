@@ -10,7 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from raydt import FullyDynamicTreeClassifier, load_model
+from raydt import (
+    ConfidenceTreeClassifier,
+    FullyDynamicTreeClassifier,
+    OnlineGradientBoostingClassifier,
+    load_model,
+)
 from raydt.errors import ConfigError, InputError, UpdateError
 
 COLOURS = ["red", "green", "blue", "grey"]
@@ -58,6 +63,16 @@ def test_a_refused_call_adds_no_undeclared_class() -> None:
         tree.partial_fit([[2.0]], [2], ids=[0])
     assert tree.classes_.tolist() == [0, 1]
     assert tree.partial_fit([[2.0]], [2]).classes_.tolist() == [0, 1, 2]
+
+
+def test_ids_as_labels_are_refused() -> None:
+    X = np.zeros((1001, 1))
+    for estimator in (FullyDynamicTreeClassifier(), OnlineGradientBoostingClassifier(), ConfidenceTreeClassifier()):
+        with pytest.raises(InputError, match=r"row 1000: .* takes 1,000 classes .* y has 1000 beside 1,000 others"):
+            estimator.partial_fit(X, np.arange(1001))
+        with pytest.raises(InputError, match=r"takes 1,000 classes .* classes has 1000 beside 1,000 others"):
+            estimator.partial_fit(X[:9], np.arange(9), classes=np.arange(1001))
+        assert not estimator.__sklearn_is_fitted__()
 
 
 def test_a_first_call_that_fails_leaves_an_estimator_that_is_not_fitted() -> None:

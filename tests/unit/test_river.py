@@ -85,6 +85,17 @@ def test_labels_are_what_they_were() -> None:
         assert not isinstance(tree.predict_one({"a": 0}), np.generic)
 
 
+def test_a_class_too_many_is_refused_before_it_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raydt.estimators.river.MOST_CLASSES", 3)
+    tree = RiverTreeClassifier()
+    for i in range(6):
+        tree.learn_one({"a": i}, i % 3)
+    before = arrays(tree)
+    with pytest.raises(InputError, match="label 3 is of one class more than 3"):
+        tree.learn_one({"a": 9}, 3)
+    assert arrays(tree) == before
+
+
 def test_the_order_of_keys_does_not_matter() -> None:
     xs, ys = examples(120)
     tree, turned = RiverTreeClassifier(**OPTIONS), RiverTreeClassifier(**OPTIONS)

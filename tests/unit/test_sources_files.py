@@ -188,6 +188,43 @@ def test_paths(tmp_path):
             found(nothing)
 
 
+def test_a_file_counts_once_whatever_links_lead_to_it(tmp_path):
+    (tmp_path / "data" / "year" / "may").mkdir(parents=True)
+    (tmp_path / "data" / "other").mkdir()
+    for name in ("1.parquet", "year/2.parquet", "year/may/3.parquet"):
+        (tmp_path / "data" / name).write_bytes(b"x")
+
+    def found(path):
+        return [str(Path(p.path).relative_to(tmp_path)) for p in find_files(path, tmp_path, (".parquet",))]
+
+    everything = ["data/1.parquet", "data/year/2.parquet", "data/year/may/3.parquet"]
+    patterns = ("data", "data/**", "data/**/*.parquet", f"file://{tmp_path}/data", "**/[123].parquet")
+    assert all(found(path) == everything for path in patterns)
+    # Links back make a search through paths endless: two of them in each of two folders make 2 ** 40 paths.
+    for number, place in enumerate(("data", "data", "data/year/may", "data/other")):
+        (tmp_path / place / f"{number}-loop").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "other" / "a.parquet").symlink_to(tmp_path / "data" / "1.parquet")
+    (tmp_path / "data" / "other" / "self").symlink_to("self")
+    assert all(found(path) == everything for path in patterns)
+    assert found("data/*/*.parquet") == ["data/0-loop/1.parquet", "data/year/2.parquet"]
+    assert found("data/other/a.parquet") == ["data/other/a.parquet"]
+
+    for second in ("data/year/2.parquet", "data/year", "data/0-loop/year/2.parquet", f"file://{tmp_path}/data/year"):
+        with pytest.raises(
+            InputError, match=r"year/2\.parquet: two entries of source\.path name this file, 'data/\*\*'"
+        ):
+            find_files(["data/**", second], tmp_path, (".parquet",))
+
+
+def test_a_link_leads_to_files_elsewhere(tmp_path):
+    for name in ("archive/1.parquet", "data/2.parquet"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "data" / "before").symlink_to(tmp_path / "archive")
+    places = find_files("data", tmp_path, (".parquet",))
+    assert [str(Path(p.path).relative_to(tmp_path)) for p in places] == ["data/2.parquet", "data/before/1.parquet"]
+
+
 def test_compressed_csv(tmp_path):
     pacsv.write_csv(table(), str(tmp_path / "t.csv"))
     (tmp_path / "z.csv.gz").write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))

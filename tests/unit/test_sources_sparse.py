@@ -1,5 +1,8 @@
 """Columns of lists of indices, and LIBSVM files: what is read, and what makes a row or a file unusable."""
 
+import codecs
+import time
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -164,6 +167,40 @@ class TestLibsvm:
         assert found.features.sparse == 8
         assert found.features.name(3) == "indices[3]"
         assert libsvm(tmp_path, text, n_features=100).features.sparse == 100
+
+    @pytest.mark.parametrize(
+        ("value", "number"),
+        [
+            *((text, 1) for text in ("1", "+1", "01", "1.", "1.0", "1e0", "1E+00", "10e-1", "0.1e1", ".001e3", "1e-0")),
+            *((text, 0) for text in ("0", "-0", "+0", "0.0", ".0", "0e5", "00", "0e99999999999")),
+            *((text, None) for text in ("-1", "1e1", "11", "1.1", "10", "1e", "e0", ".", "+", "--1", "1e0.0", "1 e0")),
+            *((text, None) for text in ("1e99999999999", "0.5", "0x1", "1.0.0", "nan", "one", "1e0x", "1e+")),
+        ],
+    )
+    def test_every_spelling_of_one_and_nothing(self, tmp_path, value, number):
+        found = libsvm(tmp_path, f"1 3:{value} 4:1\n", n_features=9)
+        if number is None:
+            assert list(problems(found)) == [0]
+        else:
+            assert not problems(found)
+            assert lists_of(found) == [[3, 4] if number else [4]]
+
+    def test_a_byte_order_mark_is_passed_over(self, tmp_path):
+        (tmp_path / "t.libsvm").write_bytes(codecs.BOM_UTF8 + b"1 3:1\n0 4:1\n")
+        assert lists_of(source(tmp_path, kind="libsvm", path="t.libsvm")) == [[3], [4]]
+
+    def test_a_long_line_takes_linear_time(self, tmp_path, monkeypatch):
+        """Blocks of 16 bytes, so that the line is as many blocks as one of 512 GB would be, or is too long."""
+        monkeypatch.setattr("raydt.sources.files.libsvm._BLOCK", 16)
+        index, seen = 500_000, time.perf_counter()
+        text = "1 " + " ".join(f"{j}:1" for j in range(1, index)) + "\n0 3:1 3:1\n"
+        found = libsvm(tmp_path, text)
+        assert problems(found) == {1: ("indices", "index 3 is repeated")}
+        assert list(map(len, lists_of(found))) == [index - 1, 0]
+        assert time.perf_counter() - seen < 30
+        monkeypatch.setattr("raydt.sources.files.libsvm._LONGEST", 1 << 20)
+        with pytest.raises(InputError, match=r"t\.libsvm: a line is longer than 1 MiB\. Check that it is of this kind"):
+            libsvm(tmp_path, text)
 
     def test_labels_that_are_fractions(self, tmp_path):
         found = libsvm(tmp_path, "1.5 1:1\n2 1:1\n")

@@ -75,7 +75,7 @@ class BestSplitOptions(LearnerOptions):
         """A finder is over sparse features only."""
         return False
 
-    def most_classes(self, *, sparse: bool) -> int | None:
+    def most_classes(self, *, sparse: bool) -> int:
         """A finder compares two."""
         return 2
 

@@ -81,7 +81,7 @@ def check_state(
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
     require(features.sparse > 0 or not options.needs_sparse, "place", f"is of no sparse features for {options.finder}")
     most = options.most_classes(sparse=features.sparse > 0)
-    require(most is None or totals["classes"] <= most, "classes", f"is more than {most}")
+    require(totals["classes"] <= most, "classes", f"is more than {most}")
     check_held(groups, features, arrays["id"].size)
     fixed = 0 < totals["warmup"] <= totals["seq"]
     require(("bins_kinds" in arrays) == fixed, "bins_kinds", "is there before the end of the warm-up, or not after it")

@@ -97,10 +97,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         most = self.options.most_classes(sparse=self.features.sparse > 0)
-        if most is not None and batch.n_classes > most:
+        if batch.n_classes > most:
             what = "sparse features are" if self.features.sparse else f"{self.options.resolved_criterion} is"
             raise InputError(
-                f"{batch.n_classes} classes: {what} for two", remedy="Say which labels are positive (source.positive)"
+                f"{batch.n_classes} classes: {what} for {'two' if most == 2 else f'at most {most:,}'}",
+                remedy="Say which labels are positive (source.positive)",
             )
         if batch.start == 0:
             self._warmup = batch.warmup

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 
@@ -182,9 +183,10 @@ class ConfidenceTreeOptions(LearnerOptions):
         """A structure has nothing to keep without them."""
         return self.finder != "exact"
 
-    def most_classes(self, *, sparse: bool) -> int | None:
+    def most_classes(self, *, sparse: bool) -> int:
         """Two where the index, the counters of sparse features or the structure are of two."""
-        return 2 if sparse or self.resolved_criterion == "kearns_mansour" or self.finder != "exact" else None
+        two = sparse or self.resolved_criterion == "kearns_mansour" or self.finder != "exact"
+        return 2 if two else MOST_CLASSES
 
     @property
     def needs_warmup(self) -> str:

@@ -48,7 +48,7 @@ class SparseTreeOptions(FullyDynamicOptions):
         """Dense features need FuDyADT's schedule, whose theorem is about the Gini index."""
         return self.finder != "updent"
 
-    def most_classes(self, *, sparse: bool) -> int | None:
+    def most_classes(self, *, sparse: bool) -> int:
         """A finder compares two."""
         return 2
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
 
@@ -26,6 +27,9 @@ IdKind = Literal["integer", "text"]
 
 #: Integers beyond this size have no exact float64.
 LARGEST_INTEGER = 2**53
+
+#: Texts that Arrow takes for a missing value where it infers the kind of a column of a text file.
+WORDS_FOR_NOTHING = frozenset(pacsv.ConvertOptions().null_values)
 
 _ALLOWED = "integers, floating-point numbers, booleans, strings and dictionaries of these"
 

@@ -142,8 +142,10 @@ def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, b
         order = np.lexsort((values, row))
         values = values[order]
         again = (np.diff(values) == 0) & (np.diff(row) == 0)
-        for place in np.flatnonzero(again if needed is None else again & needed[row[1:]]).tolist():
-            bad.add([int(row[place])], name, f"index {values[place]} is repeated", f"Give it once{OR_SKIP}")
+        places = np.flatnonzero(again if needed is None else again & needed[row[1:]])
+        found, first = np.unique(row[places], return_index=True)
+        for position, place in zip(found.tolist(), places[first].tolist(), strict=True):
+            bad.add([position], name, f"index {values[place]} is repeated", f"Give it once{OR_SKIP}")
     keep = bad.keep(needed)
     if keep is not None:
         values, lengths = values[keep[row]], np.where(keep, lengths, 0)

@@ -21,6 +21,13 @@ from raydt.sources.columns.encoding import Dictionary, missing
 #: What to do about a row without a label.
 NO_LABEL = f"Give the row a label{OR_SKIP}"
 
+#: What to do about a class too many.
+_ONE_CLASS = "Say with source.positive which labels make one class"
+_TOO_MANY = (
+    "Name another column in source.label if these are ids, learn them as numbers (gbdt with objective: squared_error), "
+    "or say with source.positive which labels make one class"
+)
+
 #: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
 _TRUTH = {True: ("true", "yes", "on"), False: ("false", "no", "off")}
 
@@ -133,6 +140,12 @@ class Labels:
         -------
         ndarray of int32, shape (n,)
             -1 where a label is missing or passed over, or of one class too many.
+
+        Raises
+        ------
+        InputError
+            There are more classes than any learner takes. Not a bad row: passing over all rows of further labels is
+            never meant, and rows before it, read ahead, would take long to learn.
         """
         bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
         y = self.encode(column, row, bad.keep(wanted))
@@ -144,8 +157,12 @@ class Labels:
         elif self._most is not None and len(self._seen) > self._most:
             keep, beyond = bad.keep(needed), y >= self._most
             for position in np.flatnonzero(beyond if keep is None else beyond & keep).tolist():
-                problem = f"label {column[position].as_py()!r} is of one class more than this learner's {self._most}"
-                bad.add([position], name, problem, f"Say with source.positive which labels make one class{OR_SKIP}")
+                problem = f"label {column[position].as_py()!r} is of one class more than this learner's {self._most:,}"
+                if self._most > 2:
+                    known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
+                    bad.add([position], name, known, _TOO_MANY)
+                    raise bad[position]
+                bad.add([position], name, problem, f"{_ONE_CLASS}{OR_SKIP}")
             y[beyond] = -1
         return y
 
@@ -157,8 +174,8 @@ class Labels:
         """
         codes = self._seen.encode(column, row, keep)
         if self.positive is not None:
-            kinds = [1 if v in self.positive else 0 if v in self._rest else -1 for v in self._seen.values]
-            codes = np.array([*kinds, -1], dtype=np.int64)[codes]
+            code_of = dict.fromkeys(self._rest, 0) | dict.fromkeys(self.positive, 1)
+            codes = np.array([*(code_of.get(v, -1) for v in self._seen.values), -1], dtype=np.int64)[codes]
         return codes.astype(np.int32)
 
     def state(self, row: int | None) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -48,7 +50,8 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     path : str or list of str
         A file, a folder (searched through, for files that end in one of ``suffixes``), a pattern with ``*``, ``?``,
         ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system, or a list of these.
-        Names that begin with a dot or an underscore are passed over in folders and patterns.
+        Names that begin with a dot or an underscore are passed over in folders and patterns. A file that links give
+        several paths counts once, under the shortest one.
     base_dir : path
         What relative paths are relative to.
     suffixes : tuple of str
@@ -57,10 +60,19 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     Raises
     ------
     InputError
-        Nothing is there.
+        Nothing is there, or two entries of a list name the same file.
     """
     if isinstance(path, list):
-        return [place for one in path for place in find_files(one, base_dir, suffixes)]
+        entry_of: dict[Hashable, int] = {}
+        places = []
+        for number, one in enumerate(path):
+            for place in find_files(one, base_dir, suffixes):
+                other = entry_of.setdefault(_file_itself(place.filesystem, place.path), number)
+                if other != number:
+                    problem = f"two entries of source.path name this file, {path[other]!r} and {one!r}"
+                    raise InputError(problem, file=place.name, remedy="Name each file once")
+                places.append(place)
+        return places
     if "\0" in path:
         raise InputError("the path holds a NUL character", file=path.replace("\0", "\\0"), remedy="Correct the path")
     uri = _URI.match(path)
@@ -86,42 +98,65 @@ def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any
     root = where if magic is None else "/".join(parts[:magic]) or "/"
     filesystem, start = pafs.FileSystem.from_uri(root) if uri else (pafs.LocalFileSystem(), root)
     if magic is not None:
-        found = {info.path: info for info in _matching(filesystem, start, parts[magic:])}
+        found = _matching(filesystem, start, parts[magic:])
         if parts[-1] == "**":  # names no kind of file, like a folder
-            found = {path: info for path, info in found.items() if path.lower().endswith(suffixes)}
-        return [found[path] for path in sorted(found)], filesystem
+            found = [info for info in found if info.path.lower().endswith(suffixes)]
+        return found, filesystem
     info = filesystem.get_file_info(start)
     if info.type == pafs.FileType.File:
         return [info], filesystem
     if info.type != pafs.FileType.Directory:
         return [], filesystem
-    inside = filesystem.get_file_info(pafs.FileSelector(start, recursive=True))
-    depth = len(start.rstrip("/"))
-    files = [
-        i
-        for i in inside
-        if i.type == pafs.FileType.File
-        and i.path.lower().endswith(suffixes)
-        and not any(part.startswith((".", "_")) for part in i.path[depth:].split("/"))
-    ]
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        inside = _matching(filesystem, start, ["**"])
+    else:  # one listing, and no links
+        depth = len(start.rstrip("/"))
+        listed = filesystem.get_file_info(pafs.FileSelector(start, recursive=True))
+        inside = [i for i in listed if not any(part.startswith((".", "_")) for part in i.path[depth:].split("/"))]
+    files = [i for i in inside if i.type == pafs.FileType.File and i.path.lower().endswith(suffixes)]
     return sorted(files, key=lambda i: i.path), filesystem
 
 
-def _matching(filesystem: Any, folder: str, parts: list[str]) -> Iterator[Any]:
-    head, tail = parts[0], parts[1:]
-    if head == "**" and tail:
-        yield from _matching(filesystem, folder, tail)
-    for info in filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
-        if info.base_name.startswith((".", "_")) and not head.startswith((".", "_")):
+def _matching(filesystem: Any, start: str, pattern: list[str]) -> list[Any]:
+    """Files below ``start`` whose path matches, sorted; ``pattern`` has a part for each level, ``**`` for any number.
+
+    Level by level, so that of the paths to one file the shortest is met first. No folder is searched twice for the same
+    rest of the pattern: links cannot make the search endless.
+    """
+    found: dict[Hashable, Any] = {}
+    searched: set[tuple[Hashable, int]] = set()
+    waiting = deque([(start, tuple(pattern))])
+    while waiting:
+        folder, parts = waiting.popleft()
+        key = _file_itself(filesystem, folder), len(parts)
+        if key in searched:
             continue
-        is_folder = info.type == pafs.FileType.Directory
-        if head == "**" and is_folder:
-            yield from _matching(filesystem, info.path, parts)
-        elif fnmatchcase(info.base_name, head):
-            if tail and is_folder:
-                yield from _matching(filesystem, info.path, tail)
-            elif not tail and not is_folder:
-                yield info
+        searched.add(key)
+        head, tail = parts[0], parts[1:]
+        if head == "**" and tail:
+            waiting.append((folder, tail))
+        infos = filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        for info in sorted(infos, key=lambda info: info.path):
+            if info.base_name.startswith((".", "_")) and not head.startswith((".", "_")):
+                continue
+            is_folder = info.type == pafs.FileType.Directory
+            if head == "**" and is_folder:
+                waiting.append((info.path, parts))
+            elif fnmatchcase(info.base_name, head):
+                if tail and is_folder:
+                    waiting.append((info.path, tail))
+                elif not tail and not is_folder:
+                    found.setdefault(_file_itself(filesystem, info.path), info)
+    return sorted(found.values(), key=lambda info: info.path)
+
+
+def _file_itself(filesystem: Any, path: str) -> Hashable:
+    """What two paths have in common exactly if they lead to one file or folder."""
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        with contextlib.suppress(OSError):  # a link to nothing is opened later, and named then
+            status = os.stat(path)
+            return status.st_dev, status.st_ino
+    return filesystem.type_name, path
 
 
 @contextlib.contextmanager

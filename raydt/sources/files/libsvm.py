@@ -7,6 +7,7 @@ value but 0 makes its row bad. Empty lines are no rows. There is nothing to seek
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,7 @@ _PROBLEMS = {
     _LARGE: f"has an index beyond {LARGEST_WIDTH}",
 }
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH, _COLON, _ZERO, _ONE, _NINE, _POINT = 32, 9, 13, 10, 35, 58, 48, 49, 57, 46
+_PLUS, _MINUS, _E, _SMALL_E = 43, 45, 69, 101
 
 
 @inner_kernel
@@ -44,13 +46,41 @@ def _is_end(sign: int) -> bool:
 
 @inner_kernel
 def _binary(text: Any, start: int, stop: int) -> int:
-    """0 or 1 as written with or without zeros after the point; -1 for anything else."""
-    if stop == start or (text[start] != _ZERO and text[start] != _ONE):
+    """The number written in ``text[start:stop]`` if it is exactly 0 or 1, as in 1, +1.0, 1e0 or 10E-1; else -1."""
+    at = start
+    negative = at < stop and text[at] == _MINUS
+    if negative or (at < stop and text[at] == _PLUS):
+        at += 1
+    begin, point, one, other = at, -1, -1, False
+    while at < stop and (_ZERO <= text[at] <= _NINE or (text[at] == _POINT and point < 0)):
+        if text[at] == _POINT:
+            point = at
+        elif text[at] == _ONE and one < 0:
+            one = at
+        elif text[at] != _ZERO:
+            other = True
+        at += 1
+    if at - begin - (point >= 0) < 1 or other:
         return -1
-    for at in range(start + 1, stop):
-        if text[at] != (_POINT if at == start + 1 else _ZERO):
+    end, power, sign = at, 0, 1
+    if at < stop and (text[at] == _E or text[at] == _SMALL_E):
+        at += 1
+        if at < stop and (text[at] == _MINUS or text[at] == _PLUS):
+            sign = -1 if text[at] == _MINUS else 1
+            at += 1
+        if at == stop:
             return -1
-    return int(text[start]) - _ZERO
+        while at < stop and _ZERO <= text[at] <= _NINE:
+            power = min(10 * power + int(text[at]) - _ZERO, 2 * _LONGEST)
+            at += 1
+    if at < stop:
+        return -1
+    if one < 0:
+        return 0
+    # The only digit that is not 0 is a 1, so many places from the units.
+    units = (point if point >= 0 else end) - 1
+    places = units - one if one <= units else units + 1 - one
+    return 1 if places + sign * power == 0 and not negative else -1
 
 
 @kernel
@@ -140,19 +170,24 @@ class LibsvmDataFile(DataFile):
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, about as many as fit into a block; the last one ends with a newline too."""
-        rest = b""
+        rest: list[bytes] = []  # of a line that has not ended yet, joined once: a long line takes linear time
+        size = 0
         with self.place.filesystem.open_input_stream(self.place.path) as source:
-            while block := source.read(_BLOCK):
+            block = source.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
+            while block:
                 end = block.rfind(b"\n") + 1
                 if end:
-                    yield rest + block[:end]
-                    rest = block[end:]
-                else:
-                    rest += block
-                    if len(rest) > _LONGEST:
-                        raise ValueError(f"a line is longer than {_LONGEST} bytes")
-        if rest:
-            yield rest + b"\n"
+                    yield b"".join([*rest, block[:end]])
+                    rest, size = [], 0
+                rest.append(block[end:])
+                size += len(rest[-1])
+                if size > _LONGEST:
+                    remedy = "Check that it is of this kind: source.kind, --kind, or its name"
+                    raise InputError(f"a line is longer than {_LONGEST >> 20} MiB", file=self.name, remedy=remedy)
+                block = source.read(_BLOCK)
+        last = b"".join(rest)
+        if last:
+            yield last + b"\n"
 
 
 def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, str]]:

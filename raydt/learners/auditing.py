@@ -1,0 +1,155 @@
+"""An audit of a saved state against the raw examples: its arrays, the rows it stores, and the learner's verdicts.
+
+A learner's audit recomputes everything from the history and so never reads the rows that a state stores. ``update``
+and ``resume`` rebuild from exactly these rows, whatever the learner; they are compared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.audit_report import AuditReport
+from raydt.learners.base import Learner
+from raydt.learners.checking import check_held, require
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def audit(
+    learner: Learner,
+    options: Any,
+    features: Features,
+    classes: int,
+    state: Arrays,
+    history: History,
+    groups: Mapping[int, Arrays],
+) -> AuditReport:
+    """Prove or refute what a learner promises of a state, and that the state stores the rows of the source.
+
+    Parameters
+    ----------
+    learner : Learner
+    options
+        The learner's.
+    features : Features
+    classes : int
+        Number of labels; 0 for numeric targets.
+    state : dict of str to ndarray
+        The coordinator's.
+    history : History
+        The raw examples. If it is not complete, it was made of the stored rows, and there is nothing to compare.
+    groups : mapping of int to dict
+        States of the feature groups, with the rows.
+
+    Returns
+    -------
+    AuditReport
+        Of the learner. Conformance is violated, too, if arrays do not fit each other or a stored row differs.
+    """
+    differing: list[str] = []
+    try:
+        if history.complete:
+            differing = compare_stored_rows(features, state, history, groups)
+        learner.check(options, features, classes, state, groups)
+    except (KeyError, ValueError) as error:
+        reason = f"array {error} is missing" if isinstance(error, KeyError) else str(error)
+        failures = [*differing, f"malformed state: {reason}"]
+        return AuditReport("violated", "violated", "the state is malformed", failures=failures)
+    report = learner.audit(options, features, state, history, groups)
+    if differing:
+        report.conformance = "violated"
+        report.failures = differing + report.failures
+    return report
+
+
+def compare_stored_rows(features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]) -> list[str]:
+    """Id, label and features of every stored row against the example that the same update inserted.
+
+    Returns
+    -------
+    list of str
+        One failure for each array that differs, which names the first example and feature and both values.
+
+    Raises
+    ------
+    KeyError, ValueError
+        An array is missing, or does not have an entry for each row.
+
+    Notes
+    -----
+    O(rows * dense features + ones * log) time.
+    """
+    born, ids, y = state["born"], state["id"], state["y"]
+    for name, array, dtype in (("born", born, np.int64), ("id", ids, np.int64), ("y", y, history.y.dtype)):
+        require(
+            array.dtype == dtype and array.shape == (born.size,),
+            name,
+            f"does not have a {np.dtype(dtype)} for each row",
+        )
+    check_held(groups, features, len(born))
+    order = np.argsort(history.inserted, kind="stable")
+    place = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
+    known = place >= 0
+    known[known] = history.inserted[place[known]] == born[known]
+    failures = []
+    if not known.all():
+        first = int(np.flatnonzero(~known)[0])
+        failures.append(
+            f"{int((~known).sum())} stored rows are of no insert in the source, first id {ids[first]} "
+            f"of update {born[first]}"
+        )
+    rows, place = np.flatnonzero(known), place[known]
+    for what, stored, source in (("id", ids, history.id), ("label", y, history.y)):
+        wrong = np.flatnonzero(stored[rows] != source[place])
+        if len(wrong):
+            i = int(wrong[0])
+            failures.append(_differing(len(wrong), what, ids[rows[i]], stored[rows[i]], source[place[i]]))
+    for number, group in sorted(groups.items()):
+        columns = features.group_columns(number)
+        failures += _dense(features, columns, ids[rows], group["X"][rows], history.X[np.ix_(place, columns)])
+        if history.sparse is not None:
+            own = np.array([number])
+            stored_ones = SparseRows.of_arrays(group, features.sparse)[rows]
+            failures += _sparse(features, ids[rows], stored_ones, history.sparse[place].of_groups(own, features.groups))
+    return failures
+
+
+def _dense(
+    features: Features,
+    columns: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int64],
+    stored: npt.NDArray[np.float64],
+    source: npt.NDArray[np.float64],
+) -> list[str]:
+    """The columns of one feature group, bit for bit, so that NaN equals NaN."""
+    bits = [np.ascontiguousarray(X).view(np.uint64) for X in (stored, source)]
+    wrong = np.argwhere(bits[0] != bits[1])
+    if not len(wrong):
+        return []
+    i, j = wrong[0]
+    return [_differing(len(wrong), repr(features.name(int(columns[j]))), ids[i], stored[i, j], source[i, j])]
+
+
+def _sparse(features: Features, ids: npt.NDArray[np.int64], stored: SparseRows, source: SparseRows) -> list[str]:
+    """The sparse features of one feature group that are 1."""
+    ours, theirs = (
+        np.repeat(np.arange(len(ones)), ones.lengths) * features.sparse + ones.indices for ones in (stored, source)
+    )
+    wrong = np.setxor1d(ours, theirs, assume_unique=True)
+    if not len(wrong):
+        return []
+    row, index = divmod(int(wrong[0]), features.sparse)
+    held = int(index in stored.row(row))
+    return [_differing(len(wrong), repr(features.name(len(features.names) + index)), ids[row], held, 1 - held)]
+
+
+def _differing(count: int, what: str, example: Any, stored: Any, source: Any) -> str:
+    differ = f"stored value{'s differ' if count != 1 else ' differs'} from the source"
+    return f"{count} {differ}, first {what} of id {example}: {stored} instead of {source}"
