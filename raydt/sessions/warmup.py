@@ -62,7 +62,9 @@ def small_stream(case: Case) -> tuple[Features, UpdateBatch]:
     X[last], label[last] = X[_ROWS - 1], label[_ROWS - 1]
     sparse = None
     if case.sparse:
-        indices = label.astype(np.int32) % _WIDTH
+        drifts = np.arange(n) // 10  # the feature that tells the classes apart changes, so that splits are beaten
+        drifts[last] = drifts[_ROWS - 1]
+        indices = (label + drifts).astype(np.int32) % _WIDTH
         sparse = SparseRows.of_lengths(np.ones(n, dtype=np.int64), indices, _WIDTH)
     features = Features(("a", "b", "c"), (False, False, True), 3, sparse=_WIDTH * case.sparse)
     if not case.dense:
