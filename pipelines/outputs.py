@@ -94,7 +94,9 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
 def _real(path: str | Path) -> str:
     """The path behind all links; a URI of another file system as it is."""
     text = str(path).removeprefix("file://")
-    return text.rstrip("/") if "://" in text else os.path.realpath(os.path.expanduser(text))
+    if "://" in text or "\0" in text:  # a name with NUL is refused where it is opened
+        return text.rstrip("/")
+    return os.path.realpath(os.path.expanduser(text))
 
 
 def _is_same(one: str, other: str) -> bool:
