@@ -62,7 +62,7 @@ class Receipt:
     rebuilds, rebuilt_rows, rebuilt_nodes : int
         Subtrees rebuilt by the whole call, examples that went into them, and nodes built.
     work : dict of str to number
-        What else the whole call took, by the learner's own names (docs/learners.md): ``counts_changed``, the class
+        What else the whole call took, by the learner's own names: ``counts_changed``, the class
         counts on the paths of all deleted and inserted examples, added up, and by how much the learner's own counts
         have grown; of a learner that applies the call at once, sums over its log.
     active_before, active : int

@@ -149,6 +149,26 @@ def test_every_learner_presents_its_cases(learner: Learner, case: Case) -> None:
     require_plain(description.present(RunRecords()))  # of a run that left nothing
     assert shown.model.blocks
     assert shown.work.blocks
+    require_receipt(options, case, batch, session)
+
+
+def require_receipt(options: Any, case: Case, batch: UpdateBatch, session: InProcessSession) -> None:
+    """The deletion of three examples has a receipt: JSON values, columns of one length, and words."""
+    store, traits = session.coordinator.store, traits_of(options)
+    alive = np.sort(store.id[session.coordinator.in_order_of_birth()])[:3]
+    nothing = batch.X[:0], batch.y[:0]
+    sparse = None if batch.sparse is None else batch.sparse[np.empty(0, np.int64)]
+    ops, rows = np.full(len(alive), DELETE, np.int8), np.full(len(alive), -1)
+    call = UpdateBatch(batch.stop, ops, alive, *nothing, batch.n_classes, rows, sparse=sparse)
+    labels = [] if traits.reading.regression else [f"class {k}" for k in range(max(case.classes, 2))]
+    receipt = apply_with_receipt(session, call, labels, options, copies=("a file",))
+    told = json.loads(json.dumps(receipt.as_dict()))
+    assert {len(column) for column in told["deletions"].values()} == {len(alive)}
+    assert set(traits.stays) <= set(told["copies"])
+    assert set(traits.counts) <= told.keys()
+    assert set(receipt.words.titles) <= set(receipt.deletions)
+    assert receipt.words.short in repr(receipt)
+    assert all(isinstance(word, str) and ABSENT not in word for line in receipt.words.lines for word in line)
 
 
 def require_plain(shown: Presentation) -> None:
@@ -165,26 +185,6 @@ def require_plain(shown: Presentation) -> None:
         if isinstance(block, Chart):
             assert block.panels
             assert len(block.at) == len(block.names)
-
-
-@pytest.mark.parametrize(("learner", "case"), CASES)
-def test_every_learner_fills_a_receipt(learner: Learner, case: Case) -> None:
-    options, _, batch, session, _ = applied(learner, case)
-    store, traits = session.coordinator.store, traits_of(options)
-    alive = np.sort(store.id[session.coordinator.in_order_of_birth()])[:3]
-    nothing = batch.X[:0], batch.y[:0]
-    sparse = None if batch.sparse is None else batch.sparse[np.empty(0, np.int64)]
-    ops, rows = np.full(len(alive), DELETE, np.int8), np.full(len(alive), -1)
-    call = UpdateBatch(batch.stop, ops, alive, *nothing, batch.n_classes, rows, sparse=sparse)
-    labels = [] if traits.reading.regression else [f"class {k}" for k in range(max(case.classes, 2))]
-    receipt = apply_with_receipt(session, call, labels, options, copies=("a file",))
-    told = json.loads(json.dumps(receipt.as_dict()))
-    assert {len(column) for column in told["deletions"].values()} == {len(alive)}
-    assert set(traits.stays) <= set(told["copies"])
-    assert set(traits.counts) <= told.keys()
-    assert set(receipt.words.titles) <= set(receipt.deletions)
-    assert receipt.words.short in repr(receipt)
-    assert all(isinstance(word, str) and ABSENT not in word for line in receipt.words.lines for word in line)
 
 
 @pytest.mark.parametrize(("learner", "case"), CASES)
