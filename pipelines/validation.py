@@ -9,7 +9,7 @@ from pipelines.running.preparation.preparing import features_of, require_useful_
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
 from raydt.examples.targets import MOST_CLASSES
-from raydt.learners import learners, traits_of
+from raydt.learners import for_numbers, learners, traits_of
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -67,6 +67,6 @@ def _warnings(config: Config, classes: int, rows: int) -> list[str]:
     return [
         f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
-        "source.label if these are ids, learn them as numbers (gbdt with objective: squared_error), or say with "
+        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
         "source.positive which labels make one class"
     ]

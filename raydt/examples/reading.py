@@ -25,9 +25,9 @@ class Reading:
         There may be others.
     classes, sparse_classes : int
         How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
-    without_sparse, with_dense : str
-        Options of the same learner that take what these options do not: rows without sparse features, and rows with
-        others. Empty if there are none.
+    without_sparse, with_dense, with_numbers : str
+        Options of the same learner that take what these options do not: rows without sparse features, rows with
+        others, and labels that are numbers. Empty if there are none.
     """
 
     regression: bool = False
@@ -39,6 +39,7 @@ class Reading:
     sparse_classes: int = MOST_CLASSES
     without_sparse: str = ""
     with_dense: str = ""
+    with_numbers: str = ""
 
     def most_classes(self, *, sparse: bool) -> int:
         """How many classes there may be, with sparse features or without."""

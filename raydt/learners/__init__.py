@@ -63,3 +63,11 @@ def instead(own: str, takes: Callable[[Reading], bool]) -> str:
     kinds = [kind for kind, learner in learners().items() if takes(learner.traits(learner.Options()).reading)]
     others = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
     return " or ".join(part for part in (own, f"learner.kind: {others}" if others else "") if part)
+
+
+def for_numbers() -> str:
+    """Which learners take labels that are numbers, and with which options, for a remedy."""
+    readings = {kind: learner.traits(learner.Options()).reading for kind, learner in learners().items()}
+    return " or ".join(
+        f"{kind} with {reading.with_numbers}" for kind, reading in readings.items() if reading.with_numbers
+    )

@@ -32,7 +32,12 @@ class GBDT(Learner):
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""
         return Traits(
-            Reading(regression=options.regression, missing=True, sparse=True),
+            Reading(
+                regression=options.regression,
+                missing=True,
+                sparse=True,
+                with_numbers="" if options.regression else "objective: squared_error",
+            ),
             warmup="builds its first model of the first rows at once",
             collects_updates=True,
             stays=(
