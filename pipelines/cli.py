@@ -185,7 +185,7 @@ def predict(
     Example:  raydt predict runs/first new.parquet --id customer_id --out predictions.parquet
     """
     from pipelines.prediction import predict_file
-    from pipelines.words import counted
+    from raydt.presentation.words import counted
 
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
@@ -267,15 +267,18 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.run_folder import RunFolder
     from pipelines.running.outcome.summary import read_summary
     from raydt.folders.manifest import MANIFEST
+    from raydt.learners import described
 
+    summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
     if RunFolder(run).has(MANIFEST):
         report = audit_state(run).as_dict()
     else:
         report = audit_run(run).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        of = {name: summary[name] for name in ("status", "exit_reason", "updates", "split") if name in summary}
-    _print({"run": of, **report}, audit_lines(report, of), as_json)
+        told = ("status", "exit_reason", "updates", *described(summary.get("learner")).told)
+        of = {name: summary[name] for name in told if name in summary}
+    _print({"run": of, **report}, audit_lines(report, summary), as_json)
     return 0 if report["ok"] else 3
 
 

@@ -24,7 +24,7 @@ from pipelines.printing import shortened
 from pipelines.problems import describe, short
 from pipelines.yaml12 import DEEPEST, dump_yaml, load_yaml
 from raydt.errors import ConfigError
-from raydt.learners import in_present_spelling, learners, renamed
+from raydt.learners import in_present_spelling, learners, renamed, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.sources.options import FileOptions, SourceOptions
 from raydt.streams.incremental import Incremental
@@ -69,7 +69,7 @@ class Cluster(_Section):
     address: str | None = Field(None, description="Ray cluster; null: RAY_ADDRESS, else a private local Ray")
     shards: int = Field(2, ge=1, description="feature shards")
     batch_size: int = Field(4096, ge=1, description="updates per message")
-    local_work_limit: int = Field(4_000_000, ge=0, description="fudyadt: smaller rebuilds stay with the coordinator")
+    local_work_limit: int = Field(4_000_000, ge=0, description="rebuilds of fewer cells stay with the coordinator")
     row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
     resources: Resources = Field(Resources(), description="what the actors ask of the cluster")
     patience_seconds: float = Field(20, ge=1, description="time without progress after which an actor is lost")
@@ -136,9 +136,10 @@ class Config(BaseModel):
             raise ValueError(
                 "stream.model: time_window needs event times. Name the column that holds them under source.ts"
             )
-        if self.learner.needs_warmup and not self.stream.warmup:
+        needed = traits_of(self.learner).warmup
+        if needed and not self.stream.warmup:
             raise ValueError(
-                f"stream.warmup = 0: {self.learner.kind} {self.learner.needs_warmup}. "
+                f"stream.warmup = 0: {self.learner.kind} {needed}. "
                 "Set stream.warmup to their number, a few hundred or more"
             )
         return self

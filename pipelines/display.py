@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.printing import escaped
-from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
-from pipelines.report.confidence_words import splits_in_words, why_no_split
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
-from pipelines.words import counted, duration, size
 from raydt.examples.targets import NUMBERS
+from raydt.learners import described
+from raydt.presentation.words import counted, duration, size
 
 if TYPE_CHECKING:
     from raydt.sessions.receipt import Receipt
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Deletions of a receipt that are printed.
 SHOWN = 10
-#: What measures of an audit are a share of.
-_OF = {"lead": " of what the rule asks for", "theorem_lead": " of two widths of Theorem 4"}
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
@@ -48,7 +45,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("updates", _updates(summary)),
         ("live", counted(summary["active"], "example")),
         _quality(summary["metrics"], summary["baselines"]),
-        *(_split_rows(summary) if "split" in summary else _tree_rows(summary)),
+        *described(summary["learner"]).lines(summary),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
         (
             "where",
@@ -68,22 +65,6 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["status"] == "interrupted":
         rows.append(("resume", going_on(summary, path)))
     return table(rows)
-
-
-def _tree_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    rebuilds = "rebuilds", f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
-    return [
-        ("tree", f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"),
-        ("splits", why_no_split(summary) or splits_in_words(summary)) if "checks" in summary else rebuilds,
-    ]
-
-
-def _split_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        ("best split", split_in_words(summary["split"])),
-        ("changes", f"the best feature changed {counted(summary['changes'], 'time')}"),
-        ("finder", f"{finder_in_words(summary['finder'])}; {work_in_words(summary)}"),
-    ]
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
@@ -118,24 +99,15 @@ def _updates(summary: dict[str, Any]) -> str:
 
 def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     """What an update changed; ``out`` is None if nothing was written."""
-    deletes, inserts, work = len(receipt.ids), len(receipt.inserted), dict(receipt.work)
-    counts = int(work.pop("counts_changed", 0))
-    searched = "changes" in work
-    changed = f"class counts changed at {counted(counts, 'node')} on their paths"
-    if searched:  # there is no tree
-        changed = f"{counted(counts, 'class count')} changed, of all examples or a side of the split"
+    deletes, inserts, words = len(receipt.ids), len(receipt.inserted), receipt.words
     rows = [
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
         (
             "updates",
-            f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {changed}" if counts else ""),
+            f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else ""),
         ),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        _searches(work) if searched else _splits(work) if "checks" in work else _rebuilds(receipt),
-        *(
-            (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
-            for name, value in work.items()
-        ),
+        *words.lines,
         ("digest before", f"{receipt.digest_before}"),
         ("digest after", f"{receipt.digest_after}"),
     ]
@@ -149,23 +121,6 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     return text if out is None else f"{text}\n\nnext: raydt audit {shlex.quote(out)}"
 
 
-def _rebuilds(receipt: Receipt) -> tuple[str, str]:
-    rows, nodes = counted(receipt.rebuilt_rows, "row"), counted(receipt.rebuilt_nodes, "node")
-    return "rebuilds", f"{receipt.rebuilds:,} of {rows} and {nodes} in all"
-
-
-def _searches(work: dict[str, Any]) -> tuple[str, str]:
-    """What a best split says in their place; takes it out of ``work``."""
-    changed, moved = counted(work.pop("changes"), "time"), counted(work.pop("moves"), "feature")
-    return "best feature", f"changed {changed}; {moved} moved to another bucket"
-
-
-def _splits(work: dict[str, Any]) -> tuple[str, str]:
-    """What a confidence tree says in their place; takes it out of ``work``."""
-    figures = {name: work.pop(name) for name in ("checks", "splits", "ties", "replaced", "pruned")}
-    return "splits", splits_in_words(figures)
-
-
 def _deletion_lines(receipt: Receipt) -> list[str]:
     """A header and the first deletions, in aligned columns."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
@@ -175,10 +130,7 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
         for depth, rows, n in zip(*rebuilds, strict=True)
     ]
     label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
-    tree = "leaf" in first
-    path = "class counts changed" if "changed" in first and not tree else "nodes changed"
-    changed = "tree changed" if tree else "best feature changed"
-    titles = {"id": "deleted id", "label": label, "path": path, "changed": changed}
+    titles = {"id": "deleted id", "label": label, **receipt.words.titles}
     columns = [[titles.get(name, name), *(escaped(str(value)) for value in values)] for name, values in first.items()]
     columns += [["rebuilt because of it", *caused]] if caused else []
     widths = [max(map(len, column)) for column in columns]
@@ -189,14 +141,12 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
 def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
     """The two verdicts and what they rest on.
 
-    ``run`` holds ``status``, ``exit_reason`` and ``updates``, and ``split`` of a best split; None for a state on its
-    own.
+    ``run`` is the summary of the run; None for a state on its own.
     """
-    rows = []
+    description, rows = described((run or {}).get("learner")), []
     if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
-    if run is not None and "split" in run:
-        rows.append(("best split", split_in_words(run["split"])))
+    rows += [] if run is None else description.audited(run)
     rows += [
         ("conformance", audit["conformance"]),
         ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),
@@ -205,9 +155,9 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
         (name.replace("_", " "), f"{value:,} checked" if value else "not checked")
         for name, value in audit["checked"].items()
     ]
-    rows += [
-        (f"worst {name.replace('_', ' ')}", f"{value:.6g}{_OF.get(name, '')}") for name, value in audit["worst"].items()
-    ]
+    for name, value in audit["worst"].items():
+        of = f" of {description.shares[name]}" if name in description.shares else ""
+        rows.append((f"worst {name.replace('_', ' ')}", f"{value:.6g}{of}"))
     rows += [("failure", failure) for failure in audit["failures"]]
     return table(rows)
 

@@ -18,6 +18,7 @@ from pipelines.outputs import Input, require_apart
 from pipelines.saving import load_model
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
+from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
@@ -175,7 +176,7 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
     if bad.any():
         X = np.where(bad[:, None], 0.0, X)
     sparse = {} if rows.sparse is None else {"sparse": rows.sparse}
-    if saved.options.regression:
+    if traits_of(saved.options).reading.regression:
         return [pa.array(predictor.predict(X, **sparse), pa.float64(), mask=bad)]
     if not saved.classes:  # a model of an empty stream
         return [pa.nulls(len(rows))]
@@ -188,7 +189,7 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
 
 
 def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None) -> pa.Schema:
-    target = pa.float64() if saved.options.regression else pa.array(saved.classes).type
+    target = pa.float64() if traits_of(saved.options).reading.regression else pa.array(saved.classes).type
     fields = [("prediction", target), *((f"p_{label}", pa.float64()) for label in saved.classes)]
     if id_column is not None and ids is not None:
         if id_column in dict(fields):

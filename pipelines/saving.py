@@ -17,9 +17,9 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import in_present_spelling
+from raydt.learners import in_present_spelling, traits_of
 from raydt.sessions.saved_model import SavedModel, model_meta, open_model
-from raydt.sources.base import Reading, Source
+from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
@@ -34,7 +34,7 @@ def open_stream(config: Config) -> tuple[Source, Stream]:
     InputError
         A file is missing, cannot be used, or is known to have no rows.
     """
-    source = open_source(config.source, reading=Reading.of(config.learner))
+    source = open_source(config.source, reading=traits_of(config.learner).reading)
     if source.n_rows == 0:
         raise no_rows(config)
     return source, make_stream(config.stream, source)

@@ -9,7 +9,7 @@ from pipelines.running.preparation.preparing import features_of, require_useful_
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
 from raydt.examples.targets import MOST_CLASSES
-from raydt.learners import learners
+from raydt.learners import for_numbers, learners, traits_of
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -53,7 +53,7 @@ def look_at(config: Config) -> dict[str, Any]:
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
         "bad_rows": [str(error) for error in bad],
-        "classes": None if config.learner.regression else [str(label) for label in source.classes],
+        "classes": None if traits_of(config.learner).reading.regression else [str(label) for label in source.classes],
         "warnings": _warnings(config, len(source.classes), len(rows)),
         "config_hash": config.model_hash(),
     }
@@ -67,6 +67,6 @@ def _warnings(config: Config, classes: int, rows: int) -> list[str]:
     return [
         f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
-        "source.label if these are ids, learn them as numbers (gbdt with objective: squared_error), or say with "
+        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
         "source.positive which labels make one class"
     ]

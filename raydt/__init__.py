@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from raydt.estimators.best_split import SparseBestSplit
     from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
     from raydt.estimators.fudyadt import FullyDynamicTreeClassifier
+    from raydt.estimators.fudyadt_river import RiverTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
-    from raydt.estimators.river import RiverTreeClassifier
     from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
 
 from raydt.version import __version__
@@ -34,7 +34,7 @@ _HOMES = {
     "FullyDynamicTreeClassifier": "raydt.estimators.fudyadt",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
-    "RiverTreeClassifier": "raydt.estimators.river",
+    "RiverTreeClassifier": "raydt.estimators.fudyadt_river",
     "SparseBestSplit": "raydt.estimators.best_split",
     "SparseDynamicTreeClassifier": "raydt.estimators.sparse_tree",
     "load_model": "raydt.estimators",

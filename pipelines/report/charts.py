@@ -1,28 +1,34 @@
-"""The curves over the stream: quality beside the baselines, live examples, speed, and the size of the tree.
+"""The curves over the stream: quality beside the baselines, live examples, and speed.
 
 A curve has at most ``POINTS`` points; rows of the metrics table are merged for that, none is sampled away.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.report.folder import Columns
-from pipelines.report.plot import Chart, Panel, Values, band, boxes, curve, linear, updates_axis
 from pipelines.report.quality import Quality, quality_of
-from pipelines.report.series import increments, merged, never_rebuilt, per_unit
-from pipelines.words import count, figure, share
-
-POINTS = 400
-WINDOWS = 200
-
-
-def has_curve(metrics: Columns, column: str) -> bool:
-    """Whether a column has at least two values to draw a curve through."""
-    return int(np.isfinite(metrics.get(column, np.empty(0))).sum()) > 1
-
+from raydt.learners.description import Curve
+from raydt.presentation.charts import (
+    POINTS,
+    WINDOWS,
+    Box,
+    Chart,
+    Panel,
+    band,
+    boxes,
+    curve,
+    detail,
+    last_of,
+    linear,
+    number_panel,
+    over_stream,
+    updates_axis,
+)
+from raydt.presentation.series import Columns, increments, merged, per_unit
+from raydt.presentation.words import count, figure, share
 
 #: Tone and dashes of the trivial predictors, in their order.
 _BASELINES = (("nochange", "6 4"), ("majority", "2 4"))
@@ -61,7 +67,7 @@ def windowed_quality(metrics: Columns) -> Chart:
     low, high = (np.nanmin(window), np.nanmax(window)) if np.isfinite(window).any() else (None, None)
     behind = quality.behind(window, quality.best(rivals))
     edges = updates_axis(last_of(table)).at(np.concatenate([[0], table["seq"]]))
-    shade = boxes(edges[:-1][behind], 0.0, np.diff(edges)[behind], 1.0)
+    shade = boxes(edges[:-1][behind], 0.0, np.diff(edges)[behind], 1.0) if behind.any() else None
     return over_stream(
         "quality-window",
         f"Prequential {quality.name}, window by window",
@@ -122,59 +128,33 @@ def live_examples(metrics: Columns) -> Chart:
     )
 
 
-def work_over_stream(metrics: Columns) -> Chart:
-    """Updates per second, and rows rebuilt per update; without the latter of what rebuilds nothing."""
+def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
+    """Updates per second, and what the learner's ``curves`` say of its work per update."""
     table = merged(metrics, WINDOWS)
     rate = per_unit(table["seq"], table["seconds"])
-    speed = number_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)
-    caption = "Processing time only: start-up, compilation and this report are excluded. " + detail(metrics, table)
-    if never_rebuilt(table):
-        whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
-        label = f"Updates per second over the stream; {whole} on the whole."
-        return over_stream("work", "Speed", caption, label, table, (speed,))
-    amortised = per_unit(table["rebuilt_rows"], table["seq"])
-    mean = table["rebuilt_rows"][-1] / max(int(table["seq"][-1]), 1)
+    panels = [number_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)]
+    whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
+    names, ends = [], [f"{whole} updates per second on the whole"]
+    for curve_ in curves:
+        if curve_.rate and curve_.column in table:
+            name = curve_.title[0].lower() + curve_.title[1:]
+            each = per_unit(table[curve_.column], table["seq"])
+            panels.append(number_panel(table, [(each, name, "coordinator")], curve_.unit, 9.0))
+            names.append(name)
+            ends.append(f"{table[curve_.column][-1] / max(int(table['seq'][-1]), 1):.3g} {curve_.unit}")
     return over_stream(
         "work",
-        "Speed, and rows rebuilt per update",
-        caption,
-        f"Updates per second and rows rebuilt per update over the stream; {mean:.3g} rows per update on the whole.",
+        ", and ".join(["Speed", *names]),
+        "Processing time only: start-up, compilation and this report are excluded. " + detail(metrics, table),
+        f"Updates per second over the stream; {', '.join(ends)}.",
         table,
-        (
-            speed,
-            number_panel(table, [(amortised, "rows rebuilt per update", "coordinator")], "rows/update", 9.0),
-        ),
+        tuple(panels),
     )
 
 
-def tree_shape(metrics: Columns) -> Chart:
-    """Nodes, leaves and depth."""
-    table = merged(metrics, POINTS)
-    x, depth = updates_axis(last_of(table)), linear([table["depth"]], zero=True, whole=True)
-    deep = curve((x, depth), table["seq"], table["depth"], "depth", "f1", count, step=True)
-    sizes = [(table["nodes"], "nodes", "learner"), (table["leaves"], "leaves", "delete")]
-    return over_stream(
-        "shape",
-        "Nodes, leaves and depth over the stream",
-        detail(metrics, table),
-        f"Tree size over the stream; at the end {_end(table, 'nodes')} nodes, {_end(table, 'leaves')} leaves, "
-        f"depth {_end(table, 'depth')}.",
-        table,
-        (number_panel(table, sizes, "nodes", 10.0, count), Panel("depth", (deep,), depth, 6.0)),
-    )
-
-
-def over_stream(
-    key: str, title: str, caption: str, label: str, table: Columns, panels: tuple[Panel, ...], *, wide: bool = False
-) -> Chart:
-    """A chart whose horizontal axis counts updates, with a position at each row of ``table``."""
-    axis = updates_axis(last_of(table))
-    names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
-    at = axis.at(table["seq"]).tolist()
-    return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, wide=wide)
-
-
-def quality_panel(table: Columns, quality: Quality, lines: list[tuple[str, str, str, str]], shade: str = "") -> Panel:
+def quality_panel(
+    table: Columns, quality: Quality, lines: list[tuple[str, str, str, str]], shade: Box | None = None
+) -> Panel:
     """Columns of scores, as (column, name, tone, dashes)."""
     x, known = updates_axis(last_of(table)), [line for line in lines if line[0] in table]
     columns = [table[column] for column, *_ in known]
@@ -184,30 +164,6 @@ def quality_panel(table: Columns, quality: Quality, lines: list[tuple[str, str, 
         for column, name, tone, dash in known
     )
     return Panel(quality.unit, marks, y, 15.0, shade)
-
-
-def number_panel(
-    table: Columns, lines: list[tuple[Values, str, str]], unit: str, height: float, form: Any = figure
-) -> Panel:
-    """Series of positive numbers, as (values, name, tone)."""
-    x, y = updates_axis(last_of(table)), linear([values for values, *_ in lines], zero=True, whole=form is count)
-    marks = tuple(curve((x, y), table["seq"], values, name, tone, form) for values, name, tone in lines)
-    return Panel(unit, marks, y, height)
-
-
-def last_of(table: Columns) -> int:
-    """Number of updates at the last row."""
-    return int(table["seq"][-1])
-
-
-def detail(metrics: Columns, drawn: Columns) -> str:
-    """How many updates one point stands for, and whether rows of the metrics table were merged for it."""
-    rows, points = len(metrics["seq"]), len(drawn["seq"])
-    step = round(float(f"{last_of(metrics) / points:.2g}"))
-    each = "one point per update" if step <= 1 else f"one point per about {count(step)} updates"
-    if points < rows:
-        return f"Drawn from {count(rows)} rows merged into {count(points)}: {each}."
-    return f"{each[0].upper()}{each[1:]}."
 
 
 def _end(table: Columns, column: str) -> str:

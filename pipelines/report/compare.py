@@ -8,25 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.report.charts import POINTS, WINDOWS, has_curve, last_of
-from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.identity import (
-    CHECK_FIGURES,
-    REBUILD_FIGURES,
-    SPLIT_FIGURES,
-    TREE_FIGURES,
-    ComparedFigure,
-    checks_leaves,
-    compared_figures,
-    rebuilds,
-    searches_a_split,
-)
-from pipelines.report.plot import Chart, Panel, Values, curve, linear, look, updates_axis
+from pipelines.report.folder import RunFolder
+from pipelines.report.identity import ComparedFigure, compared_figures
 from pipelines.report.quality import SQUARED_ERROR, quality_of
-from pipelines.report.series import merged, per_unit
-from pipelines.report.tables import Row, Table
-from pipelines.report.verdicts import number
-from pipelines.words import ABSENT, Form, count, counted, figure, names, share
+from raydt.learners.description import Curve, Description
+from raydt.presentation.blocks import Row, Table
+from raydt.presentation.charts import (
+    POINTS,
+    WINDOWS,
+    Chart,
+    Panel,
+    Values,
+    curve,
+    has_curve,
+    last_of,
+    linear,
+    look,
+    updates_axis,
+)
+from raydt.presentation.series import Columns, merged, per_unit
+from raydt.presentation.words import ABSENT, Form, count, counted, figure, names, number, share
 
 #: Figures that have a best run: the largest, or the smallest.
 _RATED = {
@@ -53,12 +54,9 @@ class Comparison:
 def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
     """Compare at least two runs."""
     quality = quality_of(runs[0].summary.get("metrics"))
+    own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
     left_out = [] if any(number(run.summary, "restarts") for run in runs) else ["Restarts"]
-    left_out += [] if any(map(searches_a_split, runs)) else SPLIT_FIGURES
-    left_out += TREE_FIGURES if all(map(searches_a_split, runs)) else []
-    left_out += [] if any(map(rebuilds, runs)) else REBUILD_FIGURES
-    left_out += [] if any(map(checks_leaves, runs)) else CHECK_FIGURES
-    table = [[figure for figure in compared_figures(run, quality) if figure[0] not in left_out] for run in runs]
+    table = [[figure for figure in compared_figures(run, quality, own) if figure[0] not in left_out] for run in runs]
     differing, same = _differing([run.config for run in runs])
     return Comparison(
         list(labels),
@@ -133,13 +131,12 @@ def _groups(values: Sequence[Any], labels: Sequence[str]) -> dict[Any, list[str]
 
 
 def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
-    """Which runs ended with the same model, or the same split: the digest of a best split covers no more."""
+    """Which runs ended with the same model, in the words of their learners if these agree."""
     groups = _groups([run.summary.get("model_digest") for run in runs], labels)
     unknown = len(runs) - sum(map(len, groups.values()))
     rest = f" {counted(unknown, 'run')} left no digest." if unknown else ""
-    same, another = "the same model, bit for bit", "another model"
-    if all(map(searches_a_split, runs)):
-        same, another = "the same split, counts and examples", "another split, or other counts or examples"
+    said = {run.description.same for run in runs}
+    same, another = said.pop() if len(said) == 1 else Description.same
     if len(groups) == 1 and not unknown:
         return f"All {len(runs)} runs ended with {same}: their digests are equal."
     equal = [", ".join(group) for group in groups.values() if len(group) > 1]
@@ -160,14 +157,6 @@ def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     )
 
 
-def _is_tree(run: RunFolder) -> bool:
-    return not searches_a_split(run)
-
-
-#: Curves that only some runs have.
-_OF_A_KIND = {"work": rebuilds, "nodes": _is_tree, "moves": searches_a_split, "buckets": searches_a_split}
-
-
 def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
     drawn = [
         (index, label, run.metrics)
@@ -177,34 +166,34 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
     if not drawn:
         return []
     quality = quality_of(drawn[0][2])
-    wanted: list[tuple[str, str, str, str, Form]] = [
-        ("window", f"Prequential {quality.name}, window by window", quality.window, quality.unit, quality.form),
-        (quality.score, f"Prequential {quality.name} so far", quality.score, quality.unit, quality.form),
-        ("work", "Rows rebuilt per update", "", "rows/update", figure),
-        ("moves", "Features moved to another bucket per update", "", "moves/update", figure),
-        ("speed", "Updates per second", "", "updates/s", figure),
-        ("nodes", "Nodes of the tree", "nodes", "nodes", count),
-        ("buckets", "Buckets with features", "buckets", "buckets", count),
+    own = list(dict.fromkeys(curve for run in runs for curve in run.description.curves))
+    speed = Curve("speed", "Updates per second", "", "updates/s")
+    wanted: list[tuple[Curve, Form]] = [
+        (
+            Curve("window", f"Prequential {quality.name}, window by window", quality.window, quality.unit),
+            quality.form,
+        ),
+        (Curve(quality.score, f"Prequential {quality.name} so far", quality.score, quality.unit), quality.form),
+        *((curve, figure) for curve in own if curve.rate),
+        (speed, figure),
+        *((curve, count) for curve in own if not curve.rate),
     ]
     charts = []
-    for key, title, column, unit, form in wanted:
-        have_it = {k for k, run in enumerate(runs) if key not in _OF_A_KIND or _OF_A_KIND[key](run)}
-        here = [entry for entry in drawn if entry[0] in have_it and (not column or has_curve(entry[2], column))]
+    for curve_, form in wanted:
+        have_it = {k for k, run in enumerate(runs) if curve_ not in own or curve_ in run.description.curves}
+        here = [e for e in drawn if e[0] in have_it and (not curve_.column or has_curve(e[2], curve_.column))]
         if here:
-            charts.append(_overlaid(key, title, column, unit, form, here, len(have_it) - len(here)))
+            charts.append(_overlaid(curve_, form, here, len(have_it) - len(here)))
     return charts
 
 
-def _overlaid(
-    key: str, title: str, column: str, unit: str, form: Form, runs: list[tuple[int, str, Columns]], left_out: int
-) -> Chart:
+def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], left_out: int) -> Chart:
     """One curve per run; a run that ended earlier ends earlier."""
+    whole = bool(drawn.column) and not drawn.rate and not drawn.column.startswith("window")
     at = np.linspace(0, 1, WINDOWS + 1)[1:]
     last = max(last_of(metrics) for _, _, metrics in runs)
-    tables = [
-        merged(metrics, POINTS if column and not column.startswith("window") else WINDOWS) for *_, metrics in runs
-    ]
-    series = [_series(table, key, column) for table in tables]
+    tables = [merged(metrics, POINTS if whole else WINDOWS) for *_, metrics in runs]
+    series = [_series(table, drawn) for table in tables]
     x = updates_axis(last)
     y = linear(
         series,
@@ -219,22 +208,21 @@ def _overlaid(
         line = curve((x, y), table["seq"], values, label, tone, form, dash=dash)
         marks.append(line.read_at(table["seq"], at * last))
     return Chart(
-        f"compared-{key}",
-        title,
+        f"compared-{drawn.key}",
+        drawn.title,
         (f"{counted(left_out, 'run')} with fewer than two points left out. " if left_out else "")
-        + ("Since the point before." if key == "window" else ""),
-        f"Line chart of {len(runs)} runs over their streams: {unit}.",
-        (Panel(unit, tuple(marks), y, 15.0),),
+        + ("Since the point before." if drawn.key == "window" else ""),
+        f"Line chart of {len(runs)} runs over their streams: {drawn.unit}.",
+        (Panel(drawn.unit, tuple(marks), y, 15.0),),
         x.ticks,
         "updates",
         at.tolist(),
         [f"update {count(place * last)}" for place in at],
+        last,
     )
 
 
-def _series(table: Columns, key: str, column: str) -> Values:
-    if key == "work":
-        return per_unit(table["rebuilt_rows"], table["seq"])
-    if key == "moves":
-        return per_unit(table["moves"], table["seq"])
-    return per_unit(table["seq"], table["seconds"]) if key == "speed" else table[column]
+def _series(table: Columns, drawn: Curve) -> Values:
+    if not drawn.column:
+        return per_unit(table["seq"], table["seconds"])
+    return per_unit(table[drawn.column], table["seq"]) if drawn.rate else table[drawn.column]

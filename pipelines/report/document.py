@@ -18,6 +18,8 @@ from markupsafe import Markup
 
 import raydt
 from pipelines.printing import escaped
+from pipelines.report import svg
+from raydt.presentation.blocks import OPEN_LEVELS
 
 _HERE = Path(__file__).parent
 _ICON = (
@@ -77,6 +79,15 @@ def _environment(folder: Path) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["json_data"] = embedded_json
+    environment.filters |= {
+        "svg_path": svg.path,
+        "svg_dots": svg.dots_of,
+        "svg_kind": svg.kind,
+        "svg_grid": svg.grid,
+        "svg_uprights": svg.uprights,
+        "svg_readout": svg.readout,
+    }
+    environment.globals["open_levels"] = OPEN_LEVELS
     return environment
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,13 +18,13 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import load_folder
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import in_present_spelling
+from raydt.learners import described, in_present_spelling
+from raydt.learners.description import Description, RunRecords
+from raydt.presentation.series import Columns
+from raydt.presentation.trees import Names
 from raydt.sessions.saved_model import understood
 
-Columns = dict[str, npt.NDArray[Any]]
-
 QUARANTINE_SHOWN = 20
-_MODEL_ARRAYS = ("feature", "threshold", "left", "right", "counts")
 
 
 @dataclass(slots=True)
@@ -49,9 +47,7 @@ class RunFolder:
     quarantined : int
         Number of all rows that were skipped.
     model : dict of ndarray
-        Arrays of the tree in preorder; empty if the run left none, or many trees.
-    trees : dict of ndarray
-        Arrays of boosted trees, one after the other in preorder; empty if the run left none.
+        Arrays of the model as the learner draws them; empty if the run left none, or nothing to draw.
     learner : dict
         Options of the learner, as the model's manifest has them.
     categories : dict of list
@@ -69,10 +65,40 @@ class RunFolder:
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     quarantined: int = 0
     model: Columns = field(default_factory=dict)
-    trees: Columns = field(default_factory=dict)
     learner: dict[str, Any] = field(default_factory=dict)
     categories: dict[str, list[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the learner, empty if nothing says it."""
+        return str(self.summary.get("learner") or self.section("learner").get("kind") or "")
+
+    @property
+    def description(self) -> Description:
+        """How the learner presents itself."""
+        return described(self.options.get("kind", self.kind), self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the learner, as the model's manifest or the config has them."""
+        return self.learner or in_present_spelling(self.section("learner"))
+
+    @property
+    def names(self) -> Names:
+        """What codes stand for."""
+        features = [feature for feature in self.summary.get("features") or [] if isinstance(feature, dict)]
+        return Names(features, [str(label) for label in self.summary.get("classes") or []], self.categories)
+
+    @property
+    def records(self) -> RunRecords:
+        """What the learner presents."""
+        return RunRecords(self.summary, self.options, self.metrics, self.events, self.model, self.names)
+
+    def section(self, key: str) -> dict[str, Any]:
+        """A section of the config; empty if it has none."""
+        section = self.config.get(key)
+        return section if isinstance(section, dict) else {}
 
 
 def read_run(path: Path) -> RunFolder:
@@ -165,30 +191,14 @@ def _read_model(run: RunFolder) -> None:
     except ModelFileError as error:
         run.notes.append(f"The model cannot be read: {error}.")
         return
-    arrays = components.get("arrays", {})
     run.learner, run.categories = in_present_spelling(meta.get("learner") or {}), meta.get("categories") or {}
-    if "tree_nodes" in arrays:
-        try:
-            run.trees = understood(meta, components, str(folder)).arrays
-        except ModelFileError as error:
-            run.notes.append(f"The model cannot be read: {error}.")
-    elif not all(name in arrays for name in _MODEL_ARRAYS):
-        return  # a model without a tree: nothing is wrong, and nothing to draw
-    elif _is_preorder(arrays):
-        if len(arrays.get("live", ())) == len(arrays["feature"]):  # where it is 0, counts are those of a node above
-            arrays["counts"] = np.where(arrays["live"][:, None] > 0, arrays["counts"], 0)
-        run.model = arrays
-    else:
-        run.notes.append("The model is damaged: its arrays do not describe one tree in preorder.")
-
-
-def _is_preorder(arrays: Columns) -> bool:
-    """Whether every inner node has two children that come later, and every node but the root one parent."""
-    feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
-    n = len(feature)
-    if n == 0 or counts.ndim != 2 or any(len(arrays[name]) != n for name in _MODEL_ARRAYS):
-        return False
-    inner = np.flatnonzero(feature >= 0)
-    children = np.concatenate([left[inner], right[inner]])
-    later = (children > np.tile(inner, 2)).all() and (children < n).all()
-    return bool(later and len(children) == n - 1 and len(np.unique(children)) == n - 1)
+    description = run.description
+    try:
+        arrays = components.get("arrays", {})
+        run.model = description.drawable(
+            understood(meta, components, str(folder)).arrays if description.checked else arrays
+        )
+    except ModelFileError as error:
+        run.notes.append(f"The model cannot be read: {error}.")
+    except ValueError as error:
+        run.notes.append(f"The model is damaged: {error}.")

@@ -6,21 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pipelines.report.confidence_words import splits_in_words
 from pipelines.report.folder import RunFolder
-from pipelines.report.margins import Margins
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
-from pipelines.report.verdicts import number
-from pipelines.words import ABSENT, Form, clipped, count, duration, figure, moment, names, share, size
-
-#: Letters of a feature's name among the key figures.
-NAME_SHOWN = 24
-#: Figures by which runs are compared that only trees have, of them what is rebuilt and a confidence tree; a best split.
-TREE_FIGURES = {"Nodes": "nodes", "Depth": "depth"}
-REBUILD_FIGURES = {"Rebuilds": "rebuilds", "Rows rebuilt": "rebuilt_rows"}
-CHECK_FIGURES = {"Splits": "splits", "Checks": "checks"}
-SPLIT_FIGURES = ("Best feature", "Score", "Changes")
+from raydt.learners.description import Figure
+from raydt.presentation.trees import feature_count
+from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
 
 #: Name, value, and how a number is written.
 ComparedFigure: TypeAlias = tuple[str, float | str | None, Form | None]
@@ -48,26 +39,11 @@ def _folder_name(location: str) -> str:
     return location.rstrip("/").rpartition("/")[2] if "://" in location else Path(location).resolve().name
 
 
-def features_of(run: RunFolder) -> list[dict[str, Any]]:
-    """As :meth:`raydt.examples.features.Features.describe` gives them; empty if the summary does not say."""
-    return [feature for feature in run.summary.get("features") or [] if isinstance(feature, dict)]
-
-
-def feature_count(features: list[dict[str, Any]]) -> int:
-    """How many features there are; all sparse ones are one entry of the list."""
-    return sum(int(feature.get("features", 1)) for feature in features)
-
-
-def classes_of(run: RunFolder) -> list[str]:
-    """The labels, in class order."""
-    return [str(label) for label in run.summary.get("classes") or []]
-
-
 def f1_name(run: RunFolder) -> str | None:
     """``F1 (label)`` of the positive class, or None where the run has none."""
     if number(run.summary.get("metrics"), "f1") is None:
         return None
-    classes = classes_of(run)
+    classes = run.names.classes
     return f"F1 ({classes[1]})" if len(classes) > 1 else "F1"
 
 
@@ -78,14 +54,14 @@ def what_ran(run: RunFolder) -> str:
 
 def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     """What ran, when, for how long, how it ended, and where its folder is."""
-    summary, labels = run.summary, classes_of(run)
+    summary, labels = run.summary, run.names.classes
     label, shards = summary.get("label"), summary.get("shards")
     backend = str(summary.get("backend") or ABSENT).replace("_", " ")
     rows = [
         ("Learner", learner_of(run)),
         ("Data", _data(run)),
         ("Stream", _stream(run)),
-        ("Features", count(feature_count(features_of(run)) or None)),
+        ("Features", count(feature_count(run.names.features) or None)),
         ("Label", ": ".join(part for part in (str(label or ""), names(labels)) if part) or ABSENT),
         ("Started", moment(summary.get("started"))),
         ("Processing time", duration(summary.get("seconds"))),
@@ -101,23 +77,8 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
-def searches_a_split(run: RunFolder) -> bool:
-    """Whether what a run has at its end is one split, and no tree."""
-    return learner_of(run) == "best_split"
-
-
-def checks_leaves(run: RunFolder) -> bool:
-    """Whether it is a confidence tree, which has no rebuilds."""
-    return learner_of(run) == "confidence_tree"
-
-
-def rebuilds(run: RunFolder) -> bool:
-    """Whether parts of the model are rebuilt."""
-    return not searches_a_split(run) and not checks_leaves(run)
-
-
-def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, str]]:
-    """Value, name and remark of each key figure."""
+def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
+    """Value, name and remark of each key figure; ``own`` are the learner's."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
     quality = quality_of(scores)
@@ -139,54 +100,23 @@ def key_figures(run: RunFolder, margin: Margins | None) -> list[tuple[str, str, 
         if f1
         else (macro, "macro F1", f"kappa {kappa}"),
         (total("active"), "live examples", f"of {total('inserts')} inserted"),
-        *(_of_a_split(summary) if "split" in summary else _of_a_tree(summary)),
-        (
-            count(max(int(margin.left[0]), 0)),
-            "updates to a rebuild from the root",
-            f"at most, of {count(margin.budget[0])}",
-        )
-        if margin
-        else (ABSENT, "", ""),
+        *own,
         (total("rounds"), "rounds with shards", f"{size(summary.get('bytes_exchanged'))} exchanged"),
     ]
     return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
 
 
-def _of_a_tree(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    nodes, leaves, depth, rebuilt, rows = (
-        count(summary.get(key)) for key in ("nodes", "leaves", "depth", "rebuilds", "rebuilt_rows")
-    )
-    size = (nodes, "nodes", f"{leaves} leaves, depth {depth}")
-    if "checks" in summary:
-        value, noun, rest = splits_in_words(summary).split(" ", 2)
-        return [size, (value, noun, rest)]
-    return [size, (rebuilt, "rebuilds", f"{rows} rows in all")]
+def compared_figures(run: RunFolder, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
+    """What several runs are compared by, the same names for every run.
 
-
-def _of_a_split(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    split, updates = summary["split"] or {}, summary.get("updates") or 1
-    name = str(split.get("name") or "none")
-    figures = [
-        (clipped(name, NAME_SHOWN), "best feature", f"score {figure(split.get('score'))}"),
-        (count(summary["changes"]), "changes", "of the best feature"),
-    ]
-    if summary["buckets"]:
-        figures.append(
-            (count(summary["buckets"]), "buckets filled", f"{figure(summary['moves'] / updates)} moves per update")
-        )
-    return figures
-
-
-def compared_figures(run: RunFolder, quality: Quality) -> list[ComparedFigure]:
-    """What several runs are compared by, the same names for every run; None of what a run of its learner has not."""
+    ``own`` are those of their learners; one that a run's learner does not have is absent.
+    """
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
+    has = dict(run.description.compared(summary))
 
-    def total(name: str, key: str, has: bool = True) -> ComparedFigure:
-        return name, number(summary, key) if has else None, count
-
-    split, searches = summary.get("split") or {}, searches_a_split(run)
-    best = clipped(str(split.get("name") or "none"), NAME_SHOWN) if searches else ABSENT
+    def total(name: str, key: str) -> ComparedFigure:
+        return name, number(summary, key), count
 
     return [
         ("Status", _status(run), None),
@@ -196,12 +126,7 @@ def compared_figures(run: RunFolder, quality: Quality) -> list[ComparedFigure]:
         *((name.capitalize(), number(baselines, key), quality.form) for key, name in quality.baselines.items()),
         *((quality.titles[key], number(scores, key), form) for key, form in quality.compared.items()),
         total("Live", "active"),
-        *(total(name, key, not searches) for name, key in TREE_FIGURES.items()),
-        *(total(name, key, rebuilds(run)) for name, key in REBUILD_FIGURES.items()),
-        *(total(name, key, checks_leaves(run)) for name, key in CHECK_FIGURES.items()),
-        ("Best feature", best, None),
-        ("Score", number(split, "score"), figure),
-        total("Changes", "changes"),
+        *((name, has.get(name, ABSENT), None) for name in own),
         total("Restarts", "restarts"),
         ("Audit", _audited(summary.get("audit")), None),
     ]
@@ -239,18 +164,13 @@ def _status(run: RunFolder) -> str:
     return str(run.summary.get("status") or "unfinished")
 
 
-def _section(run: RunFolder, key: str) -> dict[str, Any]:
-    section = run.config.get(key)
-    return section if isinstance(section, dict) else {}
-
-
 def learner_of(run: RunFolder) -> str:
     """Kind of the learner."""
-    return str(run.summary.get("learner") or _section(run, "learner").get("kind") or "unknown learner")
+    return run.kind or "unknown learner"
 
 
 def _data(run: RunFolder) -> str:
-    source = _section(run, "source")
+    source = run.section("source")
     kind, generator, path = str(source.get("kind") or "unknown data"), source.get("generator"), source.get("path")
     if isinstance(path, list):
         return names([Path(str(part)).name for part in path], 3)
@@ -258,7 +178,7 @@ def _data(run: RunFolder) -> str:
 
 
 def _stream(run: RunFolder) -> str:
-    stream = _section(run, "stream")
+    stream = run.section("stream")
     model = str(stream.get("model") or "unknown stream")
     words = model.replace("_", " ")
     if model == "sliding_window":

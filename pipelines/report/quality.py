@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.words import Form, figure, share
+from raydt.presentation.words import Form, figure, share
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,12 @@ Invariant: a run that lost nothing has nothing here, and a summary of a version 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from pipelines.report.folder import RunFolder
-from pipelines.report.plot import Chart, updates_axis, uprights
-from pipelines.report.verdicts import number
-from pipelines.words import count, counted, duration, size
+from raydt.presentation.charts import Chart, updates_axis
+from raydt.presentation.words import count, counted, duration, number, size
 
 
 def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -64,15 +62,16 @@ def checkpoints_failed(summary: dict[str, Any]) -> int:
     return int(number(summary.get("checkpoints"), "failed") or 0)
 
 
-def marked(charts: Iterable[Chart], run: RunFolder, span: int) -> list[Chart]:
-    """Charts whose axis counts ``span`` updates, with an upright line where the run recovered."""
-    axis = updates_axis(span)
+def marked(chart: Chart, run: RunFolder) -> Chart:
+    """A chart, if its axis counts updates with an upright line where the run recovered."""
+    if not chart.span:
+        return chart
+    axis = updates_axis(chart.span)
     # Of a run that was resumed it may not be known how far it had come, but from where it went on.
     known = [(number(entry, "at_update"), number(entry, "from_update")) for entry in recoveries_of(run.summary)]
     places = [begun if reached is None else reached for reached, begun in known]
     # A run that was interrupted while it repeated updates has ended before the place of its loss.
-    lines = uprights(axis.at([place for place in places if place is not None and 0 <= place <= axis.high]))
+    lines = tuple(axis.at([place for place in places if place is not None and 0 <= place <= axis.high]).tolist())
     if not lines:
-        return list(charts)
-    said = " Dashed uprights: recoveries."
-    return [replace(c, uprights=lines, caption=c.caption + said) for c in charts]
+        return chart
+    return replace(chart, uprights=lines, caption=chart.caption + " Dashed uprights: recoveries.")

@@ -5,17 +5,15 @@ A learner that loses to a baseline is said to lose, in words, at the top of the 
 
 from __future__ import annotations
 
-import math
 import shlex
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.report.folder import Columns
 from pipelines.report.quality import Quality, quality_of
-from pipelines.words import count, counted, figure, share
+from raydt.presentation.series import Columns
+from raydt.presentation.words import count, counted, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,48 +120,3 @@ def audit_view(summary: dict[str, Any], location: str) -> AuditView:
         command,
         moment,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The widest gap an audit has measured between a split and the best one, beside what is promised."""
-
-    title: str
-    text: str
-    share: float | None
-    remark: str
-
-
-def gap_of(summary: dict[str, Any], learner: dict[str, Any]) -> Gap | None:
-    """The measured gap as a share of beta, or of a best split the ratio; None where no audit has measured one."""
-    audit = summary.get("audit")
-    worst = audit.get("worst") if isinstance(audit, dict) else None
-    gap, beta, title = number(worst, "gap"), number(learner, "beta"), "Widest gap to the best split"
-    if learner.get("kind") == "sparse_tree":
-        title = "Score above (1 + finder_alpha) times the least"
-    if gap is None:
-        return _ratio_of(worst, summary, number(learner, "alpha"))
-    if not beta:
-        return Gap(title, figure(gap), None, "no gap is promised" if beta is None else "beta is 0: no gap is promised")
-    return Gap(title, figure(gap), gap / beta, f"{share(gap / beta, 1)} of beta = {figure(beta)}, the most it may be")
-
-
-def _ratio_of(worst: Any, summary: dict[str, Any], alpha: float | None) -> Gap | None:
-    """Of a best split: its score as a multiple of the least there is."""
-    ratio, score, optimum = (number(worst, key) for key in ("ratio", "score", "optimum"))
-    if ratio is None:
-        return None
-    scan = (summary.get("finder") or {}).get("name") == "scan"
-    least = f"score {figure(score)}, the least of all features {figure(optimum)}"
-    title, text = "Score of the split over the optimum", f"{ratio:.6g}"
-    if scan or alpha is None:
-        return Gap(title, text, None, f"{least}; a scan finds the least itself")
-    return Gap(title, text, (ratio - 1) / alpha, f"{least}; up to 1 + alpha = {1 + alpha:g} is promised")
-
-
-def number(mapping: Any, key: str) -> float | None:
-    """A finite number of a mapping that may be absent."""
-    value = mapping.get(key) if isinstance(mapping, dict) else None
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None

@@ -33,11 +33,11 @@ from pipelines.running.preparation.previous_run import Past, past_of
 from pipelines.running.preparation.restoring import newest_meta
 from pipelines.running.records.table_parts import writing
 from pipelines.saving import config_of, open_stream, states_of
-from pipelines.words import counted
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.manifest import MANIFEST
+from raydt.presentation.words import counted
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.report import plot
-from pipelines.report.plot import Chart, Mark, Panel, Tick, Values, curve, linear, look
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row
-from pipelines.words import counted, figure, share
+from raydt.presentation import charts as plot
+from raydt.presentation.charts import Chart, Mark, Panel, Tick, Values, curve, linear, look
+from raydt.presentation.words import counted, figure, share
 
 #: Lines drawn, the best ones.
 LINES = 16
@@ -48,7 +48,7 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
     times = linear([columns["us_per_update"] for _, columns in drawn], zero=True)
     accuracy: list[Mark] = []
     speed: list[Mark] = []
-    baselines: dict[tuple[str, str], Mark] = {}  # settings with the same predictions share theirs
+    baselines: dict[tuple[str, bytes], Mark] = {}  # settings with the same predictions share theirs
     for index, (name, columns) in enumerate(drawn):
         tone, dash = look(index)
         line = curve((x, rates), places, columns["accuracy"], name, tone, share, dash=dash, dotted=True)
@@ -60,7 +60,7 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
             if np.nanmin(levels) == np.nanmax(levels):  # also beside a setting that failed
                 levels = np.full(len(levels), np.nanmax(levels))
             line = curve((x, rates), places, levels, title, tone, share, dash=dash)
-            baselines.setdefault((title, line.path), line)
+            baselines.setdefault((title, levels.tobytes()), line)
     more = counted(len(groups) - len(drawn), "more line")
     top = max(known, key=lambda row: row["accuracy"])
     return Chart(
@@ -76,7 +76,6 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
         axes[0].key,
         x.at(places).tolist(),
         [f"{axes[0].key} {written(value)}" for value in values],
-        over_stream=False,
     )
 
 

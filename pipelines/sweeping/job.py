@@ -40,8 +40,9 @@ from pipelines.sweeping.page import render
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import compiled, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
-from pipelines.words import counted
 from raydt.errors import InputError, NotWrittenError, ProcessLostError
+from raydt.learners import traits_of
+from raydt.presentation.words import counted
 from raydt.sources.stored import StoredSource
 
 log = logging.getLogger(__name__)
@@ -278,7 +279,13 @@ class _Sweep:
         if isinstance(result, ProcessLostError):
             result = {"error": str(result), "exit_code": result.exit_code}
         self.curves[index] = result.pop("curve", {})
-        row = {"setting": index, **self.values[index], **self._by_default(index), **result}
+        row = {
+            "setting": index,
+            "learner": self.configs[index].learner.kind,
+            **self.values[index],
+            **self._by_default(index),
+            **result,
+        }
         self.rows.append(row)
         if "error" in result:
             log.error("setting failed", extra=row)
@@ -288,7 +295,7 @@ class _Sweep:
     def _by_default(self, index: int) -> Row:
         """The names that a setting uses, of a rule or a finder, by keys that only other groups of the grid have."""
         config = self.configs[index]
-        unused = {f"learner.{key}" for key in config.learner.unused}
+        unused = {f"learner.{key}" for key in traits_of(config.learner).unused}
         named = [axis.key for axis in self.axes if all(isinstance(value, str) for value in axis.values)]
         found = {key: _value(config, key) for key in named if key not in self.values[index] and key not in unused}
         return {key: value for key, value in found.items() if isinstance(value, str)}

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.report import plot
-from pipelines.report.plot import Chart, Panel, Tick, curve, linear, look
 from pipelines.sweeping.chart import LINES, WIDE, numeric
 from pipelines.sweeping.grid import TRIALS, Axis
 from pipelines.sweeping.leaves import Floats, averaged, performance_at, sizes_between
 from pipelines.sweeping.table import Row, worded
-from pipelines.words import brief, counted, share
+from raydt.presentation import charts as plot
+from raydt.presentation.charts import Chart, Panel, Tick, curve, linear, look
+from raydt.presentation.words import brief, counted, share
 
 #: Numbers of leaves at which a line has a point, at most.
 POINTS = 60
@@ -79,7 +79,6 @@ def leaves_chart(axes: Sequence[Axis], rows: Sequence[Row], curves: pa.Table, po
         "leaves",
         x.at(places).tolist(),
         [f"{place:,} leaves" if place > 1 else "1 leaf" for place in places],
-        over_stream=False,
     )
 
 

@@ -11,13 +11,23 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from pipelines.report.document import document
-from pipelines.report.identity import NAME_SHOWN
-from pipelines.report.tables import Row as TableRow
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.leaves_chart import leaves_chart
 from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
-from pipelines.words import ABSENT, Form, clipped, count, counted, duration, figure, moment, share
+from raydt.presentation.blocks import Row as TableRow
+from raydt.presentation.words import (
+    ABSENT,
+    FEATURE_SHOWN,
+    Form,
+    clipped,
+    count,
+    counted,
+    duration,
+    figure,
+    moment,
+    share,
+)
 
 #: Criteria whose best value stands at the top: what it is called, and how it is written.
 _FIGURES: dict[str, tuple[str, Form]] = {
@@ -38,18 +48,7 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("majority", "majority", share),
     ("µs/update", "us_per_update", figure),
 )
-#: The rest of a tree, and of a best split.
-_TREE_COLUMNS: tuple[tuple[str, str, Form], ...] = (
-    ("rebuilds", "rebuilds", count),
-    ("rows rebuilt", "rebuilt_rows", count),
-    ("leaves", "leaves", count),
-    ("depth", "depth", count),
-)
-_SPLIT_COLUMNS: tuple[tuple[str, str, Form], ...] = (
-    ("best feature", "best_feature", lambda name: clipped(name or "none", NAME_SHOWN)),
-    ("score", "score", figure),
-    ("changes", "changes", count),
-)
+_FORMS: dict[type, Form] = {int: count, float: figure, str: lambda name: clipped(name or "none", FEATURE_SHOWN)}
 
 
 def render(
@@ -83,8 +82,7 @@ def render(
     winners = best(rows)
     top = {(row["setting"], name) for name, row in winners.items()}
     keys = [axis.key for axis in axes]
-    ends = own_columns(rows)
-    own = _SPLIT_COLUMNS if "best_feature" in ends else _TREE_COLUMNS if "rebuilds" in ends else _TREE_COLUMNS[2:]
+    own = ((column.title, column.name, _FORMS[column.kind]) for column in own_columns(rows))
     shown = (*_COLUMNS, *own, ("promised", "promised", promised))
     return document(
         Path(__file__).with_name("sweep.html"),
@@ -103,7 +101,7 @@ def render(
                 (
                     *(worded(row, key) for key in keys),
                     *(
-                        _BEST.format(form(row[name])) if (row["setting"], name) in top else form(row[name])
+                        _BEST.format(form(row.get(name))) if (row["setting"], name) in top else form(row.get(name))
                         for _, name, form in shown
                     ),
                 )

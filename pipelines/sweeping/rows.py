@@ -15,7 +15,9 @@ from pipelines.config import Config
 from pipelines.saving import no_rows
 from raydt.errors import ConfigError, InputError
 from raydt.examples.features import Features
-from raydt.sources.base import Reading, Source
+from raydt.examples.reading import Reading
+from raydt.learners import traits_of
+from raydt.sources.base import Source, require
 from raydt.sources.opening import open_source
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
@@ -51,7 +53,7 @@ class Trial:
         InputError
             A file or column is missing or cannot be used.
         """
-        reading = Reading.of(self.configs[0].learner)
+        reading = traits_of(self.configs[0].learner).reading
         if reading.regression:
             raise ConfigError(
                 "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error). "
@@ -60,7 +62,7 @@ class Trial:
         opened = open_source(self.configs[0].source, reading=reading)
         checked = set()
         for config, setting in zip(self.configs, values, strict=True):
-            _require_same_rows(Reading.of(config.learner), reading, setting, opened.features)
+            _require_same_rows(traits_of(config.learner).reading, reading, setting, opened.features)
             options = config.stream.model_dump_json()
             if options not in checked:
                 checked.add(options)
@@ -115,7 +117,7 @@ def _require_same_rows(reading: Reading, first: Reading, setting: Mapping[str, A
     if features.sparse and not reading.sparse:
         raise _other_rows(setting, "sparse features")
     try:
-        reading.require(features)
+        require(reading, features)
     except InputError as error:
         raise ConfigError(f"with {named(setting)}: {error}") from error
     # Both take the features that there are; the others that they might take do not show in what is read.

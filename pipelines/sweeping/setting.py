@@ -13,7 +13,7 @@ from pipelines.running.preparation.preparing import features_of
 from pipelines.running.records.tally import Tally
 from raydt.errors import RaydtError
 from raydt.examples.updates import BatchResult, UpdateBatch
-from raydt.learners import learners
+from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import LearnerOptions, WorkPlan
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
@@ -84,6 +84,11 @@ def run_setting(
         if intake.stopped:
             return None
         metrics, statistics = tally.metrics(), session.statistics()
+        description = description_of(config.learner)
+
+        def name(feature: int) -> str:
+            return features.name(feature, source.tokens.to_pylist())
+
         return {
             "updates": updates,
             **{name: getattr(tally, name) for name in ("inserts", "deletes", "predictions", "active")},
@@ -95,7 +100,7 @@ def run_setting(
             # Settings share the cores, so that wall time would tell how busy the machine was.
             "us_per_update": 1e6 * cpu_seconds / updates if updates else None,
             **_work(config.learner, statistics),
-            **_of_a_split(config.learner.outcome(statistics, lambda j: features.name(j, source.tokens.to_pylist()))),
+            **description.sweep_values(description.outcome(statistics, name)),
             "promised": learners()[config.learner.kind].promise(config.learner).promised,
             "digest": session.digest(),
             "curve": dict(zip(CURVE, zip(*moments, strict=True), strict=True)) if moments else {},
@@ -109,12 +114,4 @@ def run_setting(
 def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:
     """Columns of a tree; None for the rebuilds of a learner that rebuilds nothing, whose count is always 0."""
     found = {name: statistics.get(name) for name in _WORK}
-    return found if options.rebuilds else {**found, **dict.fromkeys(_REBUILT)}
-
-
-def _of_a_split(outcome: dict[str, Any]) -> dict[str, Any]:
-    """Columns of a learner that ends with one split, and no tree; none of the others."""
-    if "split" not in outcome:
-        return {}
-    split = outcome["split"] or {}
-    return {"best_feature": split.get("name"), "score": split.get("score"), "changes": outcome["changes"]}
+    return found if traits_of(options).rebuilds else {**found, **dict.fromkeys(_REBUILT)}

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.display import columns, share
-from pipelines.report.identity import NAME_SHOWN
 from pipelines.sweeping.grid import TRIALS, Axis, written
-from pipelines.words import ABSENT, clipped
+from raydt.learners import described, learners
+from raydt.learners.description import Column
+from raydt.presentation.words import ABSENT, FEATURE_SHOWN, clipped
 
 #: Scores by which settings are compared, and whether more is better.
 CRITERIA = {"accuracy": True, "f1": True, "macro_f1": True, "kappa": True, "us_per_update": False}
@@ -24,13 +25,16 @@ SHOWN = 30
 _COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped")
 _SCORES = ("accuracy", "f1", "macro_f1", "kappa", "no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
 _WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
-#: Of these, what a terminal shows of a tree.
-_TREE = ("rebuilds", "leaves", "depth")
+_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+#: Columns that only some learners have.
+_OWN = [
+    column for learner in learners().values() for column in learner.describe({}).columns if column.name not in _WORK
+]
 _RESULTS = (
     [(name, pa.int64()) for name in _COUNTS]
     + [(name, pa.float64()) for name in _SCORES]
     + [(name, pa.int64()) for name in _WORK]
-    + [("best_feature", pa.string()), ("score", pa.float64()), ("changes", pa.int64())]
+    + [(column.name, _ARROW[column.kind]) for column in _OWN]
     + [("promised", pa.bool_()), ("digest", pa.string()), ("error", pa.string())]
 )
 
@@ -44,7 +48,8 @@ def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
     ----------
     axes : sequence of Axis
     rows : sequence of dict
-        ``setting``, the keys of the axes, and what :func:`pipelines.sweeping.setting.run_setting` returns.
+        ``setting``, the keys of the axes, ``learner`` (its kind), and what
+        :func:`pipelines.sweeping.setting.run_setting` returns.
 
     Returns
     -------
@@ -128,8 +133,9 @@ def _mean(trials: Sequence[Row]) -> Row:
         known = [row[name] for row in trials if row.get(name) is not None]
         if kind in (pa.int64(), pa.float64()) and name in first:
             first[name] = sum(known) / len(known) if known else None
-    if len({row.get("best_feature") for row in trials}) > 1:
-        first["best_feature"] = ABSENT
+    for column in _OWN:
+        if column.kind is str and len({row.get(column.name) for row in trials}) > 1:
+            first[column.name] = ABSENT
     return first | {"digest": None, "promised": all(row["promised"] for row in trials), "trials": len(trials)}
 
 
@@ -171,11 +177,9 @@ def against_baselines(rows: Sequence[Row]) -> str:
     return f"{count} the better baseline ({name}, accuracy {level})."
 
 
-def own_columns(rows: Sequence[Row]) -> tuple[str, ...]:
-    """What the learner of a sweep ends with: its best split, or else its tree, without rebuilds if it knows none."""
-    if any("changes" in row for row in rows):
-        return ("best_feature", "score", "changes")
-    return tuple(name for name in _TREE if any(row.get(name) is not None for row in rows)) or _TREE
+def own_columns(rows: Sequence[Row]) -> list[Column]:
+    """What the learners of a sweep end with, by the kind that each row names as ``learner``."""
+    return list(dict.fromkeys(column for row in rows for column in described(row.get("learner")).columns))
 
 
 def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -185,7 +189,7 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     ordered = sorted(rows, key=lambda row: row["setting"])
     if len(rows) > SHOWN:
         ordered = sorted(rows, key=lambda row: -1.0 if row.get("accuracy") is None else row["accuracy"], reverse=True)
-    own = own_columns(rows)
+    own = [column for column in own_columns(rows) if column.brief]
     cells = []
     for row in ordered[:SHOWN]:
         first = [worded(row, key) for key in keys]
@@ -194,9 +198,9 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
             continue
         scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
         speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
-        work = [_cell(name, row.get(name)) for name in own]
+        work = [_cell(column, row.get(column.name)) for column in own]
         cells.append([*first, *scores, speed, *work, promised(row["promised"]), "best accuracy" if row is top else ""])
-    names = [*keys, "accuracy", "f1", "kappa", "us/update", *(name.replace("_", " ") for name in own), "promised", ""]
+    names = [*keys, "accuracy", "f1", "kappa", "us/update", *(column.title for column in own), "promised", ""]
     more = [f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet"] if len(rows) > SHOWN else []
     return columns(names, cells) + more
 
@@ -206,11 +210,11 @@ def promised(value: bool | None) -> str:
     return "-" if value is None else "yes" if value else "no"
 
 
-def _cell(name: str, value: Any) -> str:
-    """A figure of a tree or of a best split."""
-    if name == "best_feature":
-        return clipped(value or "none", NAME_SHOWN)
-    return "-" if value is None else f"{value:.3f}" if name == "score" else f"{round(value):,}"
+def _cell(column: Column, value: Any) -> str:
+    """A figure of what a setting ended with."""
+    if column.kind is str:
+        return clipped(value or "none", FEATURE_SHOWN)
+    return "-" if value is None else f"{value:.3f}" if column.kind is float else f"{round(value):,}"
 
 
 def _first_line(text: str, most: int = 100) -> str:

@@ -19,6 +19,7 @@ from raydt.errors import InputError, UpdateError
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
+from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
 from raydt.streams.deletion_log import LoggedDeletions
@@ -130,7 +131,10 @@ def no_insertions(saved: SavedModel, names: StateNames) -> Insertions:
     """Where no file of rows is given."""
     none = np.empty(0, dtype=np.int64)
     width = saved.features.sparse
-    X, y = np.empty((0, len(saved.features.names))), no_targets(0, dtype_of(saved.options.regression))
+    X, y = (
+        np.empty((0, len(saved.features.names))),
+        no_targets(0, dtype_of(traits_of(saved.options).reading.regression)),
+    )
     sparse = SparseRows.empty(width) if width else None
     return Insertions(none, none, X, sparse, y, saved.classes, saved.categories, names.ids)
 

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from raydt.errors import InputError
+from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.base import Reading
 from raydt.sources.columns.indices import holds_indices, is_empty_list
 from raydt.sources.columns.tokens import holds_tokens
 from raydt.sources.file_source import FileSource
@@ -124,7 +124,7 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
             problem = f"the model knows {what} in this column, and it holds something else"
             raise InputError(problem, file=file.name, column=min(odd_one), remedy="Convert the column")
     with without_a_config():
-        source = FileSource(options, files, reading=Reading.of(saved.options))
+        source = FileSource(options, files, reading=traits_of(saved.options).reading)
     if source.features.categorical != features.categorical:
         odd = next(
             name

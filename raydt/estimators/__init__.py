@@ -39,8 +39,9 @@ def estimator_of(options: LearnerOptions) -> Any:
         The learner has no estimator.
     """
     from raydt.estimators.targets import Classifier, Regressor
+    from raydt.learners import traits_of
 
-    base = Regressor if options.regression else Classifier
+    base = Regressor if traits_of(options).reading.regression else Classifier
     name = f"{__name__}.{options.kind}"
     try:
         module = importlib.import_module(name)

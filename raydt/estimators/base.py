@@ -26,8 +26,9 @@ from raydt.examples.updates import (
     joined,
     running_ids,
 )
+from raydt.learners import traits_of
 from raydt.sessions.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
-from raydt.sources.base import Reading
+from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
 
@@ -80,7 +81,7 @@ class Estimator(Fitted):
         before = self.digest() if digests else None
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
-        no_y = no_targets(0, dtype_of(self._fitted_options.regression))
+        no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y)
         if width:
             batch = replace(batch, sparse=SparseRows.empty(width))
@@ -144,7 +145,7 @@ class Estimator(Fitted):
     def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
         """Insert examples into the model; the first ones make it."""
         if not self.__sklearn_is_fitted__():
-            return self._begin(X, y, classes, ids, warmup=bool(self._options().needs_warmup))
+            return self._begin(X, y, classes, ids, warmup=bool(traits_of(self._options()).warmup))
         self._require_examples()
         return self._insert(X, y, ids, warmup=False)
 
@@ -152,7 +153,7 @@ class Estimator(Fitted):
         self._fitted_options = self._options()
         self._encoder = self._new_encoder(self.categorical_features)
         self._encoder.learn(X)
-        Reading.of(self._fitted_options).require(self._features())
+        require(self._traits.reading, self._features())
         self._learn_targets(y, classes)
         self.__dict__.pop("_loaded", None)
         self._declared = classes is not None
@@ -179,7 +180,7 @@ class Estimator(Fitted):
         op = np.full(len(rows), INSERT, dtype=np.int8)
         batch = replace(self._next_batch(op, key, rows, targets, len(rows) if warmup else 0), sparse=sparse)
         log = self.session_.apply(batch).log
-        if self._fitted_options.collects_updates:
+        if self._traits.collects_updates:
             log = joined([log, self.session_.finish()])
         self._advance(batch, log)
         self._next_id = max(self._next_id, int(key.max(initial=-1)) + 1)

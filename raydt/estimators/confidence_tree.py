@@ -124,7 +124,7 @@ class ConfidenceTreeClassifier(Classifier):
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         if self.n_features is None:
             return super()._new_encoder(categorical)  # a list is a matrix, unless the finder needs sparse rows
-        return ListEncoder(categorical, self.feature_groups, self._takes_missing(), self.n_features)
+        return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -24,7 +24,7 @@ from raydt.examples.store import ExampleStore
 from raydt.folders.arrays import save_folder
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Learner, WorkPlan
+from raydt.learners.base import Learner, Traits, WorkPlan
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -119,18 +119,19 @@ class Fitted(Parameters, ABC):
 
     @property
     def _learner(self) -> Learner:
-        """The learner of the fitted options."""
-        return learners()[self._fitted_options.kind]
+        """The learner of the fitted options; before there are any, of the estimator."""
+        options = getattr(self, "_fitted_options", None)
+        return learners()[self.kind if options is None else options.kind]
 
-    def _takes_missing(self) -> bool:
-        return bool(learners()[self.kind].Options.takes_missing)
+    @property
+    def _traits(self) -> Traits:
+        """Of the learner with the options of the model, or with its defaults before there is one."""
+        return self._learner.traits(getattr(self, "_fitted_options", None) or self._learner.Options())
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
-        options = self._fitted_options
-        kind = ListEncoder if options.needs_sparse else FrameEncoder
-        encoder = kind(categorical, options.feature_groups, options.takes_missing)
-        encoder.takes_sparse = options.takes_sparse
-        return encoder
+        reading = self._traits.reading
+        encoder = ListEncoder if reading.needs_sparse else FrameEncoder
+        return encoder(categorical, self._fitted_options.feature_groups, reading)
 
     def _set_fitted(self) -> None:
         features = self._features()

@@ -22,6 +22,7 @@ from raydt.estimators.sparse import (
     width_of_matrix,
 )
 from raydt.examples.features import Features
+from raydt.examples.reading import CLASSES, Reading
 from raydt.sources.columns.encoding import (
     LARGEST_INTEGER,
     Dictionary,
@@ -65,13 +66,13 @@ class FrameEncoder:
         always do.
     groups : int
         Feature groups of :class:`Features`.
-    takes_missing : bool
-        Whether values may be missing: numbers are then NaN, and categories -1, as unseen ones are.
+    reading : Reading
+        What the learner takes. Where values may be missing, numbers are then NaN, and categories -1, as unseen ones
+        are.
     """
 
-    def __init__(self, categorical: Sequence[str | int] | None, groups: int, takes_missing: bool = False) -> None:
-        self._wanted, self._groups, self._takes_missing = categorical, groups, takes_missing
-        self.takes_sparse = False
+    def __init__(self, categorical: Sequence[str | int] | None, groups: int, reading: Reading = CLASSES) -> None:
+        self._wanted, self._groups, self._reading = categorical, groups, reading
         self.features: Features | None = None
         self.named = False
         self.dictionaries: dict[str, Dictionary] = {}
@@ -80,7 +81,7 @@ class FrameEncoder:
         """Take names and kinds of the columns from ``X``."""
         table = as_table(X)
         lists = None
-        if self.takes_sparse and is_sparse_matrix(X):
+        if self._reading.sparse and is_sparse_matrix(X):
             if len(names_of(self._wanted)):
                 raise InputError("categorical_features names columns, and a sparse matrix has none that are categories")
             self.features = Features((), (), self._groups, width_of_matrix(X))
@@ -90,7 +91,7 @@ class FrameEncoder:
             text = [False] * len(names)
         else:
             columns = names = tuple(str(name) for name in table.column_names)
-            lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self.takes_sparse)
+            lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self._reading)
             if lists is not None and holds_tokens(table.schema.field(lists).type):
                 remedy = "Replace every token by its index, as CountVectorizer(binary=True) does"
                 raise InputError("it holds lists of text, and lists of indices are needed", column=lists, remedy=remedy)
@@ -172,7 +173,7 @@ class FrameEncoder:
             out = np.empty((table.num_rows, len(names)))
             for j, (name, column) in enumerate(zip(names, columns, strict=True)):
                 if name not in self.dictionaries:
-                    nothing = self._takes_missing and pa.types.is_null(column.type)
+                    nothing = self._reading.missing and pa.types.is_null(column.type)
                     if not nothing and column_kind(chosen.schema.field(j)) == "text":
                         raise InputError(
                             f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
@@ -185,7 +186,7 @@ class FrameEncoder:
             if name in self.dictionaries:
                 out[:, j] = self._codes(name, columns[j], grow)
         bad = ~np.isfinite(out)
-        if self._takes_missing:
+        if self._reading.missing:
             absent = np.isnan(out)
             out[absent] = np.nan  # of all NaNs one, so that equal rows have equal bytes
             bad &= ~absent
@@ -229,9 +230,9 @@ class FrameEncoder:
     def _codes(self, name: str, column: pa.Array, grow: bool) -> npt.NDArray[np.int64]:
         dictionary = self.dictionaries[name]
         absent = missing(column)
-        refused = infinite(column) if self._takes_missing else absent
+        refused = infinite(column) if self._reading.missing else absent
         if refused is not None:
-            what = "infinity" if self._takes_missing else "a missing value, NaN or infinity"
+            what = "infinity" if self._reading.missing else "a missing value, NaN or infinity"
             row = int(np.flatnonzero(refused)[0])
             raise InputError(f"it holds {what}, which is no category", row=row, column=name, remedy=_REMEDY)
         if absent is not None and absent.all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import InputError
 from raydt.estimators.frames import FrameEncoder, as_table
 from raydt.estimators.sparse import is_sparse_matrix
+from raydt.examples.reading import CLASSES, Reading
 from raydt.sources.columns.indices import N_FEATURES, holds_indices
 
 _FORMS = (
@@ -26,7 +28,7 @@ class ListEncoder(FrameEncoder):
 
     Parameters
     ----------
-    categorical, groups, takes_missing
+    categorical, groups, reading
         As of :class:`FrameEncoder`.
     n_features : int, optional
         Number of sparse features, whatever a frame says; a sparse matrix has its own. By default a frame's own, and
@@ -39,12 +41,11 @@ class ListEncoder(FrameEncoder):
         self,
         categorical: Sequence[str | int] | None,
         groups: int,
-        takes_missing: bool = False,
+        reading: Reading = CLASSES,
         n_features: int | None = None,
         takes_matrix: bool = True,
     ) -> None:
-        super().__init__(categorical, groups, takes_missing)
-        self.takes_sparse = True
+        super().__init__(categorical, groups, replace(reading, sparse=True))
         self._n_features, self._takes_matrix = n_features, takes_matrix
 
     def learn(self, X: Any) -> None:

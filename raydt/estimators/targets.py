@@ -65,8 +65,7 @@ class Classifier(Estimator):
 
     def _most_classes(self) -> int:
         """How many classes there may be."""
-        most: int = self._fitted_options.most_classes(sparse=self._features().sparse > 0)
-        return most
+        return self._traits.reading.most_classes(sparse=self._features().sparse > 0)
 
     def _features_in_words(self) -> str:
         return "with sparse features and these parameters" if self._features().sparse else "with these parameters"
@@ -127,7 +126,7 @@ class Classifier(Estimator):
             estimator_type="classifier",
             target_tags=TargetTags(required=True),
             classifier_tags=ClassifierTags(),
-            input_tags=InputTags(allow_nan=self._takes_missing()),
+            input_tags=InputTags(allow_nan=self._traits.reading.missing),
         )
 
 
@@ -177,5 +176,5 @@ class Regressor(Estimator):
             estimator_type="regressor",
             target_tags=TargetTags(required=True),
             regressor_tags=RegressorTags(),
-            input_tags=InputTags(allow_nan=self._takes_missing()),
+            input_tags=InputTags(allow_nan=self._traits.reading.missing),
         )

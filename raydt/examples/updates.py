@@ -141,7 +141,7 @@ class BatchResult:
     inserts, deletes : int
         How many took effect.
     log : dict of str to ndarray
-        The learner's own record of the batch (for FuDyADT one entry per rebuild), all arrays of one length;
+        The learner's own record of the batch (of a tree one entry per rebuild), all arrays of one length;
         ``seq`` (of the update that caused it) among them, and ``rows``, ``nodes`` and ``depth`` if it is of rebuilds.
     path : ndarray of int32, shape (m,)
         Nodes whose class counts each update changed: those from the root to the leaf of its example, as the model was

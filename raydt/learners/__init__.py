@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from raydt.learners.base import Learner, Renamed
+from raydt.examples.reading import Reading
+from raydt.learners.base import Learner, LearnerOptions, Renamed, Traits
+from raydt.learners.description import Description
 
 
 @cache
@@ -38,3 +40,34 @@ def in_present_spelling(options: Any) -> Any:
     """The same options in today's spelling; what no learner knows from an earlier version is returned as it is."""
     answer = renamed(options)
     return options if answer is None else answer.options
+
+
+def traits_of(options: LearnerOptions) -> Traits:
+    """Traits of the learner whose options these are."""
+    return learners()[options.kind].traits(options)
+
+
+def description_of(options: LearnerOptions) -> Description:
+    """How the learner whose options these are presents itself."""
+    return learners()[options.kind].describe(options.model_dump())
+
+
+def described(kind: Any, options: Mapping[str, Any] | None = None) -> Description:
+    """How a learner presents what it left, by what a summary and a manifest say; an unknown one as any tree."""
+    learner = learners().get(kind) if isinstance(kind, str) else None
+    return learner.describe(options or {}) if learner else Description()
+
+
+def instead(own: str, takes: Callable[[Reading], bool]) -> str:
+    """What takes some rows, for a remedy: options of the same learner, or the learners that do with their defaults."""
+    kinds = [kind for kind, learner in learners().items() if takes(learner.traits(learner.Options()).reading)]
+    others = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+    return " or ".join(part for part in (own, f"learner.kind: {others}" if others else "") if part)
+
+
+def for_numbers() -> str:
+    """Which learners take labels that are numbers, and with which options, for a remedy."""
+    readings = {kind: learner.traits(learner.Options()).reading for kind, learner in learners().items()}
+    return " or ".join(
+        f"{kind} with {reading.with_numbers}" for kind, reading in readings.items() if reading.with_numbers
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -14,11 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.store import ExampleStore
-from raydt.examples.targets import MOST_CLASSES, Targets
+from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Exchange, ShardWorker
 from raydt.learners.audit_report import AuditReport
+from raydt.learners.description import Description
 
 
 class LearnerOptions(BaseModel):
@@ -26,79 +28,47 @@ class LearnerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: Whether NaN may stand in numeric features.
-    takes_missing: ClassVar[bool] = False
-    #: What to use where no feature is sparse, of what may need some.
-    without_sparse: ClassVar[str] = "finder: exact"
-    #: Whether updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
-    collects_updates: ClassVar[bool] = False
-    #: Whether parts of the model are rebuilt; the log then has their ``rows``, ``nodes`` and ``depth``.
-    rebuilds: ClassVar[bool] = True
-    #: What the coordinator's statistics have beside what all have: what only grows, and what does not.
-    counts: ClassVar[tuple[str, ...]] = ()
-    levels: ClassVar[tuple[str, ...]] = ()
-    #: What stays in a model of examples that are deleted, for receipts.
-    stays: ClassVar[tuple[str, ...]] = (
-        "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
-    )
-
     kind: str
     feature_groups: int = Field(16, ge=1, description="G: fixed groups the features are dealt into")
 
-    @property
-    def takes_sparse(self) -> bool:
-        """Whether rows may have sparse features."""
-        return False
 
-    @property
-    def needs_sparse(self) -> bool:
-        """Whether rows must have sparse features."""
-        return False
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What everybody else needs to know of a learner with some options.
 
-    @property
-    def takes_dense(self) -> bool:
-        """Whether rows may have features that are not sparse."""
-        return True
+    Attributes
+    ----------
+    reading : Reading
+        Inputs and targets.
+    warmup : str
+        What the rows of ``stream.warmup`` are needed for, as a predicate of the kind; empty if they are not.
+    collects_updates : bool
+        Updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
+    rebuilds : bool
+        Parts of the model are rebuilt.
+    counts, levels : tuple of str
+        What the coordinator's statistics have beside what all do: what only grows, and what does not.
+    stays : tuple of str
+        What stays in a model of examples that are deleted, for receipts.
+    unused : tuple of str
+        Keys that have no effect beside the values of the others.
+    """
 
-    def most_classes(self, *, sparse: bool) -> int:
-        """How many classes there may be, with sparse features or without; at most ``MOST_CLASSES``."""
-        return MOST_CLASSES
-
-    @property
-    def regression(self) -> bool:
-        """Whether labels are numbers instead of classes."""
-        return False
-
-    @property
-    def needs_warmup(self) -> str:
-        """What the rows of ``stream.warmup`` are needed for, as a predicate of the kind; empty if they are not."""
-        return ""
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Keys that have no effect beside the values of the others."""
-        return ()
+    reading: Reading = CLASSES
+    warmup: str = ""
+    collects_updates: bool = False
+    rebuilds: bool = True
+    counts: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    stays: tuple[str, ...] = (
+        "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
+    )
+    unused: tuple[str, ...] = ()
 
     @property
     def figures(self) -> tuple[str, ...]:
         """Names of the statistics of its own."""
         return (*self.counts, *self.levels)
-
-    def size(self, statistics: Mapping[str, int]) -> str:
-        """How large the model is, or what has become of it, in a few words, for progress."""
-        return f"{statistics['leaves']:,} leaves"
-
-    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """What a run came to in the method's own words, for its summary: JSON values.
-
-        Parameters
-        ----------
-        statistics : mapping of str to int
-            Of the coordinator at the end; empty of a run that has applied nothing.
-        name : callable
-            Name of a feature by its number.
-        """
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +134,7 @@ class LearnerCoordinator(Protocol):
     def locate(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
         """Of live examples, in the order of ``ids``: class code or number ``y``, and where the model holds them.
 
-        The latter are the learner's own columns of a receipt (for FuDyADT ``leaf``).
+        The latter are the learner's own columns of a receipt, of a tree ``leaf``.
         """
 
     def digest(self) -> str:
@@ -246,7 +216,10 @@ class Renamed(NamedTuple):
 
 
 class Learner(ABC):
-    """One method: its options, the construction of its two halves, its audit, and the cases that exercise it."""
+    """One method, complete: traits, options, its two halves, its audit, how it presents itself, and its cases.
+
+    Nothing outside its folder and its estimator knows its name.
+    """
 
     kind: ClassVar[str]
     Options: ClassVar[type[Any]]
@@ -254,6 +227,14 @@ class Learner(ABC):
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
         """Options of this learner in today's spelling, if these are in that of an earlier version; else None."""
         return None
+
+    @abstractmethod
+    def traits(self, options: Any) -> Traits:
+        """What everybody else needs to know of the learner with these options."""
+
+    @abstractmethod
+    def describe(self, options: Mapping[str, Any]) -> Description:
+        """How the learner presents itself with these options, which may be of another version, or some be missing."""
 
     @abstractmethod
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:

@@ -15,8 +15,10 @@ import numpy.typing as npt
 
 from raydt.errors import UpdateError
 from raydt.examples.targets import NUMBERS
-from raydt.examples.updates import DELETE, INSERT, REFUSALS, BatchResult, Log, Refusal, UpdateBatch, joined
+from raydt.examples.updates import DELETE, INSERT, REFUSALS, Log, Refusal, UpdateBatch, joined
+from raydt.learners import description_of, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.learners.description import Call, ReceiptWords
 from raydt.sessions.session import InProcessSession
 
 #: Where copies of examples may be beside files and the model, whoever deletes them.
@@ -30,9 +32,6 @@ COPIES_OF_AN_ESTIMATOR = (
     "the categories and classes this object knows, where only they had one",
 )
 
-#: Columns of a log that a receipt says in other places, or that cannot be added up.
-_TOLD_OTHERWISE = ("seq", "deletes", "inserts", "subtrees", "rows", "nodes", "depth")
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Receipt:
@@ -42,36 +41,30 @@ class Receipt:
     ----------
     deletions : dict of str to ndarray, all of one length
         A row for each deletion, in the order in which they were applied (``pyarrow.table(receipt.deletions)`` is a
-        table of it). ``id`` and ``label`` always; for ``fudyadt`` and
-        ``sparse_tree``:
+        table of it). ``id`` and ``label`` always, and what the learner records:
 
         ``id``
             As the caller names it: int64, or strings.
         ``label``
             Its class, whose count went down by one at every node of the path; of a regression the number.
         ``leaf``
-            Leaf it was in before the call: place in preorder in the model of ``digest_before``.
+            Of one tree the leaf it was in before the call: place in preorder in the model of ``digest_before``.
         ``path``
-            Nodes from the root to its leaf when it was deleted, both included: those whose counts changed.
+            Of one tree nodes from the root to its leaf when it was deleted, both included: those whose counts changed.
+            Without a tree, class counts that changed.
         ``rebuilt_depth``, ``rebuilt_rows``, ``rebuilt_nodes``
-            Depth of the node whose subtree this deletion caused to be rebuilt, examples in it, nodes built; -1, 0, 0
-            if it caused none.
-
-        For ``best_split`` ``path``, and ``changed``: whether the search after it found another feature. For
-        ``confidence_tree`` ``leaf``, ``path``, and ``changed``: whether it made a node a leaf again (``revisit``).
+            Of a tree that is rebuilt: depth of the node whose subtree this deletion caused to be rebuilt, examples in
+            it, nodes built; -1, 0, 0 if it caused none.
+        ``changed``
+            Of what is not rebuilt: whether the deletion changed the tree, or the split.
     inserted : ndarray
         Ids inserted, in order.
     rebuilds, rebuilt_rows, rebuilt_nodes : int
         Subtrees rebuilt by the whole call, examples that went into them, and nodes built.
     work : dict of str to number
-        What else the whole call took, in the learner's own words: for ``fudyadt`` ``counts_changed``, the nodes on the
-        paths of all deleted and inserted examples, added up. For ``gbdt``, which applies the call at once,
-        ``trees_checked`` and ``trees_retrained`` (by the deletions and by the insertions), ``refreshed`` (examples
-        whose derivatives were replaced), ``rounds`` and ``seconds``. For ``best_split`` ``counts_changed`` (class
-        counts of all examples, and of the side of the split that each was on), ``changes`` of the best feature and
-        ``moves`` of features between buckets; nothing is rebuilt. For ``confidence_tree`` ``counts_changed`` as of
-        ``fudyadt``, and the ``checks``, ``splits`` (those among them that are ``ties``, or have ``replaced`` another)
-        and ``pruned`` nodes of the call.
+        What else the whole call took, by the learner's own names: ``counts_changed``, the class
+        counts on the paths of all deleted and inserted examples, added up, and by how much the learner's own counts
+        have grown; of a learner that applies the call at once, sums over its log.
     active_before, active : int
         Live examples before and after.
     digest_before, digest_after : str or None
@@ -80,6 +73,8 @@ class Receipt:
         Where copies of the deleted examples may remain; empty if nothing was deleted.
     log : dict of str to ndarray
         The learner's own record of the call (:attr:`raydt.examples.updates.BatchResult.log`).
+    words : ReceiptWords
+        The same for people, in the learner's words.
     """
 
     deletions: dict[str, npt.NDArray[Any]]
@@ -94,6 +89,7 @@ class Receipt:
     digest_after: str | None
     copies: tuple[str, ...]
     log: Log
+    words: ReceiptWords
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -102,15 +98,7 @@ class Receipt:
 
     def __repr__(self) -> str:
         updates = f"{len(self.ids):,} deleted, {len(self.inserted):,} inserted"
-        return f"Receipt({updates}, {self._changed}, {self.active:,} live)"
-
-    @property
-    def _changed(self) -> str:
-        if "changes" in self.work:
-            return f"{self.work['changes']:,} changes of the best feature"
-        if "checks" in self.work:
-            return f"{self.work['splits']:,} splits, {self.work['pruned']:,} pruned"
-        return f"{self.rebuilds:,} rebuilds of {self.rebuilt_rows:,} rows"
+        return f"Receipt({updates}, {self.words.short}, {self.active:,} live)"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON values; the columns of ``deletions`` are lists."""
@@ -182,51 +170,32 @@ def apply_with_receipt(
     held = session.coordinator.locate(batch.id[deleted])
     if digests and digest_before is None:
         digest_before = session.digest()
-    before = session.statistics() if options.counts else {}
+    traits, description = traits_of(options), description_of(options)
+    before = session.statistics() if traits.counts else {}
     result = session.apply(batch)
     if result.refused:
         raise RefusedError(result.refused[0])
-    if options.collects_updates:
+    if traits.collects_updates:
         result.log = joined([result.log, session.finish()])
         result.statistics = session.statistics()
     targets = held.pop("y")
     labels = targets if targets.dtype == NUMBERS else np.asarray(classes)[targets]
     columns = {"id": names[deleted], "label": labels, **held}
-    log, work = result.log, {}
-    if options.collects_updates:
-        work = {name: column.sum().item() for name, column in log.items() if name not in _TOLD_OTHERWISE}
-    else:
-        work = {"counts_changed": int(result.path.sum())}
-        columns["path"] = result.path[deleted]
-        work |= {name: result.statistics[name] - before[name] for name in options.counts}
-        seq = batch.start + np.flatnonzero(deleted)
-        columns |= _rebuilds_of(seq, result) if options.rebuilds else {"changed": np.isin(seq, log.get("seq", seq[:0]))}
+    grown = {name: result.statistics[name] - before[name] for name in traits.counts}
+    seq = batch.start + np.flatnonzero(deleted)
+    effects = description.effects(Call(seq, result.path[deleted], result, grown))
     return Receipt(
-        deletions=columns,
+        deletions={**columns, **effects.columns},
         inserted=names[batch.op == INSERT],
-        rebuilds=int(log["subtrees"].sum()) if "subtrees" in log else len(log["rows"]) if "rows" in log else 0,
-        rebuilt_rows=int(log["rows"].sum()) if "rows" in log else 0,
-        rebuilt_nodes=int(log["nodes"].sum()) if "nodes" in log else 0,
-        work=work,
+        rebuilds=effects.rebuilds,
+        rebuilt_rows=effects.rebuilt_rows,
+        rebuilt_nodes=effects.rebuilt_nodes,
+        work=effects.work,
         active_before=result.statistics["active"] + result.deletes - result.inserts,
         active=result.statistics["active"],
         digest_before=digest_before if digests else None,
         digest_after=session.digest() if digests else None,
-        copies=(*copies, *options.stays, IN_MEMORY) if deleted.any() else (),
-        log=log,
+        copies=(*copies, *traits.stays, IN_MEMORY) if deleted.any() else (),
+        log=result.log,
+        words=description.receipt(effects),
     )
-
-
-def _rebuilds_of(seq: npt.NDArray[np.int64], result: BatchResult) -> dict[str, npt.NDArray[Any]]:
-    """Depth, rows and nodes of the rebuild that each of some updates caused; ``seq`` ascends."""
-    columns: dict[str, npt.NDArray[Any]] = {
-        "rebuilt_depth": np.full(len(seq), -1, dtype=np.int32),
-        "rebuilt_rows": np.zeros(len(seq), dtype=np.int64),
-        "rebuilt_nodes": np.zeros(len(seq), dtype=np.int64),
-    }
-    if len(seq) and result.log:
-        at = np.searchsorted(seq, result.log["seq"]).clip(max=len(seq) - 1)
-        caused = seq[at] == result.log["seq"]
-        for name, column in columns.items():
-            column[at[caused]] = result.log[name.removeprefix("rebuilt_")][caused]
-    return columns

@@ -21,7 +21,7 @@ from raydt.examples.features import Features
 from raydt.folders.arrays import load_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import in_present_spelling, learners
+from raydt.learners import in_present_spelling, learners, traits_of
 from raydt.learners.base import Learner, LearnerOptions
 
 #: Where a run puts its model.
@@ -130,7 +130,12 @@ def _features(said: list[_Feature], options: LearnerOptions) -> Features:
     if len(dense) == len(said):
         return Features(names, categorical, options.feature_groups)
     last = said[-1]
-    if len(dense) < len(said) - 1 or last.kind != "sparse" or not last.features or not options.takes_sparse:
+    if (
+        len(dense) < len(said) - 1
+        or last.kind != "sparse"
+        or not last.features
+        or not traits_of(options).reading.sparse
+    ):
         raise ValueError("its sparse features are not one last entry of a learner that takes them")
     return Features(names, categorical, options.feature_groups, last.features, last.name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,83 +12,36 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.examples.features import Features
+from raydt.examples.reading import Reading
 from raydt.examples.targets import Targets
 from raydt.sources.columns.times import TimeColumn
 from raydt.sources.identity import Identity
 
-if TYPE_CHECKING:
-    from raydt.learners.base import LearnerOptions
 
+def require(reading: Reading, features: Features) -> None:
+    """Refuse features that a learner does not take.
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a learner wants the rows of a source to be read.
-
-    Attributes
-    ----------
-    regression : bool
-        Labels are numbers, not names of classes.
-    missing : bool
-        A row may lack values of features. Otherwise it is bad.
-    sparse : bool
-        There may be sparse features. Otherwise a column of lists is refused.
-    needs_sparse : bool
-        There must be some.
-    dense : bool
-        There may be others.
-    classes, sparse_classes : int or None
-        How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
-    without_sparse : str
-        What to use where there are no sparse features, if there must be some.
+    Raises
+    ------
+    InputError
     """
+    from raydt.learners import instead  # needed for messages only: compiled kernels are imported with it
 
-    regression: bool = False
-    missing: bool = False
-    sparse: bool = False
-    needs_sparse: bool = False
-    dense: bool = True
-    classes: int | None = None
-    sparse_classes: int | None = None
-    without_sparse: str = "a learner that needs none"
-
-    @classmethod
-    def of(cls, learner: LearnerOptions) -> Reading:
-        """What a learner with these options takes."""
-        return cls(
-            regression=learner.regression,
-            missing=learner.takes_missing,
-            sparse=learner.takes_sparse,
-            needs_sparse=learner.needs_sparse,
-            without_sparse=learner.without_sparse,
-            dense=learner.takes_dense,
-            classes=learner.most_classes(sparse=False),
-            sparse_classes=learner.most_classes(sparse=True),
+    if features.names and not reading.dense:
+        shown = ", ".join(map(repr, features.names[:3]))
+        more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
+        raise InputError(
+            f"the features {shown}{more} are numeric or categorical; this learner takes sparse binary ones only",
+            remedy="Leave them out (source.features), or use "
+            + instead(reading.with_dense, lambda other: other.sparse and other.dense)
+            + ", which takes both",
         )
-
-    def require(self, features: Features) -> None:
-        """Refuse features that the learner does not take.
-
-        Raises
-        ------
-        InputError
-        """
-        if features.names and not self.dense:
-            shown = ", ".join(map(repr, features.names[:3]))
-            more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
-            raise InputError(
-                f"the features {shown}{more} are numeric or categorical; this learner takes sparse binary ones only",
-                remedy="Leave them out (source.features), or use learner.kind: sparse_tree with finder: updgini, which "
-                "takes both",
-            )
-        if self.needs_sparse and not features.sparse:
-            raise InputError(
-                "no feature is sparse; a finder keeps sparse binary features at hand",
-                remedy=f"Give rows a column of lists of indices, or use {self.without_sparse}",
-            )
-
-
-#: Rows as most learners want them: complete, with classes.
-CLASSES = Reading()
+    if reading.needs_sparse and not features.sparse:
+        raise InputError(
+            "no feature is sparse; a finder keeps sparse binary features at hand",
+            remedy="Give rows a column of lists of indices, or use "
+            + (reading.without_sparse or instead("", lambda other: not other.needs_sparse)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

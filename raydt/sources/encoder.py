@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.features import Features
+from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
-from raydt.sources.base import CLASSES, Reading, Rows
+from raydt.sources.base import Rows
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import (
     LARGEST_INTEGER,
@@ -132,7 +133,7 @@ class RowEncoder:
                 raise unknown_column(name, "source.features", schema, file)
             if name in used:
                 raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
-        self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading.sparse)
+        self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading)
         self.tokens: Tokens | None = None
         if self.sparse is not None and holds_tokens(schema.field(self.sparse).type):
             self.tokens = Tokens(self.sparse, grows=options.label is not None)

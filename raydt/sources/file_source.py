@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.errors import ConfigError, InputError
-from raydt.sources.base import CLASSES, Reading, Rows
+from raydt.examples.reading import CLASSES, Reading
+from raydt.sources.base import Rows
 from raydt.sources.columns.encoding import Dictionary
 from raydt.sources.columns.envelope import Envelope
 from raydt.sources.columns.indices import declared_width, is_empty_list, width_of

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from raydt.errors import ConfigError
-from raydt.sources.base import CLASSES, Reading, Source
+from raydt.examples.reading import CLASSES, Reading
+from raydt.sources.base import Source, require
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, Place, find_files
@@ -39,7 +40,7 @@ def open_source(
     base_dir : path
         Folder that relative paths start from: the folder of the configuration file.
     reading : Reading
-        How the learner takes rows: ``Reading.of(options)`` of the learner's options.
+        How the learner takes rows (``Traits.reading``).
 
     Raises
     ------
@@ -49,7 +50,7 @@ def open_source(
         ``positive`` is not a label of the source, or labels cannot be numbers as the learner wants.
     """
     source = _open_files(options, base_dir, reading) if isinstance(options, FileOptions) else _draw(options, reading)
-    reading.require(source.features)
+    require(reading, source.features)
     return source
 
 

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from raydt.arrays.rng import permutation, stream_key
 from raydt.errors import InputError
-from raydt.sources.base import CLASSES, Reading, Rows
+from raydt.examples.reading import CLASSES, Reading
+from raydt.sources.base import Rows
 from raydt.sources.columns.encoding import is_text, plain
 from raydt.sources.columns.indices import holds_indices
 from raydt.sources.columns.tokens import holds_tokens

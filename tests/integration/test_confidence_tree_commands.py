@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 from pipelines.cli import cli
 from pipelines.prediction import predict_file
-from pipelines.report.confidence_words import splits_in_words
 from pipelines.running.job import replay, resume
 from pipelines.updating import update
 from raydt import load_model
 from raydt.errors import ConfigError, InputError
 from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, TIE
+from raydt.learners.confidence_tree.describe import splits_in_words
 from tests.integration.losing import lost_and_interrupted
 
 N = 900

@@ -10,10 +10,12 @@ import numpy as np
 from raydt.arrays.digest import digest
 from raydt.arrays.memory import grown
 from raydt.arrays.sparse import SparseRows, SparseStore, merged
+from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
 from raydt.exchange.messages import Ask, Tell
-from raydt.learners.base import LearnerOptions
+from raydt.learners.base import LearnerOptions, Traits
+from raydt.learners.description import Description
 
 #: Updates of one round, so that a batch takes several.
 ROUND = 3
@@ -206,14 +208,16 @@ class ChainCoordinator:
 class ChainOptions(LearnerOptions):
     kind: str = "chain"
 
-    @property
-    def takes_sparse(self):
-        return True
-
 
 class Chain:
     kind = "chain"
     Options = ChainOptions
+
+    def traits(self, options):
+        return Traits(Reading(sparse=True))
+
+    def describe(self, options):
+        return Description()
 
     def coordinator(self, options, features, shards, plan):
         return ChainCoordinator(features, shards)

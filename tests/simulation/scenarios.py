@@ -14,7 +14,7 @@ from tests.simulation.stores import Checkpoints
 from tests.simulation.streams import random_workload
 
 #: What is learned: not what needs a warm-up, which most random streams neither have nor could begin with.
-DRAWN = [setup for setup in SETUPS.values() if not setup.options.needs_warmup]
+DRAWN = [setup for setup in SETUPS.values() if not setup.learner.traits(setup.options).warmup]
 #: Every so many seeds each learner has met each of the moods below.
 MOODS = (
     Faults(loss=0.1, duplicate=0.2, late=0.1, crash=0.004, crash_writing=0.05, survivors=True),
@@ -30,7 +30,7 @@ def scenario(seed: int, folder: Path) -> tuple[Simulation, dict[str, object]]:
     draw = random.Random(f"scenario {seed}")
     setup = DRAWN[seed % len(DRAWN)]
     faults = MOODS[seed // len(DRAWN) % len(MOODS)]
-    workload = random_workload(folder, seed).fit(setup.options)
+    workload = random_workload(folder, seed).fit(setup.learner.traits(setup.options))
     sizes = draw.choice(((1, 2, 3), (workload.batch,), (1, 5, 9), (4, 16)))
     shards, often = draw.choice(((1,), (2,), (3,), (1, 2, 3), (2, 5))), draw.choice((0.2, 0.5, 0.9))
     # Restarted with as many shards mostly, or survivors would never be used again.

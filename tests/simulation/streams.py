@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from raydt.learners.base import LearnerOptions
-from raydt.sources.base import CLASSES, Reading
+from raydt.examples.reading import CLASSES, Reading
+from raydt.learners.base import Traits
 from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles
 from raydt.sources.stored import StoredSource
@@ -58,15 +58,15 @@ class Workload(NamedTuple):
         """The stream from its beginning, with nothing known of its categories, labels and ids."""
         return self.options.make(self.stored or open_source(self.source, reading=self.reading))
 
-    def fit(self, learner: LearnerOptions) -> Workload:
+    def fit(self, traits: Traits) -> Workload:
         """The same examples as a learner takes them: with a warm-up, or sparse features for all or some columns."""
-        if learner.needs_warmup and not self.options.warmup:
+        if traits.warmup and not self.options.warmup:
             return self._replace(options=self.options.model_copy(update={"warmup": _WARMUP}))
-        if not learner.needs_sparse:
+        if not traits.reading.needs_sparse:
             return self
-        features = ["a", "d", "ones"] if learner.takes_dense else ["ones"]
+        features = ["a", "d", "ones"] if traits.reading.dense else ["ones"]
         source = self.source.model_copy(update={"features": features})
-        fitted = self._replace(source=source, reading=Reading.of(learner), stored=None)
+        fitted = self._replace(source=source, reading=traits.reading, stored=None)
         return fitted if self.stored is None else fitted.store()
 
     def store(self) -> Workload:

@@ -62,7 +62,7 @@ def test_turns_are_pairwise():
 def test_a_crash_at_every_place(name, tmp_path):
     workload = NAMED[name](tmp_path).store()
     for setup, (shards, survivors) in turns(name).items():
-        fitted = workload.fit(SETUPS[setup].options)
+        fitted = workload.fit(SETUPS[setup].learner.traits(SETUPS[setup].options))
         assert crashes_everywhere(SETUPS[setup], fitted, shards, survivors) > 40
 
 
@@ -76,7 +76,7 @@ def test_a_second_crash_while_recovering_from_the_first(setup, tmp_path):
     draw = random.Random(setup.name)
     recovering = 0
     for name, make in NAMED.items():
-        workload = make(tmp_path).store().fit(setup.options)
+        workload = make(tmp_path).store().fit(setup.learner.traits(setup.options))
         expected = undisturbed(setup, workload)
         for shards in (1, 3):
             quiet = simulate(setup, workload, shards)

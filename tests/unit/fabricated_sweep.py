@@ -14,12 +14,21 @@ def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) ->
     scores = dict.fromkeys(("f1", "macro_f1", "kappa"), accuracy)
     work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "leaves", "depth"), 5)
     levels = {"no_change": 0.7, "majority": 0.5, "promised": accuracy < 0.6}
-    return {"setting": setting, **keys, "accuracy": accuracy, "us_per_update": us, **scores, **work, **levels}
+    return {
+        "setting": setting,
+        "learner": "fudyadt",
+        **keys,
+        "accuracy": accuracy,
+        "us_per_update": us,
+        **scores,
+        **work,
+        **levels,
+    }
 
 
 def failed(setting: int, keys: dict[str, Any], error: str = "a <b>bad</b> update\nmore") -> Row:
     """A setting that failed."""
-    return {"setting": setting, **keys, "updates": 3, "error": error, "exit_code": 2}
+    return {"setting": setting, "learner": "fudyadt", **keys, "updates": 3, "error": error, "exit_code": 2}
 
 
 def rows_of(grid: list[str], accuracies: list[float]) -> tuple[list[Axis], list[Row]]:

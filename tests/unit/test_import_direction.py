@@ -24,7 +24,7 @@ ROOMS = {
         ("arrays",),
         ("exchange",),
         ("examples",),
-        ("folders", "finders", "evaluation"),
+        ("folders", "finders", "evaluation", "presentation"),
         ("learners",),
         ("sources",),
         ("streams",),

@@ -11,24 +11,47 @@ from fabricated_run import fabricated_run
 from fabricated_split import AUDIT, SPARSE, SPLIT, UPDATES, best_split_run, events
 
 from pipelines.report import write_report
-from pipelines.report.best_split import CHANGES_SHOWN, LANES, Ranked, best_split_of, changes, features, over_time
-from pipelines.report.best_split_words import finder_in_words, split_in_words, work_in_words
-from pipelines.report.folder import RunFolder, read_run
-from pipelines.report.verdicts import gap_of
-from pipelines.words import ABSENT
+from pipelines.report.folder import read_run
+from pipelines.report.svg import path
+from raydt.learners.best_split.describe import (
+    CHANGES_SHOWN,
+    LANES,
+    Ranked,
+    changes,
+    features,
+    finder_in_words,
+    gap_of,
+    over_time,
+    split_in_words,
+    work_in_words,
+)
+from raydt.learners.description import Presentation, RunRecords
+from raydt.presentation.blocks import Table, Text
+from raydt.presentation.charts import Chart
+from raydt.presentation.trees import Names
+from raydt.presentation.words import ABSENT
 
 
 def view(folder, **options):
-    return best_split_of(read_run(best_split_run(folder / "run", **options)))
+    return presented(best_split_run(folder / "run", **options))
+
+
+def presented(folder) -> Presentation:
+    run = read_run(folder)
+    return run.description.present(run.records)
+
+
+def of_kind(section, kind):
+    return [block for block in section.blocks if isinstance(block, kind)]
 
 
 def ranked(table, updates=UPDATES):
-    return Ranked(RunFolder(None, summary={"updates": updates, "features": SPARSE}), table)
+    return Ranked(table, updates, Names(SPARSE))
 
 
 def test_features_are_called_by_their_tokens(tmp_path):
     found = view(tmp_path)
-    names = {row.cells[0] for row in found.features.rows}
+    names = {row.cells[0] for row in of_kind(found.model, Table)[0].rows}
     assert {"offer", "<b>bold</b>", "words[2]", "w" * 57 + "...", "words[4]"} <= names
     page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text()
     assert "&lt;b&gt;bold&lt;/b&gt;" in page
@@ -74,7 +97,7 @@ def test_ten_thousand_changes():
     chart = over_time(table, 50_000, names)
     assert len(chart.panels[0].marks) == LANES + 1
     assert chart.panels[0].marks[-1].name == "2,992 others"
-    assert sum(len(mark.path) for panel in chart.panels for mark in panel.marks) < 60_000
+    assert sum(len(path(mark.shape)) for panel in chart.panels for mark in panel.marks) < 60_000
     assert len(changes(table, names).rows) == CHANGES_SHOWN
     # Every update after the first change has one best feature.
     whole = sum(float(mark.now[:-1]) for mark in chart.panels[0].marks)
@@ -91,27 +114,26 @@ def test_short_streams(updates):
 def test_a_scan_has_no_structure(tmp_path):
     finder = {"name": "scan", "features": 900, "ones": 10_000, "rows": 500}
     found = view(tmp_path, finder=finder, moves=0, buckets=0)
-    assert found.work_charts == []
-    assert (
-        "chosen by auto: the 500 rows of the warm-up show 900 features, 45 times the 20 ones of a row" in found.finder
-    )
-    assert found.work == "it has no buckets"
+    [text] = found.work.blocks
+    assert "chosen by auto: the 500 rows of the warm-up show 900 features, 45 times the 20 ones of a row" in text.text
+    assert text.text.endswith("; it has no buckets.")
 
 
 def test_a_run_without_an_end_and_without_a_change(tmp_path):
     folder = best_split_run(tmp_path / "run")
     (folder / "summary.json").unlink()
-    found = best_split_of(read_run(folder))
-    assert (found.now, found.finder) == ("", "")
-    assert len(found.changes.rows) == CHANGES_SHOWN
+    found = presented(folder)
+    assert of_kind(found.model, Text) + of_kind(found.work, Text) == []
+    assert len(of_kind(found.model, Table)[1].rows) == CHANGES_SHOWN
     write_report([folder], tmp_path / "page.html")
     empty = view(tmp_path / "empty", number=0, split=None)
-    assert (empty.charts, empty.features.rows, empty.now) == ([], [], "none: it was never searched")
+    assert of_kind(empty.model, Chart) + of_kind(empty.model, Table) == []
+    assert empty.model.blocks[0].text.startswith("Best split at the end: none: it was never searched.")
     assert "No search has found a feature" in write_report([tmp_path / "empty/run"], tmp_path / "e.html").read_text()
 
 
 def test_other_learners_have_none(tmp_path):
-    assert best_split_of(read_run(fabricated_run(tmp_path / "run"))) is None
+    assert presented(fabricated_run(tmp_path / "run")).model.title == "Tree"
 
 
 def test_words():
@@ -125,10 +147,10 @@ def test_words():
 
 
 def test_the_audit_beside_its_bound(tmp_path):
-    gap = gap_of({"audit": AUDIT, "finder": {"name": "updgini"}}, {"alpha": 0.1})
+    gap = gap_of(RunRecords({"audit": AUDIT, "finder": {"name": "updgini"}}, {"alpha": 0.1}))
     assert (gap.text, round(gap.share, 6)) == ("1.04", 0.4)
     assert gap.remark == "score 0.26, the least of all features 0.25; up to 1 + alpha = 1.1 is promised"
-    scan = gap_of({"audit": AUDIT, "finder": {"name": "scan"}}, {"alpha": 0.1})
+    scan = gap_of(RunRecords({"audit": AUDIT, "finder": {"name": "scan"}}, {"alpha": 0.1}))
     assert (scan.share, scan.remark.endswith("a scan finds the least itself")) == (None, True)
     folder = best_split_run(tmp_path / "run", audit=AUDIT)
     page = write_report([folder], tmp_path / "page.html").read_text()

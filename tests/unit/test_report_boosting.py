@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.report.boosting import (
+from raydt.learners.gbdt.describe import (
     DEAREST,
     POINTS,
     batches_of,
-    boosting_of,
     dearest,
+    drawn_trees,
     first_trees,
+    importances,
     over_batches,
     question,
 )
-from pipelines.report.folder import RunFolder
-from pipelines.report.tree import CARD_LEVELS, CARDS, Names
+from raydt.presentation.trees import CARD_LEVELS, CARDS, Names
 
 FEATURES = [
     {"name": "a", "kind": "numeric"},
@@ -99,11 +99,11 @@ def test_of_many_classes_the_first_trees_are_drawn():
     found = first_trees(model(trees=8, per=4, classes=4), NAMES)
     assert [title for title, _ in found] == ["Tree of no", "Tree of yes", "Tree of perhaps"]
     assert found[0][1].children[0].counts == "away from no"
-    run = RunFolder(path=None, trees=model(trees=8, per=4, classes=4), summary={"features": FEATURES})
-    shown = boosting_of(run, NAMES)
-    assert shown.about == "8 trees in 2 iterations; drawn: 3 of the first."
-    assert [row.cells for row in shown.importances.rows] == [("a", "16", "100.0%")]
-    assert shown.importances.remark == "6 are not used."
+    large = model(trees=8, per=4, classes=4)
+    assert drawn_trees(large, NAMES).about.startswith("8 trees in 2 iterations; drawn: 3 of the first. The scores")
+    table = importances(large, NAMES)
+    assert [row.cells for row in table.rows] == [("a", "16", "100.0%")]
+    assert table.remark == "6 are not used."
 
 
 def test_a_large_tree_is_cut_and_says_so():
@@ -138,7 +138,3 @@ def test_many_batches_share_points():
     few = over_batches(batches_of(events(3)))
     assert "3 batches of updates, each applied at once; one point per batch." in few.caption
     assert list(few.names) == ["update 150", "update 200", "update 250"]
-
-
-def test_other_runs_have_no_such_sections():
-    assert boosting_of(RunFolder(path=None, events={"seq": np.arange(3), "place": np.arange(3)}), NAMES) is None

@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 
 from pipelines.display import audit_lines
-from pipelines.report.confidence import POINTED, SHOWN, leads, over_time, splits, told
-from pipelines.report.confidence_words import rule_in_words, splits_in_words, why_no_split
-from pipelines.report.tree import Names, drawn_tree
+from pipelines.report.svg import path, readout
 from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE
+from raydt.learners.confidence_tree.describe import (
+    POINTED,
+    SHOWN,
+    leads,
+    over_time,
+    rule_in_words,
+    splits,
+    splits_in_words,
+    told,
+    why_no_split,
+)
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.presentation.trees import NOTHING, Names, drawn_tree
 
 FEATURES = [
     {"name": "a", "kind": "numeric"},
@@ -75,8 +85,8 @@ def test_charts_have_every_change():
     ]
     assert sure.names[0] == "update 20, 50 examples"
     many = leads(events(POINTED), RULED)
-    assert many.readout == ""
-    assert sum(len(mark.path) for mark in many.panels[0].marks) < 10_000
+    assert readout(many) == ""
+    assert sum(len(path(mark.shape)) for mark in many.panels[0].marks) < 10_000
 
 
 def test_a_card_has_the_record_of_its_split():
@@ -96,17 +106,17 @@ def test_a_card_has_the_record_of_its_split():
         "gain 0.3, \N{GREEK SMALL LETTER EPSILON} 0.05",
         "rival a 0.1",
     )
-    assert words == {0: expected}
-    root = drawn_tree(model, NAMES, told=words)
-    assert (root.built, *root.record) == expected
+    assert {node: note.lines for node, note in words.items()} == {0: expected}
+    root = drawn_tree(model, NAMES, lambda node: words.get(node, NOTHING))
+    assert root.note.lines == expected
     assert root.detail.endswith(", ".join(expected))
-    assert [(child.answer, child.record) for child in root.children] == [("yes", ()), ("no", ())]
+    assert [(child.answer, child.note) for child in root.children] == [("yes", NOTHING), ("no", NOTHING)]
 
 
 def test_a_lead_is_a_share_of_what_is_asked_for():
     worst = {"lead": 0.0177, "theorem_lead": 0.5}
     audit = {"conformance": "holds", "feasibility": "not_promised", "reason": "", "checked": {}, "failures": []}
-    lines = audit_lines(audit | {"worst": worst}, None).splitlines()
+    lines = audit_lines(audit | {"worst": worst}, {"learner": "confidence_tree", "status": "completed"}).splitlines()
     assert [" ".join(line.split()) for line in lines[-2:]] == [
         "worst lead 0.0177 of what the rule asks for",
         "worst theorem lead 0.5 of two widths of Theorem 4",

@@ -12,9 +12,10 @@ from fabricated_run import fabricated_run, fabricated_tree, write_model, write_t
 
 from pipelines.report.folder import read_run
 from pipelines.report.page import render
-from pipelines.report.tables import rebuild_work, shard_work
+from pipelines.report.tables import shard_work
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder as StoredRun
+from raydt.presentation.rebuilds import rebuild_work
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ def test_the_time_that_no_rebuild_was_timed_for_is_the_loops(tmp_path: Path) -> 
     shutil.rmtree(run / "events")
     events = {"seq": [1, 2, 3, 4], "rows": [5, 10, 900, 5000], "place": [0, 1, 1, 2], "seconds": [0.0, 0.0, 1.0, 3.0]}
     write_table(run / "events", {key: np.array(values) for key, values in events.items()})
-    table = rebuild_work(read_run(run))
+    table = rebuild_work(read_run(run).events, 10.0)
     assert [(*row.cells[1:], row.share) for row in table.rows] == [
         ("1", "5,000", "3 s", "30.0%", 0.3),
         ("1", "900", "1 s", "10.0%", 0.1),
@@ -191,7 +192,7 @@ def test_how_evenly_the_shards_worked(tmp_path: Path, seconds: list[float], said
 
 def test_too_few_points_are_a_sentence_and_no_chart(tmp_path: Path) -> None:
     page = render([fabricated_run(tmp_path / "one", rows=1, rebuilds=1)])
-    assert page.count("Fewer than two rows of metrics have a value") == 3
+    assert page.count("Fewer than two rows of metrics have a value") == 2
     assert "data-over-stream" not in page.split("<script>")[0]
     assert "Where the processing time went" in page
     assert "Fewer than two rows" not in render([fabricated_run(tmp_path / "two", rows=2, rebuilds=2)])

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.report.folder import read_run
-from pipelines.report.margins import by_depth, by_size, expected, in_words, margins, margins_of, proven_gaps
-from pipelines.report.tree import depths
+from pipelines.report.svg import path
 from raydt import FullyDynamicTreeClassifier
 from raydt.folders.arrays import load_folder
+from raydt.learners.fudyadt.describe import margins_of
+from raydt.learners.fudyadt.margins import by_depth, by_size, expected, in_words, margins, proven_gaps
 from raydt.learners.live_tree import floor_product
+from raydt.presentation.trees import depths
 
 
 @given(st.floats(0, 1e6), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
@@ -63,19 +65,19 @@ def test_the_next_rebuilds_are_those_that_the_stream_reaches_first() -> None:
 
 def test_epsilon_comes_from_the_models_options(tmp_path: Path) -> None:
     folder = fabricated_run(tmp_path / "run", rows=5, rebuilds=5)
-    margin = margins_of(read_run(folder))
+    margin = margins_of(read_run(folder).records)
     assert margin is not None
     assert margin.epsilon == 0.1
     tree = fabricated_tree(classes=2, depth=3, rows=100)
     write_model(folder, tree, epsilon="auto", alpha=0.1, beta=0.2)
-    margin = margins_of(read_run(folder))
+    margin = margins_of(read_run(folder).records)
     assert margin is not None
     assert margin.epsilon == pytest.approx(1 / 41)
     for broken in ({"epsilon": "auto"}, {"epsilon": -1}, {"kind": "gbdt"}, {"unheard_of": 1}):
         write_model(folder, tree, **broken)
-        assert margins_of(read_run(folder)) is None
+        assert margins_of(read_run(folder).records) is None
     write_model(folder, {name: values for name, values in tree.items() if name != "s"})
-    assert margins_of(read_run(folder)) is None
+    assert margins_of(read_run(folder).records) is None
 
 
 def grown_tree(rng: np.random.Generator) -> FullyDynamicTreeClassifier:
@@ -122,5 +124,5 @@ def test_charts_count_every_node_and_stay_small() -> None:
         f"{(tree['feature'] < 0).sum():,}",
         f"{(tree['feature'] >= 0).sum():,}",
     ]
-    assert sum(len(mark.path) for panel in scatter.panels for mark in panel.marks) < 600_000
+    assert sum(len(path(mark.shape)) if mark.shape else 0 for panel in scatter.panels for mark in panel.marks) < 600_000
     assert [mark.name for mark in scatter.panels[1].marks] == ["splits", "beta"]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.report.plot import Chart, Panel, boxes, curve, dots, linear, powers, stacked_bars, updates_axis
-from pipelines.words import ABSENT, count, share
+from pipelines.report.svg import FEW, dots_of, path, readout
+from raydt.presentation.charts import Chart, Dots, Panel, boxes, curve, linear, powers, stacked_bars, updates_axis
+from raydt.presentation.words import ABSENT, count, share
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: float(f"{value:.6g}"))
 
@@ -60,11 +61,11 @@ def test_a_line_has_gaps_and_a_lone_point_is_a_dot() -> None:
     axes = (updates_axis(4), linear([[0.0, 1.0]], form="share"))
     y = np.array([0.0, 1.0, np.nan, 0.5, np.nan])
     line = curve(axes, np.arange(5), y, "a", "learner", share)
-    assert (line.path, line.points) == ("M0 1000L250 0M750 500", "M750 500h0")
+    assert (path(line.shape), dots_of(line.shape)) == ("M0 1000L250 0M750 500", "M750 500h0")
     assert (line.now, line.values) == ("50.00%", ("0.00%", "100.00%", ABSENT, "50.00%", ABSENT))
-    assert curve(axes, np.arange(2), y[:2], "a", "learner", share, step=True).path == "M0 1000H250V0"
+    assert path(curve(axes, np.arange(2), y[:2], "a", "learner", share, step=True).shape) == "M0 1000H250V0"
     dotted = curve(axes, np.arange(5), y, "a", "learner", share, dotted=True)
-    assert dotted.points == "M0 1000h0M250 0h0M750 500h0"
+    assert dots_of(dotted.shape) == "M0 1000h0M250 0h0M750 500h0"
 
 
 def test_a_line_read_at_other_places_has_the_next_value() -> None:
@@ -74,15 +75,17 @@ def test_a_line_read_at_other_places_has_the_next_value() -> None:
 
 
 def test_boxes_and_dots() -> None:
-    assert boxes([0, 0.5, 0.2], 0.0, [0.5, 0.5, 0], [1, 0.25, 1]) == "M0 0h500v1000h-500zM500 750h500v250h-500z"
-    assert dots(np.array([0.5, 0.5, 0.0]), np.array([1.0, 1.0, 0.0])) == "M0 1000h0M500 0h0"
+    assert path(boxes([0, 0.5, 0.2], 0.0, [0.5, 0.5, 0], [1, 0.25, 1])) == "M0 0h500v1000h-500zM500 750h500v250h-500z"
+    assert path(Dots(np.array([0.501, 0.0]), np.array([1.0, np.nan]))) == "M501 0h0"
+    many = np.tile([0.5, 0.501, 0.0], FEW)
+    assert path(Dots(many, np.tile([1.0, 1.0, 0.0], FEW))) == "M0 1000h0M500 0h0"
 
 
 def test_bars_stand_on_one_another() -> None:
     panel = stacked_bars(["a", "b"], [("x", "learner", np.array([1, 2])), ("y", "live", np.array([3, 0]))], "n")
     assert [mark.values for mark in panel.marks] == [("1", "2"), ("3", "0")]
     assert [mark.now for mark in panel.marks] == ["3", "3"]
-    assert panel.marks[1].path.startswith(f"M40 0h420v{1000 * 3 / panel.axis.high:g}")
+    assert path(panel.marks[1].shape).startswith(f"M40 0h420v{1000 * 3 / panel.axis.high:g}")
 
 
 def test_what_can_be_pointed_at_is_json() -> None:
@@ -90,5 +93,5 @@ def test_what_can_be_pointed_at_is_json() -> None:
     mark = curve(axes, np.arange(3), np.arange(3), 'a "name"', "learner", count)
     panels = (Panel("n", (mark,), axes[1]),)
     chart = Chart("k", "t", "c", "l", panels, axes[0].ticks, "updates", [0, 0.5, 1], ["0", "1", "2"])
-    assert json.loads(chart.readout) == {"at": [0, 0.5, 1], "names": ["0", "1", "2"], "values": [["0", "1", "2"]]}
-    assert Chart("k", "t", "c", "l", (Panel("n", (), axes[1]),), (), "updates").readout == ""
+    assert json.loads(readout(chart)) == {"at": [0, 0.5, 1], "names": ["0", "1", "2"], "values": [["0", "1", "2"]]}
+    assert readout(Chart("k", "t", "c", "l", (Panel("n", (), axes[1]),), (), "updates")) == ""

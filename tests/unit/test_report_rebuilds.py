@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from fabricated_run import fabricated_events, fabricated_metrics
 
-from pipelines.report.plot import Chart
-from pipelines.report.rebuilds import sizes, stretches, timeline
+from pipelines.report.svg import path
+from raydt.presentation.charts import Chart
+from raydt.presentation.rebuilds import sizes, stretches, timeline
 
 
 def total(chart: Chart, panel: int) -> int:
@@ -46,7 +47,7 @@ def test_lanes_and_their_names() -> None:
     chart = timeline(events, {"seq": np.array([4]), "seconds": np.array([2.0])}, 4)
     lanes, rows, time = chart.panels
     assert [mark.name for mark in lanes.marks] == ["depth 0", "depth 1", "depth 2", "in all"]
-    assert [mark.path.count("M") for mark in lanes.marks] == [1, 2, 1, 0]
+    assert [path(mark.shape).count("M") for mark in lanes.marks] == [1, 2, 1, 0]
     assert [tick.label for tick in lanes.axis.ticks][:3] == ["1", "4", "16"]
     assert [mark.now for mark in rows.marks] == ["1", "7", "20,000"]
     assert [(mark.name, mark.now) for mark in time.marks] == [("all other work", "1.5 s"), ("shards, timed", "500 ms")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fabricated_run import fabricated_metrics
 
-from pipelines.report.series import increments, merged, per_unit, size_classes
+from raydt.presentation.series import increments, merged, per_unit, size_classes
 
 
 @pytest.mark.parametrize("limit", [1, 7, 200, 449])

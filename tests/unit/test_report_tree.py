@@ -10,9 +10,11 @@ import pytest
 from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
 
 from pipelines.report import write_report
-from pipelines.report.identity import feature_count
-from pipelines.report.margins import margins
-from pipelines.report.tree import (
+from pipelines.report.svg import path
+from raydt.learners.fudyadt.margins import margins, proven_gaps, with_margin
+from raydt.learners.rebuilding import built_note
+from raydt.presentation.blocks import Note
+from raydt.presentation.trees import (
     CARD_LEVELS,
     CARDS,
     ICICLE_LEVELS,
@@ -20,6 +22,7 @@ from pipelines.report.tree import (
     class_tones,
     depths,
     drawn_tree,
+    feature_count,
     feature_name,
     feature_use,
     icicle,
@@ -67,18 +70,27 @@ def chain(length: int) -> dict[str, np.ndarray]:
 def test_the_tree_in_words() -> None:
     names = Names(COLOURED, ["UP", "DOWN"], {"colour": ["red", "green", "blue"]})
     tree = small_tree()
-    root = drawn_tree(tree, names, margins(tree["s"], tree["c"], 0.2))
+    margin, gaps = margins(tree["s"], tree["c"], 0.2), proven_gaps(tree)
+
+    def note(node: int) -> Note:
+        return with_margin(built_note(tree, node), margin, gaps[node], node, tree["feature"][node] < 0)
+
+    root = drawn_tree(tree, names, note)
     assert (root.name, root.test, root.rows, root.counts) == ("x", "\u2264 0.5", 10, "60% UP")
-    assert root.built == "built at the start from 9"
-    assert (root.margin, root.margin_tone, root.margin_share) == ("0 of 1 left · gap ≤ 0.2", "spent", 0.0)
+    assert root.note.lines == ("built at the start from 9",)
+    assert (root.note.margin, root.note.margin_tone, root.note.margin_share) == (
+        "0 of 1 left · gap ≤ 0.2",
+        "spent",
+        0.0,
+    )
     assert root.detail == (
         "x \u2264 0.5. UP: 6, DOWN: 4. built at the start from 9, 1 update since. "
         "Updates until it is rebuilt: 0 of 1 left"
     )
     yes, no = root.children
     assert (yes.answer, yes.name, yes.test, yes.hidden) == ("yes", "colour", "= blue", 0)
-    assert (no.answer, no.name, no.built, no.leaf) == ("no", "DOWN", "built at 3,000 from 3", True)
-    assert (no.margin, no.margin_tone) == ("no budget", "none")
+    assert (no.answer, no.name, no.note.lines, no.leaf) == ("no", "DOWN", ("built at 3,000 from 3",), True)
+    assert (no.note.margin, no.note.margin_tone) == ("no budget", "none")
     assert [leaf.name for leaf in yes.children] == ["UP", "UP"]  # a tie goes to the smaller class
     assert yes.mix == [("class-0", 6 / 7), ("class-1", 1 / 7)]
     assert drawn_tree(tree, Names(COLOURED)).children[0].test == "= code 2"
@@ -119,18 +131,19 @@ def test_a_tree_of_tens_of_thousands_of_nodes_stays_small() -> None:
     root = drawn_tree(tree, Names())
     assert len(tree["feature"]) == 80_001
     assert root.cards() == 2 * (CARD_LEVELS - 1) + 1 <= CARDS
-    paths, rows, thin = icicle(tree)
-    assert sum(len(path) for _, path in paths) < 10_000
-    assert (rows, thin) == (ICICLE_LEVELS, 80_001 - ICICLE_LEVELS)
+    drawn = icicle(tree)
+    assert sum(len(path(box)) for *_, box in drawn.cells) < 10_000
+    assert (drawn.rows, drawn.thin) == (ICICLE_LEVELS, 80_001 - ICICLE_LEVELS)
 
 
 def test_the_icicle_has_every_node_that_can_be_seen() -> None:
     tree = fabricated_tree(classes=2, depth=6, rows=1000)
-    paths, rows, thin = icicle(tree)
+    whole_tree = icicle(tree)
+    rows, thin = whole_tree.rows, whole_tree.thin
     drawn = [
         [float(number) for number in re.findall(r"-?[0-9.]+", cell)]
-        for _, path in paths
-        for cell in path.split("z")
+        for *_, box in whole_tree.cells
+        for cell in path(box).split("z")
         if cell
     ]
     assert len(drawn) + thin == len(tree["feature"])

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import words as formatting
 from pipelines.report.verdicts import against_baselines
-from pipelines.words import ABSENT
+from raydt.presentation import words as formatting
+from raydt.presentation.words import ABSENT
 
 
 @pytest.mark.parametrize(

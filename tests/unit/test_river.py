@@ -86,7 +86,7 @@ def test_labels_are_what_they_were() -> None:
 
 
 def test_a_class_too_many_is_refused_before_it_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raydt.estimators.river.MOST_CLASSES", 3)
+    monkeypatch.setattr("raydt.estimators.fudyadt_river.MOST_CLASSES", 3)
     tree = RiverTreeClassifier()
     for i in range(6):
         tree.learn_one({"a": i}, i % 3)

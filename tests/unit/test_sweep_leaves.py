@@ -9,11 +9,12 @@ import pytest
 from fabricated_sweep import fabricated_page, failed, row, rows_of
 
 from pipelines import sweep
+from pipelines.report.svg import readout
 from pipelines.sweeping.grid import merged, read_grids, settings_of
 from pipelines.sweeping.leaves import averaged, performance_at, sizes_between
 from pipelines.sweeping.leaves_chart import POINTS, leaves_chart
 from pipelines.sweeping.table import curves_of
-from pipelines.words import ABSENT
+from raydt.presentation.words import ABSENT
 
 NAN = float("nan")
 #: Confidence trees that split soon.
@@ -88,7 +89,7 @@ def test_a_line_for_each_rule_is_the_mean_over_settings_then_trials(grown):
     }
     assert chart.panels[1].marks[0].values == ("20.00%",) * 4
     assert "mean of 2 trials" in chart.caption
-    assert json.loads(chart.readout)["names"] == ["1 leaf", "2 leaves", "3 leaves", "4 leaves"]
+    assert json.loads(readout(chart))["names"] == ["1 leaf", "2 leaves", "3 leaves", "4 leaves"]
     assert len(leaves_chart(axes, rows, curves_of(curves), positive=False).panels) == 1
 
 

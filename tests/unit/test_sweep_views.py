@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from fabricated_sweep import fabricated_page, failed, rows_of
 
+from pipelines.report.svg import dots_of, path
+from pipelines.report.svg import readout as svg_readout
 from pipelines.sweeping.chart import LINES, chart_of
 from pipelines.sweeping.table import against_baselines, best, pooled, table_lines, table_of
-from pipelines.words import ABSENT
+from raydt.presentation.words import ABSENT
 
 
 def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
@@ -27,7 +29,7 @@ def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
 
 def test_a_best_split_is_shown_and_no_tree():
     axes, rows = rows_of(["learner.alpha=0.1,0.2"], [0.5, 0.6])
-    rows = [{**row, "best_feature": "w" * 100, "score": 0.25, "changes": 1234} for row in rows]
+    rows = [{**row, "learner": "best_split", "best_feature": "w" * 100, "score": 0.25, "changes": 1234} for row in rows]
     rows[1]["best_feature"] = None
     title, first, second = table_lines(["learner.alpha"], rows)
     assert "best feature" in title
@@ -88,7 +90,7 @@ def test_lines_for_a_terminal():
 
 def places(mark):
     """Where the dots of a line are."""
-    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", mark.points)]
+    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", dots_of(mark.shape))]
 
 
 def test_dots_lie_where_their_values_say():
@@ -105,9 +107,9 @@ def test_dots_lie_where_their_values_say():
         ("no-change", "70.00%"),
         ("majority", "50.00%"),
     ]
-    assert set(re.findall(r" ([\d.]+)", no_change.path)) == {"500"}
+    assert set(re.findall(r" ([\d.]+)", path(no_change.shape))) == {"500"}
     assert (learner.now, times.marks[0].now) == ("90.00%", "2")
-    readout = json.loads(chart.readout)
+    readout = json.loads(svg_readout(chart))
     assert readout["names"] == [f"learner.epsilon {value}" for value in range(5)]
     assert readout["values"][0] == ["50.00%", "60.00%", "70.00%", "80.00%", "90.00%"]
     assert {len(values) for values in readout["values"]} == {5}
@@ -118,7 +120,7 @@ def test_a_failed_setting_is_a_gap():
     axes, rows = rows_of(["learner.epsilon=1,2,3"], [0.5, 0.6, 0.7])
     rows[1] = failed(1, {"learner.epsilon": 2})
     chart = chart_of(axes, rows)
-    assert chart.panels[0].marks[0].path.count("M") == 2
+    assert path(chart.panels[0].marks[0].shape).count("M") == 2
     assert len(places(chart.panels[0].marks[0])) == 2
     assert chart.panels[0].marks[0].values == ("50.00%", ABSENT, "70.00%")
     assert chart_of(axes, rows[1:2]) is None

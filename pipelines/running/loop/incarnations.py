@@ -13,11 +13,11 @@ from types import TracebackType
 
 import actors
 from pipelines.config import Config
-from pipelines.words import counted
 from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.examples.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.presentation.words import counted
 from raydt.sessions.session import InProcessSession, Session
 from raydt.sessions.warmup import compile_kernels
 from raydt.streams.random_updates import warmup as warm_up_streams

@@ -35,7 +35,6 @@ from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
 from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
-from pipelines.words import duration
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
@@ -43,6 +42,8 @@ from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.manifest import MANIFEST
+from raydt.learners import description_of, traits_of
+from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
@@ -99,6 +100,7 @@ class Run:
         past: Past | None = None,
     ) -> None:
         self.config, self.folder, self.data, self.context = config, folder, data, context
+        self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption
         store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
@@ -233,7 +235,7 @@ class Run:
         else:
             self._abandon()
             _, stream = open_stream(config)
-            recorder = Recorder(self.folder, config.output, stream, config.learner.figures)
+            recorder = Recorder(self.folder, config.output, stream, traits_of(config.learner).figures)
             if restoring:
                 recorder.clear()
         self.context.seq = done = recorder.updates
@@ -280,7 +282,7 @@ class Run:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
                 score = recorder.prequential.headline()
-                progress.update(recorder.updates, recorder.active, self.config.learner.size(recorder.statistics), score)
+                progress.update(recorder.updates, recorder.active, self.description.size(recorder.statistics), score)
                 show_at = time.perf_counter() + SHOW_SECONDS
 
         try:

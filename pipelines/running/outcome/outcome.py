@@ -24,9 +24,9 @@ from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
-from pipelines.words import counted
 from raydt.errors import ConfigError, InputError, NotWrittenError, RestartsSpentError
 from raydt.exchange.faults import fault
+from raydt.presentation.words import counted
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 

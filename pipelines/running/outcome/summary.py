@@ -15,6 +15,7 @@ from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError, RaydtError
+from raydt.learners import description_of
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -106,7 +107,9 @@ def run_summary(
         "metrics": recorder.metrics(),
         "baselines": recorder.baselines(),
         **{name: statistics.get(name, 0) for name in _STATISTICS},
-        **config.learner.outcome(statistics, lambda feature: source.features.name(feature, tokens_of(source))),
+        **description_of(config.learner).outcome(
+            statistics, lambda feature: source.features.name(feature, tokens_of(source))
+        ),
         "peak_rss_bytes": _peak(statistics, work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,

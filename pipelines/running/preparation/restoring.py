@@ -20,7 +20,7 @@ from pipelines.saving import open_stream
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
-from raydt.learners import in_present_spelling
+from raydt.learners import in_present_spelling, traits_of
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity, differences, file_differences
@@ -76,7 +76,7 @@ def restore_newest(
     for number in reversed(numbers):
         place = store.folder.inside(str(number))
         _, stream = open_stream(config)
-        recorder = Recorder(folder, config.output, stream, config.learner.figures)
+        recorder = Recorder(folder, config.output, stream, traits_of(config.learner).figures)
         try:
             checkpoint = read_checkpoint(place)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)

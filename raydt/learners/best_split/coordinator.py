@@ -85,8 +85,8 @@ class BestSplitCoordinator(SequentialCoordinator):
             raise InputError(f"row {row} of the batch has a third class", remedy="Set source.positive")
         if batch.start == 0:
             self._warmup = batch.warmup
-            if self.options.needs_warmup and not batch.warmup:
-                raise ConfigError(f"stream.warmup = 0: best_split {self.options.needs_warmup}")
+            if self.options.warmup and not batch.warmup:
+                raise ConfigError(f"stream.warmup = 0: best_split {self.options.warmup}")
         self.store.reserve(len(batch))
         yield from ()
 
@@ -228,7 +228,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         return digest([("split", self.model()["split"]), ("totals", totals), ("id", rows["id"]), ("y", rows["y"])])
 
     def statistics(self) -> dict[str, int]:
-        """Sizes and totals now, and what ``BestSplitOptions.outcome`` says in words; nothing is ever rebuilt."""
+        """Sizes and totals now, and what ``BestSplitDescription.outcome`` says in words; nothing is ever rebuilt."""
         has = int(self.split.feature[0] != NO_FEATURE)
         split = zip(self.split._fields, self.split, strict=True)
         return {

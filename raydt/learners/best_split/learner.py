@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import Reading
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, WorkPlan
+from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.best_split.checks import check_split, check_state
 from raydt.learners.best_split.coordinator import BestSplitCoordinator
+from raydt.learners.best_split.describe import BestSplitDescription
 from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import BestSplitShard
@@ -26,6 +28,24 @@ class BestSplit(Learner):
 
     kind = "best_split"
     Options = BestSplitOptions
+
+    def traits(self, options: BestSplitOptions) -> Traits:
+        """Sparse features only, and two classes: a finder compares two."""
+        return Traits(
+            Reading(sparse=True, needs_sparse=True, dense=False, classes=2, sparse_classes=2),
+            warmup=options.warmup,
+            rebuilds=False,
+            counts=("changes", "moves"),
+            levels=("buckets",),
+            stays=(
+                "the model itself: a split that was chosen while they were in stays until the next search, and which "
+                "bucket a feature lies in, within its limits, depends on the updates before",
+            ),
+        )
+
+    def describe(self, options: Mapping[str, Any]) -> BestSplitDescription:
+        """The split, and how it was searched."""
+        return BestSplitDescription(options)
 
     def coordinator(
         self, options: BestSplitOptions, features: Features, shards: int, plan: WorkPlan

@@ -79,7 +79,7 @@ def check_state(
     totals = {name: int(arrays[name][0]) for name in SCALARS}
     require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
-    require(features.sparse > 0 or not options.needs_sparse, "place", f"is of no sparse features for {options.finder}")
+    require(features.sparse > 0 or options.finder == "exact", "place", f"is of no sparse features for {options.finder}")
     most = options.most_classes(sparse=features.sparse > 0)
     require(totals["classes"] <= most, "classes", f"is more than {most}")
     check_held(groups, features, arrays["id"].size)

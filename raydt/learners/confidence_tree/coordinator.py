@@ -31,7 +31,7 @@ from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Wind
 from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
-from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import route, take_back
 from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.rows import Rows, RowsOnShards
@@ -106,7 +106,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         if batch.start == 0:
             self._warmup = batch.warmup
             if not batch.warmup:
-                raise ConfigError(f"stream.warmup = 0: confidence_tree {self.options.needs_warmup}")
+                raise ConfigError(f"stream.warmup = 0: confidence_tree {WARMUP}")
         self.live.make_room(batch)
         yield from ()
 

@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import Reading
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, WorkPlan
+from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
-from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
+from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.learners.tree_predictor import TreePredictor
 
@@ -26,6 +28,31 @@ class ConfidenceTree(Learner):
 
     kind = "confidence_tree"
     Options = ConfidenceTreeOptions
+
+    def traits(self, options: ConfidenceTreeOptions) -> Traits:
+        """Dense and sparse features, missing values; a structure has nothing to keep without sparse features."""
+        return Traits(
+            Reading(
+                missing=True,
+                sparse=True,
+                needs_sparse=options.finder != "exact",
+                classes=options.most_classes(sparse=False),
+                sparse_classes=options.most_classes(sparse=True),
+                without_sparse="finder: exact" if options.finder != "exact" else "",
+            ),
+            warmup=WARMUP,
+            rebuilds=False,
+            counts=COUNTS,
+            stays=(
+                "the model itself: splits that were chosen while they were in stay, without revisit for good, and bins "
+                "were made from the rows of the warm-up",
+            ),
+            unused=options.unused,
+        )
+
+    def describe(self, options: Mapping[str, Any]) -> ConfidenceTreeDescription:
+        """The tree, and what decided its splits."""
+        return ConfidenceTreeDescription()
 
     def coordinator(
         self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,8 @@ from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 
+#: What the warm-up is needed for.
+WARMUP = "makes the bins of its features from the first rows"
 #: Below it products with delta may leave the numbers.
 SMALLEST_DELTA = 1e-100
 #: Criteria each rule has a width for; the first is its default.
@@ -34,9 +36,6 @@ _USED_BY = {
     "finder_alpha": "finder: updgini or updent",
 }
 
-#: Counts that have another name in a summary, where theirs is taken.
-OUTCOME = {"replaced": "replaced_splits"}
-
 
 def _or_null(schema: dict[str, Any]) -> None:
     """Let null be valid in the JSON Schema of a key, too."""
@@ -50,14 +49,6 @@ def _or_null(schema: dict[str, Any]) -> None:
 
 class ConfidenceTreeOptions(LearnerOptions):
     """A tree that splits a leaf when a confidence interval says so (De Rosa, Cesa-Bianchi), under deletions too."""
-
-    takes_missing: ClassVar[bool] = True
-    rebuilds: ClassVar[bool] = False
-    counts: ClassVar[tuple[str, ...]] = ("checks", "splits", "ties", "replaced", "pruned")
-    stays: ClassVar[tuple[str, ...]] = (
-        "the model itself: splits that were chosen while they were in stay, without revisit for good, and bins were "
-        "made from the rows of the warm-up",
-    )
 
     kind: Literal["confidence_tree"] = "confidence_tree"
     rule: RuleName = Field(
@@ -173,25 +164,10 @@ class ConfidenceTreeOptions(LearnerOptions):
         own: Any = _CRITERION_OF.get(self.finder)
         return self.criterion or (own if own in _CRITERIA[self.rule] else _CRITERIA[self.rule][0])
 
-    @property
-    def takes_sparse(self) -> bool:
-        """All finders know sparse features."""
-        return True
-
-    @property
-    def needs_sparse(self) -> bool:
-        """A structure has nothing to keep without them."""
-        return self.finder != "exact"
-
     def most_classes(self, *, sparse: bool) -> int:
-        """Two where the index, the counters of sparse features or the structure are of two."""
+        """How many classes there may be: two where the index, the counters of sparse features or the structure are."""
         two = sparse or self.resolved_criterion == "kearns_mansour" or self.finder != "exact"
         return 2 if two else MOST_CLASSES
-
-    @property
-    def needs_warmup(self) -> str:
-        """The first rows fix the bins."""
-        return "makes the bins of its features from the first rows"
 
     def split_rule(self, d: int) -> SplitRule:
         """When a leaf is split, for d features."""
@@ -243,14 +219,6 @@ class ConfidenceTreeOptions(LearnerOptions):
             f"is routed via {lacking if tau else 'a suboptimal split'}; of what a leaf counted, the rows of the "
             "warm-up chose the cuts too",
         )
-
-    def size(self, statistics: Mapping[str, int]) -> str:
-        """Leaves, and how often they were checked."""
-        return f"{statistics['leaves']:,} leaves after {statistics['checks']:,} checks"
-
-    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """How the tree came to its splits: the counts; in a summary ``replaced`` is of updates."""
-        return {OUTCOME.get(key, key): statistics[key] for key in self.counts if key in statistics}
 
 
 def _any(names: tuple[str, ...]) -> str:

@@ -12,9 +12,10 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.store import ExampleStore
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, Renamed, WorkPlan
+from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.learners.tree_arrays import Arrays, check_rows, check_tree
@@ -37,6 +38,14 @@ class FuDyADT(Learner):
         if any(options.get(name, value) != value for name, value in _FORMER.items()):
             return None
         return Renamed({name: value for name, value in options.items() if name not in _FORMER})
+
+    def traits(self, options: FuDyADTOptions) -> Traits:
+        """Numbers and categories, any number of classes."""
+        return Traits()
+
+    def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
+        """The tree with its margins, and its rebuilds."""
+        return FuDyADTDescription()
 
     def coordinator(
         self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import Reading
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, WorkPlan
+from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.gbdt.checks import check_model, check_state
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
+from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.shard import GBDTShard
@@ -26,6 +28,28 @@ class GBDT(Learner):
 
     kind = "gbdt"
     Options = GBDTOptions
+
+    def traits(self, options: GBDTOptions) -> Traits:
+        """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""
+        return Traits(
+            Reading(
+                regression=options.regression,
+                missing=True,
+                sparse=True,
+                with_numbers="" if options.regression else "objective: squared_error",
+            ),
+            warmup="builds its first model of the first rows at once",
+            collects_updates=True,
+            stays=(
+                "the model itself: splits chosen while they were in stay while they are among the best, values of "
+                "leaves follow from derivatives that were computed with them, and bins were made from all rows of the "
+                "first training",
+            ),
+        )
+
+    def describe(self, options: Mapping[str, Any]) -> GBDTDescription:
+        """The first trees, and the batches."""
+        return GBDTDescription()
 
     def coordinator(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> GBDTCoordinator:
         """The coordinator for ``shards`` shards."""

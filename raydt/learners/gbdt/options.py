@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,13 +11,6 @@ from raydt.learners.base import LearnerOptions, Promise
 
 class GBDTOptions(LearnerOptions):
     """Boosted trees, updated in place when examples are inserted and deleted (Lin et al., ICML 2025)."""
-
-    takes_missing: ClassVar[bool] = True
-    collects_updates: ClassVar[bool] = True
-    stays: ClassVar[tuple[str, ...]] = (
-        "the model itself: splits chosen while they were in stay while they are among the best, values of leaves "
-        "follow from derivatives that were computed with them, and bins were made from all rows of the first training",
-    )
 
     kind: Literal["gbdt"] = "gbdt"
     objective: Literal["auto", "binary", "multiclass", "squared_error"] = Field(
@@ -48,19 +41,9 @@ class GBDTOptions(LearnerOptions):
     tol: float = Field(1e-7, ge=0, description="Loss that counts as a gain")
 
     @property
-    def takes_sparse(self) -> bool:
-        """Sparse features are bins of their own."""
-        return True
-
-    @property
     def regression(self) -> bool:
         """Whether the labels are numbers."""
         return self.objective == "squared_error"
-
-    @property
-    def needs_warmup(self) -> str:
-        """The first rows are trained on."""
-        return "builds its first model of the first rows at once"
 
     def promise(self) -> Promise:
         """The paper bounds nothing after an update; what is exact is said by conformance."""

@@ -57,7 +57,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         self.features = features
         self.live = Builder(options, features, shards)
         self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()
-        # Dense features have no structure: for them a node is rebuilt by FuDyADT's schedule.
+        # Dense features have no structure: for them a node is rebuilt by schedule, as an exact tree does.
         self._scheduled = len(features.names) > 0
         self._window = _FIRST
         self._behind = False  # whether the shards of a restored state have yet to be told its tree

@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, Renamed, WorkPlan
+from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
 from raydt.learners.sparse_tree.audit import audit
 from raydt.learners.sparse_tree.checks import check_sparse_state, check_sparse_tree
 from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
+from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import SparseTreeShard
 from raydt.learners.tree_arrays import Arrays
@@ -27,6 +29,24 @@ class SparseTree(Learner):
 
     kind = "sparse_tree"
     Options = SparseTreeOptions
+
+    def traits(self, options: SparseTreeOptions) -> Traits:
+        """Sparse features and two classes; dense ones need a schedule, whose theorem is about the Gini index."""
+        dense = options.finder != "updent"
+        return Traits(
+            Reading(
+                sparse=True,
+                needs_sparse=True,
+                dense=dense,
+                classes=2,
+                sparse_classes=2,
+                with_dense="" if dense else "finder: updgini",
+            )
+        )
+
+    def describe(self, options: Mapping[str, Any]) -> SparseTreeDescription:
+        """The tree, and its rebuilds."""
+        return SparseTreeDescription()
 
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
         """In an earlier version this was ``kind: fudyadt`` with a finder other than ``exact``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -13,8 +13,6 @@ from raydt.learners.sparse_tree.rules import WatchRules
 
 class SparseTreeOptions(FullyDynamicOptions):
     """A fully dynamic tree for sparse binary features and two classes, rebuilt where a split is beaten."""
-
-    without_sparse: ClassVar[str] = "kind: fudyadt, which takes numbers and categories"
 
     kind: Literal["sparse_tree"] = "sparse_tree"
     finder: Literal["updgini", "updent"] = Field(
@@ -32,25 +30,6 @@ class SparseTreeOptions(FullyDynamicOptions):
         if self.finder == "updent" and self.epsilon != "auto":
             raise ValueError("epsilon is not used with finder: updent, which rebuilds a node when its split is beaten")
         return self
-
-    @property
-    def takes_sparse(self) -> bool:
-        """The structures of a finder follow the ones of a row."""
-        return True
-
-    @property
-    def needs_sparse(self) -> bool:
-        """A finder has nothing to keep without them."""
-        return True
-
-    @property
-    def takes_dense(self) -> bool:
-        """Dense features need FuDyADT's schedule, whose theorem is about the Gini index."""
-        return self.finder != "updent"
-
-    def most_classes(self, *, sparse: bool) -> int:
-        """A finder compares two."""
-        return 2
 
     def promise(self) -> Promise:
         """Whether the guarantee holds for these options."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import OR_SKIP, InputError
+from raydt.examples.reading import Reading
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import in_words
 from raydt.sources.columns.tokens import holds_tokens
@@ -41,7 +42,7 @@ def is_empty_list(kind: pa.DataType) -> bool:
     return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_null(kind.value_type))
 
 
-def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: bool) -> str | None:
+def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Reading) -> str | None:
     """The one column among the features that holds lists of integers, or of text, if there is one.
 
     Parameters
@@ -50,8 +51,8 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: boo
         Of the features.
     file : str or None
         For messages.
-    wanted : bool
-        Whether the learner takes sparse features.
+    reading : Reading
+        Whether the learner takes sparse features, or with which options.
 
     Raises
     ------
@@ -60,12 +61,14 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, wanted: boo
     """
     found = [name for name, kind in types.items() if holds_indices(kind) or holds_tokens(kind)]
     leave = " or leave it out of source.features" if file else " or leave it out"
-    if found and not wanted:
+    if found and not reading.sparse:
+        from raydt.learners import instead  # needed for the message only: compiled kernels are imported with it
+
         raise InputError(
             f"it holds {in_words(types[found[0]])}, sparse features, which this learner does not take",
             file=file,
             column=found[0],
-            remedy=f"Use sparse_tree, best_split, confidence_tree or gbdt, which take them,{leave}",
+            remedy=f"Use {instead('', lambda other: other.sparse)}, which take them,{leave}",
         )
     if len(found) > 1:
         raise InputError(

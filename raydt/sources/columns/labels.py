@@ -21,12 +21,18 @@ from raydt.sources.columns.encoding import Dictionary, missing
 #: What to do about a row without a label.
 NO_LABEL = f"Give the row a label{OR_SKIP}"
 
-#: What to do about a class too many.
+#: What to do about a third class.
 _ONE_CLASS = "Say with source.positive which labels make one class"
-_TOO_MANY = (
-    "Name another column in source.label if these are ids, learn them as numbers (gbdt with objective: squared_error), "
-    "or say with source.positive which labels make one class"
-)
+
+
+def _too_many() -> str:
+    from raydt.learners import for_numbers  # needed for the message only: compiled kernels are imported with it
+
+    return (
+        f"Name another column in source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
+        "source.positive which labels make one class"
+    )
+
 
 #: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
 _TRUTH = {True: ("true", "yes", "on"), False: ("false", "no", "off")}
@@ -160,7 +166,7 @@ class Labels:
                 problem = f"label {column[position].as_py()!r} is of one class more than this learner's {self._most:,}"
                 if self._most > 2:
                     known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
-                    bad.add([position], name, known, _TOO_MANY)
+                    bad.add([position], name, known, _too_many())
                     raise bad[position]
                 bad.add([position], name, problem, f"{_ONE_CLASS}{OR_SKIP}")
             y[beyond] = -1

@@ -1,4 +1,4 @@
-"""What a report shows of boosted trees: the first of them, what features gain, and what each batch D' has touched.
+"""How boosted trees present themselves: the first of them, what features gain, and what each batch D' has touched.
 
 Works on the arrays of a predict-only model, whose trees lie one after the other in preorder, and on the events of the
 run: an entry for each batch of updates that was applied at once, and one for the first training.
@@ -7,20 +7,28 @@ run: an entry for each batch of updates that was applied at once, and one for th
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.charts import number_panel, over_stream
-from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.identity import feature_count, features_of
-from pipelines.report.plot import Chart
-from pipelines.report.rebuilds import milliseconds
-from pipelines.report.tables import FEATURES_SHOWN, Row, Table
-from pipelines.report.tree import CARD_LEVELS, CARDS, Names, Node, class_name, subtree_sizes
-from pipelines.words import count, counted, duration, figure, share, threshold
+from raydt.learners.description import Call, Effects, Presentation, RunRecords, shape_charts
+from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures
+from raydt.presentation.blocks import Block, Node, Row, Section, Table, Text, Tree
+from raydt.presentation.charts import Chart, number_panel, over_stream
+from raydt.presentation.rebuilds import milliseconds
+from raydt.presentation.series import Columns
+from raydt.presentation.trees import (
+    CARD_LEVELS,
+    CARDS,
+    FEATURES_SHOWN,
+    Names,
+    class_name,
+    feature_count,
+    subtree_sizes,
+)
+from raydt.presentation.words import count, counted, duration, figure, share, threshold
 
 #: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
 TREES, DEAREST, POINTS = 3, 10, 300
@@ -28,44 +36,74 @@ TREES, DEAREST, POINTS = 3, 10, 300
 _NUMERIC, _CATEGORICAL = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class Boosting:
-    """Sections of a run of boosted trees; those without data are empty.
-
-    Attributes
-    ----------
-    trees : list of (str, Node)
-        What a tree of the first iteration is about, and its root.
-    about : str
-        How many trees there are, and which of them are drawn.
-    importances : Table
-    charts : list of Chart
-    dearest : Table
-        The batches that took longest; the remark is about all.
-    """
-
-    trees: list[tuple[str, Node]]
-    about: str
-    importances: Table
-    charts: list[Chart]
-    dearest: Table
+#: Columns of the log that are not numbers of a receipt, or that it has under other names.
+_ELSEWHERE = ("seq", "deletes", "inserts", "subtrees", "rows", "nodes", "depth")
 
 
-def boosting_of(run: RunFolder, names: Names) -> Boosting | None:
-    """What a run of boosted trees shows; None of other runs."""
-    if "trees_checked" not in run.events and not run.trees:
-        return None
-    batches = batches_of(run.events)
-    return Boosting(
-        trees=first_trees(run.trees, names) if run.trees else [],
-        about=_about(run.trees) if run.trees else "",
-        importances=importances(run),
-        charts=[over_batches(batches)] if len(batches.get("seq", ())) > 1 else [],
-        dearest=dearest(run.events),
+class GBDTDescription(RebuildingDescription):
+    """Boosted trees; batches D' retrain parts of them."""
+
+    checked = True
+    measures: ClassVar[Mapping[str, str]] = {
+        "rank": "Rank of a split among the candidates of its node",
+        "lack": "Share of the best gain that a split lacks",
+        "stale": "Stored derivative, from what it would be now",
+    }
+
+    def effects(self, call: Call) -> Effects:
+        """What the whole call took, by the log: it is applied at once, and what is done has no single cause."""
+        log = call.result.log
+        total = {name: column.sum().item() for name, column in log.items()}
+        return Effects(
+            work={name: value for name, value in total.items() if name not in _ELSEWHERE},
+            rebuilds=int(total.get("subtrees", 0)),
+            rebuilt_rows=int(total.get("rows", 0)),
+            rebuilt_nodes=int(total.get("nodes", 0)),
+        )
+
+    def drawable(self, arrays: Columns) -> Columns:
+        """All trees, one after the other in preorder."""
+        return arrays
+
+    def present(self, run: RunRecords) -> Presentation:
+        """The first trees, what features gain, and what each batch D' has touched."""
+        shape = shape_charts(run.metrics)
+        blocks: list[Block] = [Text("There is no tree to show.", "none"), *shape]
+        if run.model:
+            blocks = [drawn_trees(run.model, run.names), importances(run.model, run.names), *shape]
+        return Presentation(rebuild_figures(run.summary), Section("Trees", blocks), updates_section(run.events))
+
+
+def updates_section(events: Columns) -> Section:
+    """The batches over the stream, and the dearest."""
+    batches = batches_of(events)
+    several = len(batches.get("seq", ())) > 1
+    return Section(
+        "Updates",
+        [
+            Text(
+                "Updates are collected to batches. A batch changes the sums of the nodes that its rows reach in every "
+                "tree; a node whose split is then no longer among the best candidates has the part of the tree below "
+                "it retrained on the live rows, and rows of it get new derivatives in all later trees."
+            ),
+            *([over_batches(batches)] if several else []),
+            dearest(events),
+        ],
     )
 
 
 # ---------------------------------------------------------------- the trees
+
+
+def drawn_trees(model: Columns, names: Names) -> Tree:
+    """The trees of the first iteration."""
+    return Tree(
+        "The first tree",
+        first_trees(model, names),
+        f"{_about(model)} The scores of all trees are added up. A card is a node: what it asks and what its split "
+        "gains, or what it adds to the score of the examples that end there, drawn as a share of the largest step of "
+        "the tree. Yes and no are the answers that lead to the next card.",
+    )
 
 
 def first_trees(model: Columns, names: Names) -> list[tuple[str, Node]]:
@@ -118,10 +156,10 @@ def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], n
         tone = "learner" if value >= 0 else "delete"
         moves = f"towards {label}" if label else f"away from {sides[0]}" if sides[0] else "added to the number"
         said = f"{figure(value)} {moves}: the score of an example that ends here changes by {value!r}."
-        return Node(f"{value:+.3g}", "", True, tone, answer, None, [(tone, abs(value) / largest)], moves, said, "")
+        return Node(f"{value:+.3g}", "", True, tone, answer, None, [(tone, abs(value) / largest)], moves, said)
     name, test = question(model, int(tree["node_feature"][node]), int(tree["node_cut"][node]), names)
     gain = f"gain {figure(tree['node_gain'][node])}"
-    return Node(name, test, False, "", answer, None, [], gain, f"{name} {test}. {gain}.", "")
+    return Node(name, test, False, "", answer, None, [], gain, f"{name} {test}. {gain}.")
 
 
 def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
@@ -140,25 +178,23 @@ def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str,
     return name, f"= {values[code]}" if code < len(values) else f"= code {code}"
 
 
-def importances(run: RunFolder) -> Table:
+def importances(model: Columns, names: Names) -> Table:
     """The features by their share in the gain of all splits."""
-    if not run.trees:
-        return Table([])
-    split = run.trees["node_feature"] >= 0
-    used, features = run.trees["node_feature"][split], features_of(run)
-    names = Names(features, [], run.categories)
+    split = model["node_feature"] >= 0
+    used = model["node_feature"][split]
     splits = np.bincount(used)
-    gain = np.bincount(used, weights=run.trees["node_gain"][split])
+    gain = np.bincount(used, weights=model["node_gain"][split])
     total = float(gain.sum())
     order = sorted(np.flatnonzero(splits).tolist(), key=lambda j: (-gain[j], j))
     rows = []
     for j in order[:FEATURES_SHOWN]:
         part = float(gain[j]) / total if total > 0 else None
         rows.append(Row((names.feature(j), count(splits[j]), share(part, 1)), part))
-    more, unused = len(order) - len(rows), feature_count(features) - len(order)
+    more, unused = len(order) - len(rows), feature_count(names.features) - len(order)
     remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
     remarks += [f"{count(unused)} {'is' if unused == 1 else 'are'} not used."] if unused > 0 else []
-    return Table(rows, " ".join(remarks))
+    title, columns = "What features gain", ("Feature", "Splits", "Share of the gain")
+    return Table(rows, " ".join(remarks), title, columns, bars=True)
 
 
 # ---------------------------------------------------------------- the batches
@@ -241,4 +277,13 @@ def dearest(events: Columns) -> Table:
         f"retrained {share(batches['trees_retrained'].sum() / batches['trees_checked'].sum(), 1)} of the trees they "
         "checked. Bars show the time beside the longest."
     )
-    return Table(rows_, remark)
+    return Table(
+        rows_,
+        remark,
+        "The batches that took longest",
+        (
+            *("After update", "Deleted", "Inserted", "Trees checked", "Retrained", "Subtrees", "Rows", "Nodes"),
+            *("New derivatives", "Rounds", "Time"),
+        ),
+        bars=True,
+    )

@@ -6,14 +6,13 @@ cumulative columns keep the last value, windowed ones are weighted by their pred
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.folder import Columns
-
+#: A table by columns of one length.
+Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
 
 #: How the names of windowed columns begin.
@@ -48,14 +47,6 @@ def merged(metrics: Columns, limit: int) -> Columns:
         else:
             result[name] = column[last]
     return result
-
-
-def never_rebuilt(figures: Container[str]) -> bool:
-    """Whether these figures, of a summary or of metrics, are of a learner that rebuilds nothing: they count other work.
-
-    That is ``moves`` of a best split, ``checks`` of a confidence tree.
-    """
-    return "moves" in figures or "checks" in figures
 
 
 def increments(column: npt.NDArray[Any]) -> Floats:

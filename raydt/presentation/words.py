@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from numbers import Real
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 ABSENT = "\N{EN DASH}"
 
 Form = Callable[[Any], str]
+
+#: Letters of a feature's name among key figures and in tables of runs.
+FEATURE_SHOWN = 24
 
 
 def _known(value: Any) -> bool:
@@ -106,3 +109,9 @@ def names(values: list[str], shown: int = 8) -> str:
     if len(values) <= shown + 1:
         return ", ".join(values)
     return ", ".join(values[:shown]) + f" and {len(values) - shown:,} more"
+
+
+def number(mapping: Any, key: str) -> float | None:
+    """A finite number of a mapping that may be absent."""
+    value = mapping.get(key) if isinstance(mapping, Mapping) else None
+    return float(value) if value is not None and _known(value) else None

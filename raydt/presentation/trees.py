@@ -1,4 +1,4 @@
-"""The live tree as the page draws it: cards for its top and largest nodes, and all of it as an icicle.
+"""A tree as plain data: cards for its top and largest nodes, and all of it as an icicle.
 
 Works on the arrays of a predict-only model in preorder: node 0 is the root, children come after their parent.
 Invariant: at most ``CARDS`` nodes of the first ``CARD_LEVELS`` levels become cards, whatever the size of the tree, and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -17,76 +17,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.folder import Columns
-from pipelines.report.margins import Margins, proven_gaps
-from pipelines.report.plot import boxes
-from pipelines.words import count, counted, figure, share, threshold
 from raydt.examples.features import sparse_name
+from raydt.presentation.blocks import Icicle, Node, Note, Row, Table, Tree
+from raydt.presentation.charts import boxes
+from raydt.presentation.series import Columns
+from raydt.presentation.words import count, counted, share, threshold
 
 CARDS = 400
 CARD_LEVELS = 20
-OPEN_LEVELS = 3
 CLASS_TONES = 8
 PURE, MIXED = 0.9, 0.7
-Gaps = npt.NDArray[np.float64]
+FEATURES_SHOWN = 12
 THINNEST = 1 / 1200
 ICICLE_LEVELS = 40
 
 
-@dataclass(slots=True)
-class Node:
-    """One card of the page's tree.
-
-    Attributes
-    ----------
-    name, test : str
-        The question asked here: the feature, and what it is compared with; or the label that the leaf predicts.
-    leaf : bool
-    tone : str
-        Of the class the node predicts; empty without examples.
-    answer : str
-        The answer to the parent's question that leads here, empty at the root.
-    rows : int or None
-        Live examples below, if the model says.
-    mix : list of (str, float)
-        Tone and share of the classes that have a row, in class order; classes of one tone are one part.
-    counts : str
-        The largest class and its share; without rows all there is to say.
-    detail : str
-        Everything in one sentence: counts of classes, when it was built, its margin.
-    built : str
-        When it was built; empty if the model does not say.
-    record : tuple of str
-        What its split was decided by, line by line; empty if the model does not say.
-    margin, margin_tone : str
-        Updates left and, at a split, its proven gap; and the tone of the former. Empty without margins.
-    margin_share : float
-    children : list of Node
-        The ``yes`` side first; empty at a leaf and where the page stops.
-    hidden : int
-        Nodes below that have no card.
-    """
-
-    name: str
-    test: str
-    leaf: bool
-    tone: str
-    answer: str
-    rows: int | None
-    mix: list[tuple[str, float]]
-    counts: str
-    detail: str
-    built: str
-    record: tuple[str, ...] = ()
-    margin: str = ""
-    margin_tone: str = ""
-    margin_share: float = 0.0
-    children: list[Node] = field(default_factory=list)
-    hidden: int = 0
-
-    def cards(self) -> int:
-        """How many nodes are drawn from here on."""
-        return 1 + sum(child.cards() for child in self.children)
+#: Arrays of a tree that can be drawn.
+DRAWN = ("feature", "threshold", "left", "right", "counts")
+NOTHING = Note()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +80,7 @@ class Names:
 
 
 def drawn_tree(
-    model: Columns,
-    names: Names,
-    margin: Margins | None = None,
-    cards: int = CARDS,
-    told: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
+    model: Columns, names: Names, note: Callable[[int], Note] = lambda node: NOTHING, cards: int = CARDS
 ) -> Node:
     """The root with the descendants that most live examples pass, at most ``cards`` nodes.
 
@@ -144,11 +88,10 @@ def drawn_tree(
     ----------
     model : dict of ndarray, shape (n,) or (n, K)
     names : Names
-    margin : Margins, optional
+    note : callable
+        What the learner says of a node.
     cards : int
         A node's children are both drawn or neither.
-    told : mapping of int to tuple of str
-        By node when it was split, and what that was decided by.
 
     Returns
     -------
@@ -157,8 +100,7 @@ def drawn_tree(
     """
     sizes, tones = subtree_sizes(model["left"], model["right"]), class_tones(model)
     rows = model["counts"].sum(axis=1)
-    gaps = np.zeros(0) if margin is None else proven_gaps(model)
-    root = _card(model, names, margin, gaps, tones, 0, "", told)
+    root = _card(model, names, note, tones, 0, "")
     root.hidden = sizes[0] - 1
     waiting = [(-int(rows[0]), 0, 0, root)] if not root.leaf else []
     drawn = 1
@@ -167,7 +109,7 @@ def drawn_tree(
         sides = ("right", "left") if names.is_sparse(int(model["feature"][index])) else ("left", "right")
         for side, answer in zip(sides, ("yes", "no"), strict=True):
             below = int(model[side][index])
-            child = _card(model, names, margin, gaps, tones, below, answer, told)
+            child = _card(model, names, note, tones, below, answer)
             child.hidden = sizes[below] - 1
             node.children.append(child)
             if not child.leaf and level + 2 < CARD_LEVELS:
@@ -177,16 +119,7 @@ def drawn_tree(
     return root
 
 
-def _card(
-    model: Columns,
-    names: Names,
-    margin: Margins | None,
-    gaps: Gaps,
-    tones: list[str],
-    index: int,
-    answer: str,
-    told: Mapping[int, tuple[str, ...]],
-) -> Node:
+def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list[str], index: int, answer: str) -> Node:
     rows = model["counts"][index]
     total, leaf = int(rows.sum()), int(model["feature"][index]) < 0
     mix: dict[str, int] = defaultdict(int)
@@ -196,10 +129,9 @@ def _card(
     label = class_name(names.classes, winner) if total else "no live example"
     name, test = (label, "") if leaf else names.question(model, index)
     counts = f"{share(int(rows[winner]) / total, 0)} {label}" if total else label
-    built, *more = told.get(index) or _built(model, index)
-    sentences = names.words(model, index), _counts(names.classes, rows), ", ".join((built, *more)) if built else ""
-    detail = ". ".join(filter(None, sentences))
-    node = Node(
+    said = note(index)
+    sentences = names.words(model, index), _counts(names.classes, rows), *said.sentences
+    return Node(
         name,
         test,
         leaf,
@@ -208,16 +140,9 @@ def _card(
         total,
         [(tone, part / total) for tone, part in mix.items()],
         counts,
-        detail,
-        built,
-        tuple(more) if index in told else (),
+        ". ".join(filter(None, sentences)),
+        said,
     )
-    if margin is not None:
-        left = margin.words(index)
-        node.detail += f". Updates until it is rebuilt: {left}"
-        node.margin = left if leaf else f"{left} \N{MIDDLE DOT} gap \N{LESS-THAN OR EQUAL TO} {figure(gaps[index])}"
-        node.margin_tone, node.margin_share = margin.tone(index), margin.share_left(index)
-    return node
 
 
 def class_tones(model: Columns) -> list[str]:
@@ -237,18 +162,8 @@ def legend(model: Columns, classes: list[str]) -> list[tuple[str, str]]:
     return [*named, *([(f"{count(other)} others", "class-other")] if other else [])]
 
 
-def icicle(model: Columns) -> tuple[list[tuple[str, str]], int, int]:
-    """The whole tree: a row per depth, each node as wide as its share of the live examples.
-
-    Returns
-    -------
-    list of (tone and strength, path)
-        Strength 0 to 2: how much of a node its majority class is.
-    int
-        Rows.
-    int
-        Nodes that are too thin to be seen, or deeper than ``ICICLE_LEVELS``, and are left out.
-    """
+def icicle(model: Columns) -> Icicle:
+    """The whole tree: a row per depth, each node as wide as its share of the live examples."""
     rows = model["counts"].sum(axis=1).astype(np.float64)
     depth, start = depths(model), np.zeros(len(rows))
     for node in np.flatnonzero(model["feature"] >= 0).tolist():
@@ -263,12 +178,13 @@ def icicle(model: Columns) -> tuple[list[tuple[str, str]], int, int]:
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for node in np.flatnonzero(seen).tolist():
         groups[tones[int(winner[node])], int(strength[node])].append(node)
-    paths = []
+    cells = []
     for (tone, level), nodes in sorted(groups.items()):
         at = np.array(nodes)
-        path = boxes(start[at] / whole, 1 - (depth[at] + 1) / levels, rows[at] / whole, np.full(len(at), 1 / levels))
-        paths.append((f"{tone} strength-{level}", path))
-    return paths, levels, int((~seen).sum())
+        cells.append(
+            (tone, level, boxes(start[at] / whole, 1 - (depth[at] + 1) / levels, rows[at] / whole, 1 / levels))
+        )
+    return Icicle(cells, levels, int((~seen).sum()))
 
 
 def depths(model: Columns) -> npt.NDArray[np.int64]:
@@ -308,15 +224,6 @@ def class_name(classes: list[str], code: int) -> str:
     return str(classes[code]) if code < len(classes) else f"class {code}"
 
 
-def _built(model: Columns, index: int) -> tuple[str, str]:
-    """When a node was built and from what, and the updates since; empty if the model does not say."""
-    if not all(name in model for name in ("built", "s", "c")):
-        return "", ""
-    stamp, since = int(model["built"][index]), int(model["c"][index])
-    when = "at the start" if stamp < 0 else f"at {count(stamp >> 1)}"  # FuDyADT counts in half updates
-    return f"built {when} from {count(model['s'][index])}", f"{counted(since, 'update')} since"
-
-
 def _counts(classes: list[str], rows: npt.NDArray[np.int64], shown: int = 3) -> str:
     """Class counts in words: all of up to three classes in their order, else the three largest."""
     there = np.flatnonzero(rows).tolist()
@@ -333,3 +240,80 @@ def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
         if yes[index] > index:
             sizes[index] += sizes[yes[index]] + sizes[no[index]]
     return sizes
+
+
+def drawable(arrays: Columns) -> Columns:
+    """The arrays of a tree; empty where there are none, which is nothing wrong.
+
+    Raises
+    ------
+    ValueError
+        They do not describe one tree in preorder: not every inner node has two children that come later, or not every
+        node but the root one parent.
+    """
+    if not all(name in arrays for name in DRAWN):
+        return {}
+    feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
+    n = len(feature)
+    sound = n > 0 and counts.ndim == 2 and all(len(arrays[name]) == n for name in DRAWN)
+    if sound:
+        inner = np.flatnonzero(feature >= 0)
+        children = np.concatenate([left[inner], right[inner]])
+        later = (children > np.tile(inner, 2)).all() and (children < n).all()
+        sound = bool(later and len(children) == n - 1 and len(np.unique(children)) == n - 1)
+    if not sound:
+        raise ValueError("its arrays do not describe one tree in preorder")
+    return arrays
+
+
+def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: str, *, lines: int = 1) -> Tree:
+    """The tree of a model whole: cards and icicle; ``about`` is what a card says beside questions and counts.
+
+    ``lines`` of the notes need room on a card.
+    """
+    root = drawn_tree(model, names, note)
+    nodes, drawn = len(model["feature"]), root.cards()
+    if drawn < nodes:
+        left_out = (
+            f"{count(drawn)} of {counted(nodes, 'node')} have a card: those that most live examples pass, down to "
+            f"level {CARD_LEVELS}."
+        )
+    else:
+        left_out = f"All {counted(nodes, 'node')} can be opened." if nodes > 1 else ""
+    return Tree(
+        "The live tree",
+        [("", root)],
+        "The live tree as the run left it. A card is a node: what it asks, the live examples that pass it and their "
+        f"labels{about}. Yes and no are the answers that lead to the next card.",
+        legend(model, names.classes),
+        left_out,
+        None if root.leaf else icicle(model),
+        lines,
+    )
+
+
+def feature_count(features: Sequence[Mapping[str, Any]]) -> int:
+    """How many features there are; all sparse ones are one entry of the list."""
+    return sum(int(feature.get("features", 1)) for feature in features)
+
+
+def features_used(model: Columns, names: Names) -> Table:
+    """The features most examples are asked about."""
+    used = feature_use(model, names)
+    most = max((entry["rows"] for entry in used), default=0)
+    rows = [
+        Row((entry["name"], count(entry["splits"]), count(entry["rows"])), entry["rows"] / most if most else None)
+        for entry in used[:FEATURES_SHOWN]
+    ]
+    total = feature_count(names.features)
+    more, unused = len(used) - len(rows), total - len(used)
+    remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
+    if unused > 0:
+        remarks.append(f"{count(unused)} of {counted(total, 'feature')} {'is' if unused == 1 else 'are'} not used.")
+    return Table(
+        rows,
+        " ".join(remarks),
+        "Features the splits use, by the live examples that pass them",
+        ("Feature", "Splits", "Examples"),
+        bars=True,
+    )

@@ -6,12 +6,13 @@ Every rebuild of the log is counted; what is drawn is sums over at most ``STRETC
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.folder import Columns
-from pipelines.report.plot import (
+from raydt.presentation.blocks import Row, Table
+from raydt.presentation.charts import (
     Axis,
     Chart,
     Mark,
@@ -23,8 +24,8 @@ from pipelines.report.plot import (
     stacked_bars,
     updates_axis,
 )
-from pipelines.report.series import size_classes
-from pipelines.words import brief, count, counted, duration, share
+from raydt.presentation.series import Columns, size_classes
+from raydt.presentation.words import brief, count, counted, duration, share
 
 STRETCHES = 120
 DEPTH_TONES = 5
@@ -82,6 +83,7 @@ def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
         "updates",
         centres(parts.n),
         names,
+        int(parts.edges[-1]),
         wide=True,
     )
 
@@ -103,9 +105,9 @@ def _lanes(events: Columns, parts: Stretches) -> Panel:
     marks = []
     for k in range(tones):
         here = (tone == k) & (number > 0)
-        path = boxes((column[here] + 0.06) / parts.n, row[here] / lanes, 0.88 / parts.n, height[here])
-        marks.append(Mark(_depths(k, tones, deepest), f"depth-{k}", "box", path))
-    marks.append(Mark("in all", "", "box", "", counted(len(lane), "rebuild"), tuple(number_of)))
+        drawn = boxes((column[here] + 0.06) / parts.n, row[here] / lanes, 0.88 / parts.n, height[here])
+        marks.append(Mark(_depths(k, tones, deepest), f"depth-{k}", drawn))
+    marks.append(Mark("in all", "", None, counted(len(lane), "rebuild"), tuple(number_of)))
     ticks = tuple(Tick(k / lanes, _power(low + k)) for k in range(0, lanes, 1 if lanes <= 12 else 2))
     return Panel("rows of the node", tuple(marks), Axis(0.0, 1.0, ticks), max(9.0, 1.5 * lanes))
 
@@ -180,7 +182,6 @@ def sizes(events: Columns) -> tuple[Chart, Chart]:
                 "rows of the rebuilt node",
                 centres(len(names)),
                 ranges,
-                over_stream=False,
             )
         )
     return charts[0], charts[1]
@@ -199,3 +200,32 @@ def place_name(code: int) -> str:
 def place_tone(code: int) -> str:
     """The tone of a place."""
     return PLACE_TONES[code] if 0 <= code < len(PLACES) else "majority"
+
+
+def rebuild_work(events: Columns, total: float | None) -> Table:
+    """Where the processing time, ``total`` seconds, went: rebuilds that were timed, by place, and the rest."""
+    seconds = np.nan_to_num(events["seconds"]) if "seconds" in events else np.zeros(len(events["rows"]))
+    timed = seconds > 0
+    rows = []
+    for place, title in ((SHARDS, "Rebuilds by the shards"), (COORDINATOR, "Large rebuilds by the coordinator")):
+        here = timed & (events["place"] == place)
+        rows.append(_work(title, events["rows"][here], float(seconds[here].sum()), total, PLACE_TONES[place]))
+    rest = None if total is None else max(total - float(seconds.sum()), 0.0)
+    rows.append(_work("Compiled loop: routing and small rebuilds", events["rows"][~timed], rest, total, "reset"))
+    rows.append(Row(("In all", count(len(seconds)), count(events["rows"].sum()), duration(total), "")))
+    resets = int((events["place"] == LEAF_RESET).sum())
+    return Table(
+        rows,
+        "Bars are shares of the processing time. Small rebuilds run inside the compiled loop and are counted, but not "
+        "timed one by one; the time of the loop is what the timed rebuilds leave, with reading the source and "
+        "recording." + (f" {counted(resets, 'rebuild')} only reset a leaf." if resets else ""),
+        "Where the processing time went",
+        ("Work", "Rebuilds", "Rows", "Time", "Share of time"),
+        bars=True,
+    )
+
+
+def _work(title: str, sizes: npt.NDArray[Any], seconds: float | None, total: float | None, tone: str) -> Row:
+    """One row of :func:`rebuild_work`, about rebuilds of ``sizes`` rows."""
+    part = seconds / total if total and seconds is not None else None
+    return Row((title, count(len(sizes)), count(sizes.sum()), duration(seconds), share(part, 1)), part, tone)

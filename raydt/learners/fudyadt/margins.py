@@ -17,23 +17,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.report.folder import Columns, RunFolder
-from pipelines.report.plot import (
+from raydt.presentation.blocks import Note, Row, Table
+from raydt.presentation.charts import (
     Axis,
     Chart,
+    Dots,
     Mark,
     Panel,
     centres,
     curve,
-    dots,
     linear,
     named_ticks,
     powers,
     stacked_bars,
 )
-from pipelines.words import count, counted, figure, share
-from raydt.errors import RaydtError
-from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.presentation.series import Columns
+from raydt.presentation.trees import Names, depths
+from raydt.presentation.words import count, counted, figure, share
 
 NEXT_SHOWN = 8
 #: Least share of the budget that is left, name and tone, from the widest margin down.
@@ -87,17 +87,6 @@ class Margins:
         return f"{count(max(int(self.left[node]), 0))} of {count(self.budget[node])} left"
 
 
-def margins_of(run: RunFolder) -> Margins | None:
-    """The margins of a run's tree; None where there is no tree, no counters, or no epsilon that all splits follow.
-
-    O(n) exact integer operations.
-    """
-    epsilon = None if watched(run.learner) else _epsilon(run.learner)
-    if not run.model or epsilon is None or not {"s", "c"} <= run.model.keys():
-        return None
-    return margins(run.model["s"], run.model["c"], epsilon)
-
-
 def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins:
     """Budgets and what is left of them.
 
@@ -120,21 +109,6 @@ def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
     live = model["counts"].sum(axis=1)
     gap: npt.NDArray[np.float64] = np.minimum(2.0 * model["c"] / np.maximum(live, 1), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
-
-
-def watched(learner: dict[str, Any]) -> bool:
-    """Whether a finder watches the splits of a tree, which is then rebuilt when one is beaten, not by a schedule."""
-    return learner.get("kind") == "sparse_tree"
-
-
-def _epsilon(learner: dict[str, Any]) -> float | None:
-    """Epsilon as a number, from the options in a model's manifest."""
-    if learner.get("kind") != "fudyadt":
-        return None
-    try:
-        return FuDyADTOptions.model_validate(learner).resolved_epsilon()
-    except (ValueError, RaydtError):
-        return None  # options of another version: the tree is shown without margins
 
 
 def legend() -> list[tuple[str, str]]:
@@ -160,7 +134,6 @@ def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
         "depth",
         centres(len(names)),
         [f"depth {name}" for name in names],
-        over_stream=False,
     )
 
 
@@ -171,8 +144,8 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
     far = linear([gap, [beta or 0.0]], zero=True)
 
     def drawn(name: str, tone: str, here: npt.NDArray[np.bool_], y: Axis, values: npt.NDArray[np.float64]) -> Mark:
-        path = dots(np.clip(x.at(sizes[here]), 0, 1), np.clip(y.at(values[here]), 0, 1))
-        return Mark(name, tone, "dots", path, count(here.sum()))
+        dots = Dots(np.clip(x.at(sizes[here]), 0, 1), np.clip(y.at(values[here]), 0, 1))
+        return Mark(name, tone, dots, count(here.sum()))
 
     budgets = (
         drawn("leaves", "reset", ~inner, spent, margin.spent),
@@ -194,7 +167,6 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
         (Panel("of the budget spent", budgets, spent, 8.0), Panel("gap at most", tuple(gaps), far, 6.0)),
         x.ticks,
         "examples at the last build (log)",
-        over_stream=False,
     )
 
 
@@ -230,3 +202,31 @@ def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
         f"{count(none)} too small to have any. Whatever the updates were, no split of this tree lacks more than "
         f"{figure(gap.max(initial=0.0))} to the best gain now."
     )
+
+
+def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
+    """The nodes to be rebuilt first; bars show what is left of their budgets."""
+    live, depth, rows = model["counts"].sum(axis=1), depths(model), []
+    for node, updates in expected(margin, live):
+        leaf = model["feature"][node] < 0
+        text = f"leaf: {names.words(model, node)}" if leaf else " ".join(names.question(model, node))
+        cells = [count(value) for value in (depth[node], live[node], margin.budget[node])]
+        cells += [count(max(int(margin.left[node]), 0)), count(updates)]
+        rows.append(Row((text, *cells), margin.share_left(node), f"margin-{margin.tone(node)}"))
+    return Table(
+        rows,
+        "No bar: nothing is left, the next update here rebuilds. Expected: within so many updates of the stream, if "
+        "they fall as the live examples do.",
+        "The next rebuilds",
+        ("Node", "Depth", "Live", "Budget", "Left", "Expected within"),
+        bars=True,
+        bar="Share of the budget left",
+    )
+
+
+def with_margin(note: Note, margin: Margins, gap: float, node: int, leaf: bool) -> Note:
+    """The note of a node with its margin and, at a split, the most that it can lack to the best one."""
+    left = margin.words(node)
+    words = left if leaf else f"{left} \N{MIDDLE DOT} gap \N{LESS-THAN OR EQUAL TO} {figure(gap)}"
+    sentences = (*note.sentences, f"Updates until it is rebuilt: {left}")
+    return Note(note.lines, sentences, words, margin.tone(node), margin.share_left(node))

@@ -1,28 +1,27 @@
-"""Charts as the page draws them: SVG paths on a square of 1000 units that stretches to any width.
+"""Charts as plain data: axes with their ticks, series as shares of them, and what each says in words.
 
-Invariant: a chart holds no colour, only *tones* (the CSS variables of ``page.css``), and no number that was not
-measured; it is drawn without a script, in light and dark, and on paper. Words and numbers stand beside the drawing as
-text, so that they never stretch with it. Not here: what is drawn (``charts``, ``rebuilds``, ``margins``, ``compare``).
+Invariant: a chart holds no colour, only *tones* (names that a page gives a colour to), and no number that was not
+measured. How it is drawn is up to whoever lays it out; words and numbers are text beside the drawing.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.printing import escaped
-from pipelines.words import ABSENT, Form, brief, count, share
+from raydt.presentation.series import Columns
+from raydt.presentation.words import ABSENT, Form, brief, count, figure, share
 
 Values = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-UNIT = 1000.0
+#: Points of a curve over the stream, and of one whose points are windows: rows of the metrics are merged for that.
+POINTS, WINDOWS = 400, 200
 
 #: Series that are told apart by colour; beyond them, by dashes.
 _TONES = 8
@@ -117,22 +116,63 @@ def powers(most: float, least: float = 1.0) -> Axis:
     return Axis(float(low), float(high), ticks, log=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One series: its path in units, and what the legend says of it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A line through points, all coordinates shares of the axes; NaN is a gap, and a point without neighbours a dot.
 
-    ``values`` are its numbers in words, one per position of the chart's ``at``; the legend shows ``now`` until a
-    reader points at a position. ``points`` are the dots on a line.
+    ``step``: stairs; ``dotted``: a dot on each point.
+    """
+
+    x: Floats
+    y: Floats
+    step: bool = False
+    dotted: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Area:
+    """The area between two lines."""
+
+    x: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """Rectangles by their left, lower edges and sizes; empty ones are not drawn."""
+
+    x: Floats
+    y: Floats
+    width: Floats
+    height: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dots:
+    """Dots; those that fall on one another are drawn once."""
+
+    x: Floats
+    y: Floats
+
+
+Shape: TypeAlias = Line | Area | Box | Dots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mark:
+    """One series: its shape, None of one that is in words only, and what a legend says of it.
+
+    ``values`` are its numbers in words, one per position of the chart's ``at``; a legend shows ``now`` until a
+    reader points at a position.
     """
 
     name: str
     tone: str
-    kind: Literal["line", "area", "box", "dots"]
-    path: str
+    shape: Shape | None
     now: str = ""
     values: tuple[str, ...] = ()
     dash: str = ""
-    points: str = ""
 
     def read_at(self, x: Values, places: Values) -> Mark:
         """The same mark with its values at other, ascending places: each the first at or after it, if any."""
@@ -140,23 +180,18 @@ class Mark:
         return replace(self, values=tuple(self.values[i] if i < len(self.values) else ABSENT for i in found.tolist()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """Series over one vertical axis."""
+    """Series over one vertical axis; ``height`` is in lines of text, ``shade`` marks stretches across all of it."""
 
     unit: str
     marks: tuple[Mark, ...]
     axis: Axis
     height: float = 12.0
-    shade: str = ""
-
-    @property
-    def grid(self) -> str:
-        """The lines at the ticks."""
-        return "".join(f"M0 {_place(1 - tick.at)}H1000" for tick in self.axis.ticks)
+    shade: Box | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Chart:
     """Panels one above the other over one horizontal axis, with their words.
 
@@ -175,10 +210,13 @@ class Chart:
         What it counts.
     at : sequence of float
         Positions that can be pointed at, as shares of the axis; ``names`` is what each is called.
-    over_stream : bool
-        The horizontal axis counts updates: pointing at one such chart points at all of them.
-    uprights : str
-        Path of dashed lines across all panels, at moments the caption names.
+    span : int
+        Updates that the horizontal axis counts; 0 if it counts something else. Pointing at one chart over the stream
+        points at all of them.
+    wide : bool
+        Whether it needs a whole row of the page.
+    uprights : tuple of float
+        Shares of the axis at which a dashed line crosses all panels, at moments the caption names.
     """
 
     key: str
@@ -190,19 +228,9 @@ class Chart:
     unit: str
     at: Sequence[float] = ()
     names: Sequence[str] = ()
-    over_stream: bool = True
+    span: int = 0
     wide: bool = False
-    uprights: str = ""
-
-    @property
-    def readout(self) -> str:
-        """What the page's script needs to answer a pointer, as JSON; empty if there is nothing to point at."""
-        values = [mark.values for panel in self.panels for mark in panel.marks]
-        if not any(values):
-            return ""
-        at = [round(float(place), 4) for place in self.at]
-        names = [escaped(name) for name in self.names]
-        return json.dumps({"at": at, "names": names, "values": values}, separators=(",", ":"))
+    uprights: tuple[float, ...] = ()
 
 
 def look(index: int) -> tuple[str, str]:
@@ -222,55 +250,32 @@ def curve(
     step: bool = False,
     dotted: bool = False,
 ) -> Mark:
-    """A line through the points (x, y), with gaps where y is NaN; stairs if ``step``, a dot on each if ``dotted``.
-
-    A point without neighbours is always a dot.
-    """
-    px, py = axes[0].at(x), 1.0 - axes[1].at(y)
-    known = np.isfinite(py)
-    parts: list[str] = []
-    points: list[str] = []
-    for i in np.flatnonzero(known).tolist():
-        across, down = _place(px[i]), _place(py[i])
-        begins = i == 0 or not known[i - 1]
-        if dotted or (begins and not known[i + 1 : i + 2].any()):
-            points.append(f"M{across} {down}h0")
-        parts.append(f"M{across} {down}" if begins else f"H{across}V{down}" if step else f"L{across} {down}")
+    """A line through the points (x, y), with gaps where y is NaN; stairs if ``step``, a dot on each if ``dotted``."""
+    shape = Line(axes[0].at(x), axes[1].at(y), step, dotted)
     written = tuple(form(value) for value in np.asarray(y).tolist())
-    last = next((text for text in reversed(written) if text != ABSENT), ABSENT)
-    return Mark(name, tone, "line", "".join(parts), last, written, dash, "".join(points))
+    return Mark(name, tone, shape, _last(written), written, dash)
+
+
+def points(axes: tuple[Axis, Axis], x: Values, y: Values, name: str, tone: str, form: Form) -> Mark:
+    """A dot at each point (x, y) with a value."""
+    written = tuple(form(value) for value in np.asarray(y).tolist())
+    return Mark(name, tone, Dots(axes[0].at(x), axes[1].at(y)), _last(written), written)
+
+
+def _last(written: Sequence[str]) -> str:
+    return next((text for text in reversed(written) if text != ABSENT), ABSENT)
 
 
 def band(axes: tuple[Axis, Axis], x: Values, low: Values, high: Values, name: str, tone: str, form: Form) -> Mark:
     """The area between two lines; its values are their distances."""
-    px = axes[0].at(x)
-    top, bottom = 1.0 - axes[1].at(high), 1.0 - axes[1].at(low)
-    there = [f"{_place(a)} {_place(b)}" for a, b in zip(px, top, strict=True)]
-    back = [f"{_place(a)} {_place(b)}" for a, b in zip(px[::-1], bottom[::-1], strict=True)]
     written = tuple(form(value) for value in (np.asarray(high) - np.asarray(low)).tolist())
-    return Mark(name, tone, "area", "M" + "L".join(there + back) + "Z" if there else "", written[-1], written)
+    return Mark(name, tone, Area(axes[0].at(x), axes[1].at(low), axes[1].at(high)), _last(written), written)
 
 
-def boxes(x: Any, y: Any, width: Any, height: Any) -> str:
-    """Rectangles by their left, lower edges and sizes, all as shares of the plot; empty ones are left out."""
+def boxes(x: Any, y: Any, width: Any, height: Any) -> Box:
+    """Rectangles by their left, lower edges and sizes, numbers or arrays of one length, all as shares of the plot."""
     columns = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in (x, y, width, height)))
-    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
-    return "".join(
-        f"M{_place(a)} {_place(1 - b - h)}h{_place(w)}v{_place(h)}h{_place(-w)}z"
-        for a, b, w, h in rows
-        if w > 0 and h > 0
-    )
-
-
-def uprights(x: Floats) -> str:
-    """Lines from top to bottom at shares of the plot; those that fall on one another are drawn once."""
-    return "".join(f"M{place} 0V1000" for place in dict.fromkeys(_place(part) for part in x.tolist()))
-
-
-def dots(x: Floats, y: Floats) -> str:
-    """Dots at shares of the plot; those that fall on one another are drawn once."""
-    places = {(round(250 * a), round(100 * b)) for a, b in zip(x.tolist(), y.tolist(), strict=True)}
-    return "".join(f"M{4 * a} {_place(1 - b / 100)}h0" for a, b in sorted(places))
+    return Box(*(np.atleast_1d(column) for column in columns))
 
 
 def stacked_bars(
@@ -283,9 +288,9 @@ def stacked_bars(
     marks = []
     for name, tone, heights in parts:
         rise = axis.at(heights)
-        path = boxes((np.arange(len(names)) + 0.08) / len(names), floor, 0.84 / len(names), rise)
+        box = boxes((np.arange(len(names)) + 0.08) / len(names), floor, 0.84 / len(names), rise)
         floor = floor + rise
-        marks.append(Mark(name, tone, "box", path, form(np.sum(heights)), tuple(form(h) for h in heights.tolist())))
+        marks.append(Mark(name, tone, box, form(np.sum(heights)), tuple(form(h) for h in heights.tolist())))
     return Panel(unit, tuple(marks), axis, height)
 
 
@@ -300,6 +305,43 @@ def centres(n: int) -> list[float]:
     return [(i + 0.5) / n for i in range(n)]
 
 
-def _place(part: float) -> str:
-    """A share as units of the drawing, to a tenth."""
-    return f"{UNIT * part:.1f}".removesuffix(".0")
+# ---------------------------------------------------------------- over the stream
+
+
+def has_curve(metrics: Columns, column: str) -> bool:
+    """Whether a column has at least two values to draw a curve through."""
+    return int(np.isfinite(metrics.get(column, np.empty(0))).sum()) > 1
+
+
+def over_stream(
+    key: str, title: str, caption: str, label: str, table: Columns, panels: tuple[Panel, ...], *, wide: bool = False
+) -> Chart:
+    """A chart whose horizontal axis counts updates, with a position at each row of ``table``."""
+    axis = updates_axis(last_of(table))
+    names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
+    at = axis.at(table["seq"]).tolist()
+    return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, last_of(table), wide)
+
+
+def number_panel(
+    table: Columns, lines: list[tuple[Values, str, str]], unit: str, height: float, form: Any = figure
+) -> Panel:
+    """Series of positive numbers, as (values, name, tone)."""
+    x, y = updates_axis(last_of(table)), linear([values for values, *_ in lines], zero=True, whole=form is count)
+    marks = tuple(curve((x, y), table["seq"], values, name, tone, form) for values, name, tone in lines)
+    return Panel(unit, marks, y, height)
+
+
+def last_of(table: Columns) -> int:
+    """Number of updates at the last row."""
+    return int(table["seq"][-1])
+
+
+def detail(metrics: Columns, drawn: Columns) -> str:
+    """How many updates one point stands for, and whether rows of the metrics table were merged for it."""
+    rows, points = len(metrics["seq"]), len(drawn["seq"])
+    step = round(float(f"{last_of(metrics) / points:.2g}"))
+    each = "one point per update" if step <= 1 else f"one point per about {count(step)} updates"
+    if points < rows:
+        return f"Drawn from {count(rows)} rows merged into {count(points)}: {each}."
+    return f"{each[0].upper()}{each[1:]}."

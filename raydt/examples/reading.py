@@ -1,0 +1,50 @@
+"""How a learner wants the rows of a source to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raydt.examples.targets import MOST_CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Inputs and targets that a learner takes.
+
+    Attributes
+    ----------
+    regression : bool
+        Labels are numbers, not names of classes.
+    missing : bool
+        A row may lack values of features. Otherwise it is bad.
+    sparse : bool
+        There may be sparse features. Otherwise a column of lists is refused.
+    needs_sparse : bool
+        There must be some.
+    dense : bool
+        There may be others.
+    classes, sparse_classes : int
+        How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
+    without_sparse, with_dense, with_numbers : str
+        Options of the same learner that take what these options do not: rows without sparse features, rows with
+        others, and labels that are numbers. Empty if there are none.
+    """
+
+    regression: bool = False
+    missing: bool = False
+    sparse: bool = False
+    needs_sparse: bool = False
+    dense: bool = True
+    classes: int = MOST_CLASSES
+    sparse_classes: int = MOST_CLASSES
+    without_sparse: str = ""
+    with_dense: str = ""
+    with_numbers: str = ""
+
+    def most_classes(self, *, sparse: bool) -> int:
+        """How many classes there may be, with sparse features or without."""
+        return self.sparse_classes if sparse else self.classes
+
+
+#: Rows as most learners want them: complete, with classes.
+CLASSES = Reading()

@@ -1,0 +1,349 @@
+"""How the confidence tree presents itself: every split with what it was decided by, and how sure these decisions were.
+
+Works on the events (an entry for each split, and for each node that became a leaf again), on the arrays of the model,
+which has the records of the splits that stand, and on the options. Scores become gains (of the impurity of the node),
+in the unit of the widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE, SplitRule
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.description import (
+    Description,
+    Effects,
+    Figure,
+    Lines,
+    Presentation,
+    ReceiptWords,
+    RunRecords,
+    node_counts,
+    remaining,
+    tree_blocks,
+    tree_figures,
+)
+from raydt.presentation.blocks import Block, Note, Row, Section, Table, Text
+from raydt.presentation.charts import Axis, Chart, Dots, Mark, Panel, Values, centres, points, powers, stacked_bars
+from raydt.presentation.charts import updates_axis as axis_of
+from raydt.presentation.rebuilds import stretches
+from raydt.presentation.series import Columns
+from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, live_tree
+from raydt.presentation.words import ABSENT, count, counted, figure, number
+
+#: What the log counts.
+COUNTS = ("checks", "splits", "ties", "replaced", "pruned")
+#: Counts that have another name in a summary, where theirs is taken: there ``replaced`` is of updates.
+OUTCOME = {"replaced": "replaced_splits"}
+#: Splits that are listed, and that can be pointed at one by one in a chart.
+SHOWN, POINTED = 50, 300
+#: What a change was made for: in the table, and its name and tone in charts.
+WHY = {RULE: "rule", TIE: "tie", REVISIT: "replaced", PRUNED: "a leaf again"}
+_LOOKS = {
+    RULE: ("by the rule", "learner"),
+    TIE: ("on a tie", "f1"),
+    REVISIT: ("in the place of another", "delete"),
+    PRUNED: ("a leaf again", "reset"),
+}
+_COLUMNS = {"seq", "depth", "feature", "threshold", "m", "reason", "rival_feature", "rival_threshold"}
+_SCORES = {"phi", "rival_phi", "impurity", "epsilon"}
+_RECORD = ("stamp", "m", "rival_feature", "reason", "phi", "rival_phi", "impurity", "epsilon")
+
+
+_IMPURITY = {
+    "gini": "Gini index",
+    "entropy": "entropy",
+    "kearns_mansour": "index of Kearns and Mansour",
+    "error": "share of errors",
+}
+_WIDTH = {
+    "hoeffding": "Hoeffding's bound, as VFDT has it",
+    "corrected": "Hoeffding's bound, of CorrH-Tree",
+    "mcdiarmid": "McDiarmid's bound",
+}
+
+
+class ConfidenceTreeDescription(Description):
+    """A tree whose splits were decided by intervals."""
+
+    measures: ClassVar[Mapping[str, str]] = {
+        "lead": "Least lead of a split by the rule, of what it asks for",
+        "theorem_lead": "The same, of two widths of Theorem 4",
+    }
+    shares: ClassVar[Mapping[str, str]] = {"lead": "what the rule asks for", "theorem_lead": "two widths of Theorem 4"}
+
+    def size(self, statistics: Mapping[str, int]) -> str:
+        """Leaves, and how often they were checked."""
+        return f"{statistics['leaves']:,} leaves after {statistics['checks']:,} checks"
+
+    def outcome(self, statistics: Mapping[str, int], name: Any) -> dict[str, Any]:
+        """How the tree came to its splits: the counts."""
+        return {OUTCOME.get(key, key): statistics[key] for key in COUNTS if key in statistics}
+
+    def lines(self, summary: Mapping[str, Any]) -> Lines:
+        """The size of the tree, and its splits."""
+        if "checks" not in summary:
+            return super().lines(summary)
+        return [*super().lines(summary), ("splits", why_no_split(summary) or splits_in_words(summary))]
+
+    def compared(self, summary: Mapping[str, Any]) -> Lines:
+        """Size, splits and checks."""
+        own = (("Splits", "splits"), ("Checks", "checks"))
+        return [*super().compared(summary), *((name, count(number(summary, key))) for name, key in own)]
+
+    def receipt(self, effects: Effects) -> ReceiptWords:
+        """The splits of a call."""
+        work = effects.work
+        return ReceiptWords(
+            short=f"{work['splits']:,} splits, {work['pruned']:,} pruned",
+            counts=node_counts(effects),
+            lines=[("splits", splits_in_words(work)), *remaining(work, "counts_changed", *COUNTS)],
+            titles={"path": "nodes changed", "changed": "tree changed"},
+        )
+
+    def drawable(self, arrays: Columns) -> Columns:
+        """The tree; where ``live`` is 0, counts are those of a node above."""
+        arrays = drawable(arrays)
+        if arrays and len(arrays.get("live", ())) == len(arrays["feature"]):
+            return arrays | {"counts": np.where(arrays["live"][:, None] > 0, arrays["counts"], 0)}
+        return arrays
+
+    def present(self, run: RunRecords) -> Presentation:
+        """The tree with the records of its splits, and how they were decided over the stream."""
+        options = _options(run)
+        rule = (options or ConfidenceTreeOptions()).split_rule(max(feature_count(run.names.features), 1))
+        blocks = tree_blocks(run)
+        if run.model:
+            notes = told(run.model, rule, run.names)
+            about = (
+                ", and of a split the update that it was made at, the examples that decided it, its gain, that of its "
+                "rival, and the width of the interval"
+            )
+            drawn = live_tree(run.model, run.names, lambda node: notes.get(node, NOTHING), about, lines=3)
+            blocks = tree_blocks(run, drawn)
+        figures, section = tree_figures(run.summary), Section("Splits", split_blocks(run, options, rule))
+        return Presentation([*figures, *_split_figures(run.summary)], Section("Tree", blocks), section)
+
+
+def _split_figures(summary: Mapping[str, Any]) -> list[Figure]:
+    if "checks" not in summary:
+        return []
+    value, noun, rest = splits_in_words(summary).split(" ", 2)
+    return [(value, noun, rest)]
+
+
+def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: SplitRule) -> list[Block]:
+    """When a leaf is split, and every split with what decided it; of a tree that was never split what helps."""
+    blocks: list[Block] = [Text(rule_in_words(options))] if options else []
+    if not (run.events.keys() >= _COLUMNS | _SCORES and len(run.events["seq"])):
+        why = why_no_split(run.summary) if "checks" in run.summary else ""
+        return [*blocks, Text(f"{why[:1].upper()}{why[1:]}." if why else "The run recorded no split.", "none")]
+    sure = [leads(run.events, rule)] if (run.events["reason"] != PRUNED).any() else []
+    return [*blocks, over_time(run.events, run.updates), *sure, splits(run.events, rule, run.names)]
+
+
+def _options(run: RunRecords) -> ConfidenceTreeOptions | None:
+    """The options, or None where they are not to be read."""
+    try:
+        return ConfidenceTreeOptions.model_validate(run.options)
+    except ValidationError:
+        return None
+
+
+# ---------------------------------------------------------------- words
+
+
+def splits_in_words(figures: Mapping[str, Any]) -> str:
+    """How many splits there were, of what kinds and out of how many checks; ``figures`` name them either way."""
+    ties, replaced, pruned = (
+        int(figures.get(OUTCOME.get(name, name), figures.get(name, 0))) for name in ("ties", "replaced", "pruned")
+    )
+    parts = [f"{count(ties)} on a tie"] if ties else []
+    parts += [f"{count(replaced)} in the place of another"] if replaced else []
+    kinds = f" ({', '.join(parts)})" if parts else ""
+    again = f"; {counted(pruned, 'node')} became {'a leaf' if pruned == 1 else 'leaves'} again" if pruned else ""
+    return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}{again}"
+
+
+def why_no_split(figures: Mapping[str, Any]) -> str:
+    """What helps where there was no split at all; empty where there was one."""
+    if figures.get("splits", 0):
+        return ""
+    checks = int(figures.get("checks", 0))
+    often = " (a leaf is checked once grace_period examples have come to it)" if not checks else ""
+    return (
+        f"no split in {counted(checks, 'check')}{often}. What splits sooner: a smaller c, confidence: practical, a "
+        "larger delta, another rule; and stream.warmup of some hundreds of rows, for the bins"
+    )
+
+
+def rule_in_words(options: ConfidenceTreeOptions) -> str:
+    """When a leaf is split, in one sentence."""
+    rule = options.split_rule(1)
+    if options.rule == "ctree":
+        practical = f"that of the paper's experiments with c = {figure(options.c)}"
+        width = (
+            practical if options.confidence == "practical" else f"that of the theorem with delta = {_delta(options)}"
+        )
+    else:
+        width = f"that of {_WIDTH[options.rule]}, with delta = {_delta(options)}"
+    rival = "the best one on another feature" if options.rival == "feature" else "the second best"
+    lead = "two widths" if rule.widths == 2 else "a width"
+    tie = f", or once the width is at most {figure(options.tie_threshold)}" if options.tie_threshold else ""
+    unit = ", in bits" if rule.bits else ", in halves of nats" if rule.criterion == "entropy" else ""
+    return (
+        f"A leaf is checked when {counted(options.grace_period, 'example')} have come to it since it was checked last. "
+        f"It is split once its best split leads its rival, {rival}, by {lead}{tie}. The width is {width}; gains are by "
+        f"the {_IMPURITY[rule.criterion]}{unit}."
+    )
+
+
+def _delta(options: ConfidenceTreeOptions) -> str:
+    return options.delta if isinstance(options.delta, str) else f"{options.delta:g}"
+
+
+# ---------------------------------------------------------------- splits
+
+
+def _gains(columns: Mapping[str, Any], rule: SplitRule) -> tuple[Any, Any, Any, Any]:
+    """Gain of each split and of its rival, the lead, and the lead that was needed: arrays."""
+    phi, rival, impurity = (columns[name] for name in ("phi", "rival_phi", "impurity"))
+    needed = rule.widths * columns["epsilon"]
+    return rule.lead(phi, impurity), rule.lead(rival, impurity), rule.lead(phi, rival), needed
+
+
+def splits(events: Columns, rule: SplitRule, names: Names) -> Table:
+    """The first changes of the tree, among which the root's is, and the last ones, one row each."""
+    gain, rival_gain, lead, _ = _gains(events, rule)
+    total, rows = len(events["seq"]), []
+    half = SHOWN // 2
+    for i in range(total) if total <= SHOWN else [*range(half), *range(total - half, total)]:
+        reason, depth = int(events["reason"][i]), count(events["depth"][i])
+        if reason == PRUNED:
+            rows.append(Row((count(events["seq"][i] + 1), depth, "none any more", *[ABSENT] * 6, WHY[reason])))
+            continue
+        rival = int(events["rival_feature"][i])
+        against = "none" if rival < 0 else _question(names, rival, events["rival_threshold"][i])
+        numbers = (figure(column[i]) for column in (rival_gain, lead, events["epsilon"]))
+        asked = _question(names, int(events["feature"][i]), events["threshold"][i])
+        first = count(events["seq"][i] + 1), depth, asked, count(events["m"][i]), figure(gain[i]), against
+        rows.append(Row((*first, *numbers, WHY.get(reason, ABSENT))))
+    which = (
+        f"The first {half} and the last {half} of {count(total)} changes"
+        if len(rows) < total
+        else f"All {counted(total, 'change')}"
+    )
+    needed = "two widths are" if rule.widths == 2 else "a width is"
+    return Table(
+        rows,
+        f"{which} of the tree. Examples: those the node had counted itself. Lead: by how much more the split gains "
+        f"than its rival; {needed} needed. A node without a rival is compared with no split. The table events/ has "
+        "every one.",
+        "Splits, and what they were decided by",
+        ("After update", "Depth", "Split", "Examples", "Gain", "Rival", "Its gain", "Lead", "Width", "Why"),
+        words=(1, 3, 6, 10),
+    )
+
+
+def _question(names: Names, feature: int, threshold: float) -> str:
+    return " ".join(names.asked(feature, float(threshold)))
+
+
+def told(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note]:
+    """By inner node when it was split and by how many examples, its gain, the width, and its rival's gain."""
+    inner = np.flatnonzero(model["feature"] >= 0)
+    columns = {name: model.get(f"split_{name}", np.empty(0)) for name in _RECORD}
+    if any(len(column) != len(inner) for column in columns.values()):
+        return {}
+    gain, rival_gain, _, _ = _gains(columns, rule)
+    found: dict[int, Note] = {}
+    for i, node in enumerate(inner.tolist()):
+        rival, at = int(columns["rival_feature"][i]), count((int(columns["stamp"][i]) >> 1) + 1)
+        beside = "none" if rival < 0 else f"{names.feature(rival)} {figure(rival_gain[i])}"
+        tie = ", on a tie" if columns["reason"][i] == TIE else ""
+        width = f"\N{GREEK SMALL LETTER EPSILON} {figure(columns['epsilon'][i])}"
+        lines = (
+            f"at update {at}, from {counted(int(columns['m'][i]), 'example')}{tie}",
+            f"gain {figure(gain[i])}, {width}",
+            f"rival {beside}",
+        )
+        found[node] = Note(lines, (", ".join(lines),))
+    return found
+
+
+# ---------------------------------------------------------------- charts
+
+
+def over_time(events: Columns, updates: int) -> Chart:
+    """Changes of the tree in stretches of the stream, by what they were made for."""
+    parts = stretches(events, updates)
+    x = axis_of(int(parts.edges[-1]))
+    kinds = [reason for reason in _LOOKS if (events["reason"] == reason).any()]
+    layers = [(*_LOOKS[reason], parts.total((events["reason"] == reason).astype(np.float64))) for reason in kinds]
+    names = [
+        f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}"
+        for low, high in zip(parts.edges[:-1], parts.edges[1:], strict=True)
+    ]
+    total = len(events["seq"])
+    return Chart(
+        "splits",
+        "Splits over the stream",
+        f"{counted(total, 'change')} of the tree, summed over {counted(parts.n, 'stretch')} of the stream.",
+        f"Bars of the numbers of changes over the stream, {count(total)} in all, by what they were made for.",
+        (stacked_bars([""] * parts.n, layers, "changes", height=9.0),),
+        x.ticks,
+        "updates",
+        centres(parts.n),
+        names,
+        int(parts.edges[-1]),
+    )
+
+
+def leads(events: Columns, rule: SplitRule) -> Chart:
+    """By how many times what was needed each split led its rival, by the examples it was decided by."""
+    split = np.flatnonzero(events["reason"] != PRUNED)
+    split = split[np.argsort(events["m"][split], kind="stable")]
+    table = {name: column[split] for name, column in events.items()}
+    _, _, lead, needed = _gains(table, rule)
+    times = np.divide(lead, needed, out=np.full(len(split), np.nan), where=needed > 0)
+    known = times[np.isfinite(times)]
+    x, y = powers(float(table["m"].max()), float(table["m"].min())), powers(float(known.max(initial=1.0)))
+    of_all = len(split) > POINTED
+    marks = []
+    for reason, (name, tone) in _LOOKS.items():
+        here = table["reason"] == reason
+        if here.any():
+            marks.append(_points((x, y), table["m"], np.where(here, times, np.nan), name, tone, of_all))
+    width = "two widths" if rule.widths == 2 else "one width"
+    names = [
+        f"update {count(seq + 1)}, {counted(m, 'example')}"
+        for seq, m in zip(table["seq"].tolist(), table["m"].tolist(), strict=True)
+    ]
+    tied = " A split on a tie leads by less, and lies at the lower edge." if (table["reason"] == TIE).any() else ""
+    return Chart(
+        "split-leads",
+        "How sure the splits were",
+        f"{counted(len(split), 'split')}: the lead of each over its rival, as a multiple of the {width} that the rule "
+        f"asks for, by the examples its node had counted. At 1 it was just enough.{tied}",
+        f"Points of the lead of each split over what was needed, by examples; half of them led by "
+        f"{figure(np.median(known)) if len(known) else ABSENT} times what was needed or more.",
+        (Panel("lead / needed", tuple(marks), y, 13.0),),
+        x.ticks,
+        "examples at the node",
+        () if of_all else x.at(table["m"]).tolist(),
+        () if of_all else names,
+    )
+
+
+def _points(axes: tuple[Axis, Axis], x: Values, y: npt.NDArray[Any], name: str, tone: str, of_all: bool) -> Mark:
+    """Dots, each with its value to be pointed at unless they are too many."""
+    if of_all:
+        return Mark(name, tone, Dots(axes[0].at(x), axes[1].at(y)))
+    return replace(points(axes, x, y, name, tone, figure), now="")

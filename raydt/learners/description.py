@@ -1,0 +1,349 @@
+"""How a learner presents itself: in progress, summary, terminal, receipt, report, comparison and sweep.
+
+The base class presents any tree that counts nodes, leaves and depth, and knows no particular method. Everything here is
+plain data (:mod:`raydt.presentation`); how it is laid out is up to whoever shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.updates import BatchResult
+from raydt.presentation.blocks import Block, Section, Text
+from raydt.presentation.charts import (
+    POINTS,
+    Chart,
+    Panel,
+    curve,
+    detail,
+    has_curve,
+    last_of,
+    linear,
+    number_panel,
+    over_stream,
+    updates_axis,
+)
+from raydt.presentation.series import Columns, merged
+from raydt.presentation.trees import NOTHING, Names, drawable, features_used, live_tree
+from raydt.presentation.words import count, counted, figure, number, share
+
+#: Names and values in two columns.
+Lines: TypeAlias = list[tuple[str, str]]
+
+#: Value, name and remark of a key figure.
+Figure: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecords:
+    """What a run has left, as far as a learner presents it; whatever is missing is empty.
+
+    Attributes
+    ----------
+    summary : mapping
+    options : mapping
+        Options of the learner, as the model's manifest or the config has them; not validated.
+    metrics, events : dict of ndarray
+        Columns of the tables.
+    model : dict of ndarray
+        Arrays of the predict-only model that :meth:`Description.drawable` has taken.
+    names : Names
+        Of features, classes and categories.
+    """
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Columns = field(default_factory=dict)
+    events: Columns = field(default_factory=dict)
+    model: Columns = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the run, 0 if the summary does not say."""
+        return int(self.summary.get("updates") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The widest gap that an audit has measured, beside what is promised; ``share`` of that, if something is."""
+
+    title: str
+    text: str
+    share: float | None
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """What a report shows of one run's learner.
+
+    Attributes
+    ----------
+    figures : list of (value, name, remark)
+        Key figures.
+    model, work : Section
+        The model at the end, and what it took to keep it.
+    guarantee : list of Block
+        What is known of the guarantee without an audit.
+    gap : Gap or None
+    """
+
+    figures: list[Figure]
+    model: Section
+    work: Section
+    guarantee: list[Block] = field(default_factory=list)
+    gap: Gap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A column of the metrics by which runs are compared: as it is or, if ``rate``, its increase per update."""
+
+    key: str
+    title: str
+    column: str
+    unit: str
+    rate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a sweep's table; ``brief``: a terminal shows it, too."""
+
+    name: str
+    title: str
+    kind: type[int] | type[float] | type[str] = int
+    brief: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptWords:
+    """What a receipt says of a call in the learner's words.
+
+    Attributes
+    ----------
+    short : str
+        In a few words.
+    counts : str
+        Which counts have changed; empty if the learner does not say.
+    lines : list of (str, str)
+        What the call took.
+    titles : mapping of str to str
+        What columns of the deletions are called, where that is not their name.
+    """
+
+    short: str
+    counts: str = ""
+    lines: Lines = field(default_factory=list)
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of deletions and insertions that was applied.
+
+    Attributes
+    ----------
+    seq : ndarray of int64, shape (m,)
+        Numbers of its deletions among the updates, ascending.
+    path : ndarray, shape (m,)
+        Their entries of ``BatchResult.path``.
+    result : BatchResult
+        With the log of everything that was done.
+    grown : mapping of str to int
+        By how much each of ``Traits.counts`` has grown.
+    """
+
+    seq: npt.NDArray[np.int64]
+    path: npt.NDArray[Any]
+    result: BatchResult
+    grown: Mapping[str, int]
+
+    @property
+    def work(self) -> dict[str, int | float]:
+        """Class counts that have changed, along the paths of all its examples, and the learner's own counts."""
+        return {"counts_changed": int(self.result.path.sum()), **self.grown}
+
+    @property
+    def changed(self) -> npt.NDArray[np.bool_]:
+        """Which deletions are in the log."""
+        return np.isin(self.seq, self.result.log.get("seq", self.seq[:0]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """What a call has changed, for its receipt.
+
+    Attributes
+    ----------
+    columns : dict of ndarray
+        The learner's columns of the deletions.
+    work : dict of str to number
+        What the whole call took.
+    rebuilds, rebuilt_rows, rebuilt_nodes : int
+    """
+
+    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    work: dict[str, int | float] = field(default_factory=dict)
+    rebuilds: int = 0
+    rebuilt_rows: int = 0
+    rebuilt_nodes: int = 0
+
+
+def remaining(work: Mapping[str, int | float], *used: str) -> Lines:
+    """What a call took but for what is said elsewhere, one line each."""
+    return [
+        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
+        for name, value in work.items()
+        if name not in used
+    ]
+
+
+def worst_of(summary: Mapping[str, Any]) -> Any:
+    """What the audit of a run has measured; None without an audit."""
+    audit = summary.get("audit")
+    return audit.get("worst") if isinstance(audit, Mapping) else None
+
+
+class Description:
+    """Presents a learner with some options; here a tree of which nothing is known but its size."""
+
+    #: Whether arrays are drawn only once :meth:`raydt.learners.base.Learner.check` has passed them.
+    checked: ClassVar[bool] = False
+    #: What is the same of two runs with the same digest, and of one run with another.
+    same: ClassVar[tuple[str, str]] = ("the same model, bit for bit", "another model")
+    #: Keys of :meth:`outcome` that the verdicts of an audit are shown with.
+    told: ClassVar[tuple[str, ...]] = ()
+    #: What an audit's measures are, and on a terminal what they are a share of.
+    measures: ClassVar[Mapping[str, str]] = {}
+    shares: ClassVar[Mapping[str, str]] = {}
+    curves: ClassVar[tuple[Curve, ...]] = (Curve("nodes", "Nodes of the tree", "nodes", "nodes"),)
+    columns: ClassVar[tuple[Column, ...]] = (Column("leaves", "leaves"), Column("depth", "depth"))
+
+    # ------------------------------------------------------------ progress, summary, terminal
+
+    def size(self, statistics: Mapping[str, int]) -> str:
+        """How large the model is, or what has become of it, in a few words, for progress."""
+        return f"{statistics['leaves']:,} leaves"
+
+    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
+        """What a run came to in the method's own words, for its summary: JSON values.
+
+        Parameters
+        ----------
+        statistics : mapping of str to int
+            Of the coordinator at the end; empty of a run that has applied nothing.
+        name : callable
+            Name of a feature by its number.
+        """
+        return {}
+
+    def lines(self, summary: Mapping[str, Any]) -> Lines:
+        """What a run came to, for a terminal."""
+        size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
+        return [("tree", size)]
+
+    def audited(self, summary: Mapping[str, Any]) -> Lines:
+        """What a terminal shows of the run above the verdicts of its audit."""
+        return []
+
+    def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of :attr:`columns` that are not statistics, from :meth:`outcome`."""
+        return {}
+
+    # ------------------------------------------------------------ receipt
+
+    def effects(self, call: Call) -> Effects:
+        """What a call of deletions and insertions has changed."""
+        return Effects({"path": call.path, "changed": call.changed}, call.work)
+
+    def receipt(self, effects: Effects) -> ReceiptWords:
+        """A receipt in words."""
+        changed = effects.work.get("counts_changed", 0)
+        return ReceiptWords(
+            short=f"{changed:,} class counts changed",
+            counts=node_counts(effects),
+            lines=remaining(effects.work, "counts_changed"),
+            titles={"path": "nodes changed", "changed": "tree changed"},
+        )
+
+    # ------------------------------------------------------------ report
+
+    def drawable(self, arrays: Columns) -> Columns:
+        """The arrays of a saved model as the report draws them; empty if there is nothing to draw.
+
+        Raises
+        ------
+        ValueError
+            They are damaged.
+        """
+        return drawable(arrays)
+
+    def present(self, run: RunRecords) -> Presentation:
+        """What a report shows of a run."""
+        return Presentation(
+            tree_figures(run.summary),
+            Section("Tree", tree_blocks(run)),
+            Section("Work", [Text("The run recorded nothing of it.", "none")]),
+        )
+
+    def compared(self, summary: Mapping[str, Any]) -> Lines:
+        """Figures by which runs are compared."""
+        return [(name, count(number(summary, key))) for name, key in (("Nodes", "nodes"), ("Depth", "depth"))]
+
+
+# ---------------------------------------------------------------- what descriptions of trees share
+
+
+def node_counts(effects: Effects) -> str:
+    """The same in words, of counts at the nodes of a tree."""
+    changed = int(effects.work.get("counts_changed", 0))
+    return f"class counts changed at {counted(changed, 'node')} on their paths" if changed else ""
+
+
+def tree_figures(summary: Mapping[str, Any]) -> list[Figure]:
+    """The size of a tree as a key figure."""
+    nodes, leaves, depth = (count(summary.get(key)) for key in ("nodes", "leaves", "depth"))
+    return [(nodes, "nodes", f"{leaves} leaves, depth {depth}")]
+
+
+def shape_charts(metrics: Columns) -> Sequence[Chart]:
+    """Nodes, leaves and depth over the stream; none without metrics."""
+    if not has_curve(metrics, "seq"):
+        return []
+    table = merged(metrics, POINTS)
+    x, depth = updates_axis(last_of(table)), linear([table["depth"]], zero=True, whole=True)
+    deep = curve((x, depth), table["seq"], table["depth"], "depth", "f1", count, step=True)
+    sizes = [(table["nodes"], "nodes", "learner"), (table["leaves"], "leaves", "delete")]
+    nodes, leaves, levels = (count(table[name][-1]) for name in ("nodes", "leaves", "depth"))
+    return [
+        over_stream(
+            "shape",
+            "Nodes, leaves and depth over the stream",
+            detail(metrics, table),
+            f"Tree size over the stream; at the end {nodes} nodes, {leaves} leaves, depth {levels}.",
+            table,
+            (number_panel(table, sizes, "nodes", 10.0, count), Panel("depth", (deep,), depth, 6.0)),
+        )
+    ]
+
+
+def tree_blocks(run: RunRecords, *trees: Block) -> list[Block]:
+    """The tree (drawn plainly unless it is given), its size over the stream, and the features it uses."""
+    if not run.model:
+        return [Text("There is no tree to show.", "none"), *shape_charts(run.metrics)]
+    drawn = trees or (live_tree(run.model, run.names, lambda node: NOTHING, ""),)
+    return [*drawn, *shape_charts(run.metrics), features_used(run.model, run.names)]
+
+
+def measured(title: str, gap: float, beta: float | None) -> Gap:
+    """A gap as a share of beta."""
+    if not beta:
+        return Gap(title, figure(gap), None, "no gap is promised" if beta is None else "beta is 0: no gap is promised")
+    return Gap(title, figure(gap), gap / beta, f"{share(gap / beta, 1)} of beta = {figure(beta)}, the most it may be")

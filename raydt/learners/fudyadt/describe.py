@@ -1,0 +1,100 @@
+"""How FuDyADT presents itself: its tree with the margin of every node, its rebuilds, and the gap an audit measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from raydt.errors import RaydtError
+from raydt.learners.description import Presentation, RunRecords, measured, tree_blocks, worst_of
+from raydt.learners.fudyadt.margins import (
+    Margins,
+    by_depth,
+    by_size,
+    in_words,
+    legend,
+    margins,
+    next_rebuilds,
+    proven_gaps,
+    with_margin,
+)
+from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.rebuilding import RebuildingDescription, built_note, rebuild_figures, rebuild_section
+from raydt.presentation.blocks import Block, Heading, Section, Text, Tree
+from raydt.presentation.trees import depths, live_tree
+from raydt.presentation.words import count, figure, number
+
+
+class FuDyADTDescription(RebuildingDescription):
+    """An exact tree, rebuilt by schedule."""
+
+    measures: ClassVar[Mapping[str, str]] = {
+        "gap": "Gap of a split to the best one",
+        "leaf_gini": "Gini index of a leaf that may be split",
+        "leaf_gain": "Gain that a leaf leaves unused",
+        "change": "Updates since the build, c / s",
+    }
+
+    def present(self, run: RunRecords) -> Presentation:
+        """The tree with its margins, and the rebuilds."""
+        margin, beta = margins_of(run), number(run.options, "beta")
+        gap, figures = number(worst_of(run.summary), "gap"), rebuild_figures(run.summary)
+        if margin is not None:
+            left, budget = count(max(int(margin.left[0]), 0)), count(margin.budget[0])
+            figures.append((left, "updates to a rebuild from the root", f"at most, of {budget}"))
+        rule = "An update that has changed a node often enough rebuilds the part of the tree below it."
+        return Presentation(
+            figures,
+            Section("Tree", tree_blocks(run, *([_tree(run, margin)] if run.model else []))),
+            rebuild_section(run.summary, run.metrics, run.events, rule),
+            _guarantee(run, margin, beta) if margin is not None else [],
+            None if gap is None else measured("Widest gap to the best split", gap, beta),
+        )
+
+
+def margins_of(run: RunRecords) -> Margins | None:
+    """The margins of a run's tree; None where there is no tree, no counters, or no epsilon.
+
+    O(n) exact integer operations.
+    """
+    if not {"s", "c"} <= run.model.keys():
+        return None
+    try:
+        epsilon = FuDyADTOptions.model_validate(run.options).resolved_epsilon()
+    except (ValueError, RaydtError):
+        return None  # options of another version: the tree is shown without margins
+    return margins(run.model["s"], run.model["c"], epsilon)
+
+
+def _tree(run: RunRecords, margin: Margins | None) -> Tree:
+    """The live tree; its cards say when a node was built and, with margins, when it is to be rebuilt."""
+    model = run.model
+    when = "at which update it was built, from how many examples"
+    if margin is None:
+        return live_tree(model, run.names, lambda node: built_note(model, node), f", and {when}")
+    gaps = proven_gaps(model)
+    drawn = live_tree(
+        model,
+        run.names,
+        lambda node: with_margin(built_note(model, node), margin, gaps[node], node, model["feature"][node] < 0),
+        ", how many more updates may reach it before it is rebuilt, how far its split can be from the best one, and "
+        + when,
+    )
+    return replace(drawn, margins=legend())
+
+
+def _guarantee(run: RunRecords, margin: Margins, beta: float | None) -> list[Block]:
+    """The margins of all nodes."""
+    following = next_rebuilds(margin, run.model, run.names)
+    return [
+        Heading("margins", "Margins"),
+        Text(
+            "A node that was built from s examples is rebuilt, at the latest, by the first update after which more "
+            f"than epsilon s = {figure(margin.epsilon)} s updates have reached it; sooner if a node above it is, or "
+            f"one of nearly its size below it. {in_words(margin, proven_gaps(run.model))}"
+        ),
+        by_depth(margin, depths(run.model)),
+        by_size(margin, run.model, beta),
+        *([following] if following.rows else []),
+    ]

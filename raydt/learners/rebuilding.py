@@ -1,0 +1,120 @@
+"""How trees present themselves whose parts are rebuilt: how often, their log, and what each deletion caused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.learners.description import (
+    Call,
+    Column,
+    Curve,
+    Description,
+    Effects,
+    Figure,
+    Lines,
+    ReceiptWords,
+    node_counts,
+    remaining,
+    tree_figures,
+)
+from raydt.presentation.blocks import Block, Note, Section, Text
+from raydt.presentation.rebuilds import rebuild_work, sizes, timeline
+from raydt.presentation.series import Columns
+from raydt.presentation.words import count, counted, number
+
+
+class RebuildingDescription(Description):
+    """A tree, or trees, of which parts are rebuilt."""
+
+    curves: ClassVar[tuple[Curve, ...]] = (
+        Curve("work", "Rows rebuilt per update", "rebuilt_rows", "rows/update", rate=True),
+        *Description.curves,
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("rebuilds", "rebuilds"),
+        Column("rebuilt_rows", "rows rebuilt", brief=False),
+        *Description.columns,
+    )
+
+    def lines(self, summary: Mapping[str, Any]) -> Lines:
+        """The size of the tree, and how much of it was rebuilt."""
+        rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
+        return [*super().lines(summary), ("rebuilds", rebuilt)]
+
+    def compared(self, summary: Mapping[str, Any]) -> Lines:
+        """Size and rebuilds."""
+        rebuilt = (("Rebuilds", "rebuilds"), ("Rows rebuilt", "rebuilt_rows"))
+        return [*super().compared(summary), *((name, count(number(summary, key))) for name, key in rebuilt)]
+
+    def effects(self, call: Call) -> Effects:
+        """The path of each deletion, and the rebuild that it caused, by the log: depth, rows and nodes."""
+        log = call.result.log
+        return Effects(
+            {"path": call.path, **rebuilds_of(call.seq, log)},
+            call.work,
+            rebuilds=len(log["rows"]) if "rows" in log else 0,
+            rebuilt_rows=int(log["rows"].sum()) if "rows" in log else 0,
+            rebuilt_nodes=int(log["nodes"].sum()) if "nodes" in log else 0,
+        )
+
+    def receipt(self, effects: Effects) -> ReceiptWords:
+        """Rebuilds, and what else the call took."""
+        rows, nodes = counted(effects.rebuilt_rows, "row"), counted(effects.rebuilt_nodes, "node")
+        return ReceiptWords(
+            short=f"{effects.rebuilds:,} rebuilds of {effects.rebuilt_rows:,} rows",
+            counts=node_counts(effects),
+            lines=[
+                ("rebuilds", f"{effects.rebuilds:,} of {rows} and {nodes} in all"),
+                *remaining(effects.work, "counts_changed"),
+            ],
+            titles={"path": "nodes changed"} if effects.columns else {},
+        )
+
+
+def rebuilds_of(seq: npt.NDArray[np.int64], log: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Depth, rows and nodes of the rebuild that each of some updates caused; ``seq`` ascends."""
+    columns: dict[str, npt.NDArray[Any]] = {
+        "rebuilt_depth": np.full(len(seq), -1, dtype=np.int32),
+        "rebuilt_rows": np.zeros(len(seq), dtype=np.int64),
+        "rebuilt_nodes": np.zeros(len(seq), dtype=np.int64),
+    }
+    if len(seq) and log:
+        at = np.searchsorted(seq, log["seq"]).clip(max=len(seq) - 1)
+        caused = seq[at] == log["seq"]
+        for name, column in columns.items():
+            column[at[caused]] = log[name.removeprefix("rebuilt_")][caused]
+    return columns
+
+
+def rebuild_figures(summary: Mapping[str, Any]) -> list[Figure]:
+    """Size and rebuilds as key figures."""
+    rebuilt, rows = count(summary.get("rebuilds")), count(summary.get("rebuilt_rows"))
+    return [*tree_figures(summary), (rebuilt, "rebuilds", f"{rows} rows in all")]
+
+
+def rebuild_section(summary: Mapping[str, Any], metrics: Columns, events: Columns, rule: str) -> Section:
+    """When, how large and how deep the rebuilds were, and who did them; ``rule`` says when a node is rebuilt."""
+    if not len(events.get("rows", ())) or not {"seq", "place", "depth"} <= events.keys():
+        return Section("Rebuilds", [Text("The run recorded no rebuilds.", "none")])
+    updates = int(summary.get("updates") or 0)
+    several = len(events["rows"]) > 1
+    charts: list[Block] = [timeline(events, metrics, updates), *sizes(events)] if several else []
+    blocks = [Text(f"{rule} A leaf that stays a leaf is only reset."), *charts]
+    return Section("Rebuilds", [*blocks, rebuild_work(events, number(summary, "seconds"))])
+
+
+def built_note(model: Columns, node: int) -> Note:
+    """When a node was built and from what, and the updates since; empty if the model does not say.
+
+    Stamps count half updates: an update of an example is a deletion and an insertion.
+    """
+    if not {"built", "s", "c"} <= model.keys():
+        return Note()
+    stamp, since = int(model["built"][node]), int(model["c"][node])
+    when = "at the start" if stamp < 0 else f"at {count(stamp >> 1)}"
+    built = f"built {when} from {count(model['s'][node])}"
+    return Note((built,), (f"{built}, {counted(since, 'update')} since",))
