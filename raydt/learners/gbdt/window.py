@@ -168,21 +168,14 @@ def process_window(model: Any, batch: Any, window: Any, scratch: Any) -> None:
                     F[i, k] += trees.value[m * per + k, window.leaf[base + k, i]]
 
 
-@kernel
-def roll_back(model: Any, batch: Any, window: Any, keep: int) -> None:
-    """Undo :func:`process_window` on the trees from ``keep`` on; ``batch.F`` is left as it is."""
-    trees, first = model.trees, window.first * model.loss.trees
-    for w in range(max(0, keep - first), len(window.leaf)):
-        t = first + w
-        for node in range(window.G.shape[1]):
-            trees.G[t, node], trees.H[t, node] = window.G[w, node], window.H[w, node]
-            trees.value[t, node] = window.value[w, node]
-        for i in range(len(batch.slots)):
-            slot = batch.slots[i]
-            if batch.role[i] == DELETED:
-                model.leaf[t, slot] = window.leaf[w, i]
-            elif batch.role[i] == REFRESHED:
-                model.ledger[t, slot] = window.ledger[w, i]
+def roll_back(model: ModelArrays, batch: Batch, window: Window, keep: int) -> None:
+    """Undo :func:`process_window` on the trees from ``keep`` on; ``batch.F`` is left as it is. O(trees x rows)."""
+    first = window.first * model.loss.trees
+    part, i = slice(keep, first + len(window.leaf)), keep - first
+    model.trees.G[part], model.trees.H[part], model.trees.value[part] = window.G[i:], window.H[i:], window.value[i:]
+    deleted, refreshed = batch.role == DELETED, batch.role == REFRESHED
+    model.leaf[part, batch.slots[deleted]] = window.leaf[i:, deleted]
+    model.ledger[part, batch.slots[refreshed]] = window.ledger[i:, refreshed]
 
 
 @kernel
