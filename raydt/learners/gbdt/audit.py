@@ -137,16 +137,14 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     # Pending updates are of after the end of the last D'.
     over = max(0, int(state["seq"][0]) - int(state["warmup"][0])) // options.update_every * options.update_every
     begun = over + int(state["warmup"][0]) if state["classes"][0] >= 0 else 0
-    late = known & (pending == TO_DELETE) & history.complete
+    leaves = pending == TO_DELETE
+    late = known & leaves & history.complete
     late[late] = history.deleted[source[late]] < begun
 
     wrong = {
         "are not in the history": ~known,
-        "are deleted in the history, and live in the model": known & deleted & (pending != TO_DELETE),
-        "live in the history, and are deleted in the model": known
-        & ~deleted
-        & (pending == TO_DELETE)
-        & history.complete,
+        "are deleted in the history, and live in the model": known & deleted & ~leaves,
+        "live in the history, and are deleted in the model": known & ~deleted & leaves & history.complete,
         "occur twice": ~_first(born),
         "wait since an earlier D'": late | ((pending == TO_INSERT) & (born < begun)),
     }

@@ -246,11 +246,11 @@ def best_leaf(leaves: Any, job: int) -> int:
 
 
 @inner_kernel
-def split_leaf(growth: Any, job: int, e: int, on_left: Any, left_G: int, left_H: int, search: bool) -> int:
+def split_leaf(growth: Any, job: int, e: int, on_left: Any, left_G: int, left_H: int) -> int:
     """Split an open leaf and open its children; returns the left one, the right one is the next.
 
-    ``on_left`` says of the rows of the leaf, in their order, which go left. With ``search`` the children's best splits
-    are found, which overwrites the histogram of the leaf.
+    ``on_left``, bool, says of the rows of the leaf, in their order, which go left. The children have no histograms and
+    best splits before :func:`search_children`.
     """
     leaves, rows = growth.leaves, growth.rows
     begin, end = leaves.begin[e], leaves.end[e]
@@ -272,9 +272,16 @@ def split_leaf(growth: Any, job: int, e: int, on_left: Any, left_G: int, left_H:
     leaves.begin[b], leaves.end[b] = middle, end
     leaves.G[b], leaves.H[b] = leaves.G[e] - left_G, leaves.H[e] - left_H
     leaves.gain[a] = leaves.gain[b] = 0.0
-    if not search:
-        return int(a)
-    small, large = (a, b) if n_left <= n_right else (b, a)
+    return int(a)
+
+
+@inner_kernel
+def search_children(growth: Any, job: int, e: int) -> None:
+    """Find the best splits of the children of a leaf that was split, which overwrites the leaf's histogram."""
+    leaves = growth.leaves
+    a = leaves.left[e]
+    b = a + 1
+    small, large = (a, b) if leaves.end[a] - leaves.begin[a] <= leaves.end[b] - leaves.begin[b] else (b, a)
     leaves.histogram[large] = leaves.histogram[e]
     leaves.histogram[small] = _new_histogram(growth, job)
     _sum_up(growth, job, small)
@@ -284,7 +291,6 @@ def split_leaf(growth: Any, job: int, e: int, on_left: Any, left_G: int, left_H:
         much[s, 1] -= little[s, 1]
     _search(growth, job, a)
     _search(growth, job, b)
-    return int(a)
 
 
 @inner_kernel
@@ -323,8 +329,10 @@ def grow_alone(growth: Any, forest: Any, on_left: Any, splits: Any, leaf_of: Any
             added += 1
             put_split(forest, tree, split)
             copy_sums(growth.pool[leaves.histogram[e]], forest.sums[tree, split.histogram])
-            a = split_leaf(growth, job, e, on_left, split.left_G, split.left_H, added < jobs.budget[job])
+            a = split_leaf(growth, job, e, on_left, split.left_G, split.left_H)
             leaves.node[a], leaves.node[a + 1] = split.left, split.right
+            if added < jobs.budget[job]:
+                search_children(growth, job, e)
         for e in range(leaves.first[job], leaves.first[job] + leaves.opened[job]):
             if leaves.left[e] < 0:
                 for i in range(leaves.begin[e], leaves.end[e]):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import kernel
-from raydt.learners.gbdt.growth import copy_sums, open_roots, put_split, sides_of, split_leaf
+from raydt.learners.gbdt.growth import copy_sums, open_roots, put_split, search_children, sides_of, split_leaf
 from raydt.learners.gbdt.split_search import FEATURE
 
 #: A leaf to split: its job, its number, and the sums of its left side.
@@ -36,7 +36,8 @@ def split_each(growth: Any, steps: Any, on_left: Any, children: Any) -> None:
         step = steps[i]
         e = step.leaf
         n = growth.leaves.end[e] - growth.leaves.begin[e]
-        left = split_leaf(growth, step.job, e, on_left[used : used + n], step.left_G, step.left_H, True)
+        left = split_leaf(growth, step.job, e, on_left[used : used + n], step.left_G, step.left_H)
+        search_children(growth, step.job, e)
         children[i, 0], children[i, 1] = left, left + 1
         used += n
 

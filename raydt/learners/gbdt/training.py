@@ -87,7 +87,7 @@ class HeldOut:
         e, n = self._ensemble, max(1, len(self._y))
         if e.loss.squared:
             return float(math.fsum((self._y - self._F[:, 0]) ** 2)) / n
-        q = np.empty((e.per, len(self._y)), dtype=np.int64)
+        q = np.empty((e.per, len(self._y)), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
         own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
         return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
