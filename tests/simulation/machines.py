@@ -38,7 +38,8 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: copied(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)([copied(item) for item in value])
+        items = [copied(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 

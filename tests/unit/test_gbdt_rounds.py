@@ -12,7 +12,7 @@ import pytest
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.gbdt import growing, leafwise
+from raydt.learners.gbdt import grower, leafwise
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
 
@@ -73,7 +73,7 @@ class Told:
         of_feature: dict[int, npt.NDArray[np.int64]] = {}
         for shard in self.session.shards:
             worker: Any = shard.worker
-            sums, first = worker._forest.sums[tree, self.trees.place[tree, node]], worker._candidates.first
+            sums, first = worker._forest.sums[tree, self.trees.histogram[tree, node]], worker._candidates.first
             for i, feature in enumerate(worker.owned.tolist()):
                 of_feature[feature] = sums[:, first[i] : first[i + 1]]
         return [of_feature[feature] for feature in sorted(of_feature)]
@@ -125,7 +125,7 @@ def test_no_bound_on_what_is_split_ahead_leaves_a_trace(
     """Same model and same stored sums as one shard that knows all, also where trees are grown one at a time."""
     if ahead is not None:
         monkeypatch.setattr(leafwise, "split_ahead", lambda budget: np.minimum(budget, ahead))
-        monkeypatch.setattr(growing, "_LARGEST_POOL", 1)
+        monkeypatch.setattr(grower, "_LARGEST_POOL", 1)
     one, several = Told(1, max_iter=6, max_leaf_nodes=9), Told(shards, max_iter=6, max_leaf_nodes=9)
     X, y = rows_of(900)
     for told in (one, several):
@@ -138,7 +138,7 @@ def test_no_bound_on_what_is_split_ahead_leaves_a_trace(
     for ours, known in zip(several.sums(), one.sums(), strict=True):
         assert np.array_equal(ours, known)
     split = sum(len(payload["steps"]) for method, payload in several.requests if method == "split")
-    made = sum(len(payload["records"]) for method, payload in several.requests if method == "end")
+    made = sum(len(payload["splits"]) for method, payload in several.requests if method == "end")
     assert split < made if ahead == 0 else split > 0
 
 
@@ -151,7 +151,7 @@ def test_what_is_split_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         asked = told.train(*rows_of(400))
         jobs = next(payload["jobs"] for method, payload in told.requests if method == "grow")
         sizes = [len(payload["steps"]) for method, payload in told.requests if method == "split"]
-        assert sum(sizes) <= jobs["room"][0]
+        assert sum(sizes) <= jobs.room[0]
         taken[ahead] = asked["split"], max(sizes), told.session.digest()
     (rounds, most, digest), (fewer, widest, same) = taken[2], taken[100]
     assert most == 3 < widest

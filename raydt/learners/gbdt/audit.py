@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-#: Values of ``pending``: in the model; inserted and waiting; deleted and waiting.
-HELD, WAITS, LEAVES = 0, 1, 2
+#: Values of ``pending``: none; an insertion; a deletion.
+NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
 LIVE = np.iinfo(np.int64).max
 #: A leaf of a classifier is clipped to it.
 LARGEST_LEAF = 128.0
@@ -89,13 +89,13 @@ def audit(options: GBDTOptions, features: Features, state: Arrays, history: Hist
 def _examine(
     options: GBDTOptions, features: Features, state: Arrays, history: History, broken: list[str]
 ) -> dict[str, float]:
-    """What was checked and measured; everything that is wrong goes to ``broken``."""
-    place, failures = _rows(options, state, history)
+    """Numbers of things checked, and measures; each failure is appended to ``broken``."""
+    source, failures = _rows(options, state, history)
     broken += failures
-    held = (state["pending"] != WAITS) & (place >= 0)
-    sparse = None if history.sparse is None else history.sparse[place[held]]
+    held = (state["pending"] != TO_INSERT) & (source >= 0)
+    sparse = None if history.sparse is None else history.sparse[source[held]]
     found = dict.fromkeys(("examples", "live", "held", "trees", "nodes", "splits", "rank", "lack", "stale"), 0.0)
-    found |= {"examples": len(history.id), "live": int((state["pending"] != LEAVES).sum()), "held": int(held.sum())}
+    found |= {"examples": len(history.id), "live": int((state["pending"] != TO_DELETE).sum()), "held": int(held.sum())}
     if state["classes"][0] < 0:
         if "tree_nodes" in state or held.any():
             broken.append("there are trees, or rows in them, before the warm-up has ended")
@@ -111,8 +111,8 @@ def _examine(
         differing += [len(bins) + j for j in np.flatnonzero(both != derived_both).tolist()]
         broken += [f"the bins of feature {j} are not those of the warm-up" for j in differing]
         broken += _scale(options, state, history.y[first])
-    trees = _Trees(options, state, Candidates(bins, both, options), history.y[place[held]], held)
-    rows = Rows(history.X[place[held]], sparse, bins, options.l2_regularization, trees.units)
+    trees = _Trees(options, state, Candidates(bins, both, options), history.y[source[held]], held)
+    rows = Rows(history.X[source[held]], sparse, bins, options.l2_regularization, trees.units)
     for t, tree in trees.recomputed(rows):
         broken += trees.failures(t, tree)
         beaten = np.flatnonzero(tree.better > 0)
@@ -125,32 +125,32 @@ def _examine(
 
 
 def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, list[str]]:
-    """Place of each row of the state in the history (-1: nowhere), by the number of the update that inserted it."""
+    """Row of the history that each row of the state is (-1: none), by the update that inserted it; and failures."""
     born, pending = state["born"], state["pending"]
     order = np.argsort(history.inserted, kind="stable")
-    at = np.searchsorted(history.inserted, born, sorter=order)
-    place = np.append(order, -1)[at]
-    place[place >= 0] = np.where(history.inserted[place] == born, place, -1)[place >= 0]
-    known = place >= 0
-    gone = np.zeros(len(born), np.bool_)
-    gone[known] = history.deleted[place[known]] != LIVE
+    source = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
+    source[source >= 0] = np.where(history.inserted[source] == born, source, -1)[source >= 0]
+    known = source >= 0
+    deleted = np.zeros(len(born), np.bool_)
+    deleted[known] = history.deleted[source[known]] != LIVE
 
-    # What waits has come, or gone, since the end of the last D'.
+    # Pending updates are of after the end of the last D'.
     over = max(0, int(state["seq"][0]) - int(state["warmup"][0])) // options.update_every * options.update_every
     begun = over + int(state["warmup"][0]) if state["classes"][0] >= 0 else 0
-    late = known & (pending == LEAVES) & history.complete
-    late[late] = history.deleted[place[late]] < begun
+    leaves = pending == TO_DELETE
+    late = known & leaves & history.complete
+    late[late] = history.deleted[source[late]] < begun
 
     wrong = {
         "are not in the history": ~known,
-        "are deleted in the history, and live in the model": known & gone & (pending != LEAVES),
-        "live in the history, and are deleted in the model": known & ~gone & (pending == LEAVES) & history.complete,
+        "are deleted in the history, and live in the model": known & deleted & ~leaves,
+        "live in the history, and are deleted in the model": known & ~deleted & leaves & history.complete,
         "occur twice": ~_first(born),
-        "wait since an earlier D'": late | ((pending == WAITS) & (born < begun)),
+        "wait since an earlier D'": late | ((pending == TO_INSERT) & (born < begun)),
     }
     for name, what in (("id", "have another id in the history"), ("y", "have another label in the history")):
         wrong[what] = known.copy()
-        wrong[what][known] = getattr(history, name)[place[known]] != state[name][known]
+        wrong[what][known] = getattr(history, name)[source[known]] != state[name][known]
     failures = [
         f"{int(rows.sum())} rows of the state {what}, first that of id {state['id'][np.flatnonzero(rows)[0]]}"
         for what, rows in wrong.items()
@@ -160,7 +160,7 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     if len(missing):
         first = history.id[history.inserted == missing[0]][0]
         failures.append(f"{len(missing)} live examples of the history are not in the model, first that of id {first}")
-    return place, failures
+    return source, failures
 
 
 def _first(values: Ints) -> Bools:

@@ -5,18 +5,19 @@ is a prefix of the sums between neighbouring cuts, its *segments*: a row adds to
 feature with c cuts only c segments are stored: that of the default bin is the node's total less the others, exactly,
 since sums are integers. So a row touches only the features in which it is not in the default bin.
 
-Of a categorical feature the segments are the drawn categories. If the default one is drawn, its place holds what
-falls into no drawn category.
+Of a categorical feature the segments are the drawn categories. If the default one is drawn, its segment holds
+what falls into no drawn category.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import inner_kernel
 from raydt.arrays.rng import bits, stream_key
 from raydt.examples.features import CATEGORICAL
 from raydt.learners.binning import Bins
@@ -49,9 +50,11 @@ class Candidates(NamedTuple):
     segment: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.int64]
 
-    def row(self, iteration: int) -> int:
-        """Row of the arrays that holds an iteration."""
-        return iteration if len(self.cuts) > 1 else 0
+
+@inner_kernel
+def row_of(candidates: Any, iteration: int) -> int:
+    """Row of ``cuts``, ``default`` and ``segment`` that holds an iteration."""
+    return iteration if len(candidates.cuts) > 1 else 0
 
 
 def most_candidates(alpha: float, max_bins: int) -> int:
@@ -87,8 +90,8 @@ def draw(
     offsets = np.concatenate([[0], np.cumsum(bins.counts())]).astype(np.int64)
     number = np.cumsum(all_cuts)[columns] - all_cuts[columns]
     feature = np.repeat(np.arange(len(cuts)), cuts)
-    place = np.arange(len(feature)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-    counter = np.repeat(number, cuts) + place
+    cut = np.arange(len(feature)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+    counter = np.repeat(number, cuts) + cut
     sampled = np.repeat(count < cuts, cuts)
     rows = iterations if sampled.any() else 1
     key = stream_key(seed, "gbdt candidates")
@@ -97,9 +100,9 @@ def draw(
         drawn = ~sampled
         if sampled.any():
             order = np.lexsort((bits(key, (m << 40) + counter), feature))
-            drawn[order[place < np.repeat(count, cuts)]] = True
-            drawn[order[place >= np.repeat(count, cuts)]] = False
-        chosen[m] = place[drawn]
+            drawn[order[cut < np.repeat(count, cuts)]] = True
+            drawn[order[cut >= np.repeat(count, cuts)]] = False
+        chosen[m] = cut[drawn]
     categorical = bins.kinds == CATEGORICAL
     default, segment = _segments(bins, first, offsets, categorical, chosen)
     return Candidates(first, categorical.astype(np.uint8), chosen, default, segment, offsets)
@@ -123,16 +126,16 @@ def _segments(
     bin_key, default_key = feature * wide + code, np.arange(len(bins)) * wide + bins.default
     for m, cuts in enumerate(chosen):
         cut_key = cut_feature * wide + cuts
-        # Cuts below a code: its segment; of a category drawn: its place.
+        # Cuts below a code are the number of its segment; of a drawn category, its own.
         below = np.searchsorted(cut_key, bin_key) - first[feature]
         own = np.searchsorted(cut_key, default_key) - first[:-1]
         known = _among(cut_key, bin_key)
         default[m] = np.where(categorical & ~_among(cut_key, default_key), -1, own)
-        at, d = first[feature] + below, default[m][feature]
-        numeric = np.where(below == d, C, at - (below > d))
+        own_segment, d = first[feature] + below, default[m][feature]
+        numeric = np.where(below == d, C, own_segment - (below > d))
         rest = np.where(d < 0, C, first[feature] + d)
         segment[m] = np.where(
-            categorical[feature], np.where(known & (code != bins.default[feature]), at, rest), numeric
+            categorical[feature], np.where(known & (code != bins.default[feature]), own_segment, rest), numeric
         )
         segment[m][code == bins.default[feature]] = C
     return default, segment
@@ -142,6 +145,6 @@ def _among(ascending: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> npt
     """Which keys occur."""
     if not len(ascending):
         return np.zeros(len(keys), dtype=np.bool_)
-    at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
-    found: npt.NDArray[np.bool_] = ascending[at] == keys
+    nearest = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
+    found: npt.NDArray[np.bool_] = ascending[nearest] == keys
     return found

@@ -13,7 +13,7 @@ from raydt.learners.binning import SPARSE, Bins
 from raydt.learners.checking import check_bins, check_held, require, typed
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.waiting import COMING, GOING
+from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -47,12 +47,12 @@ def check_trees(arrays: Arrays, bins: Bins, max_leaf_nodes: int, types: Mapping[
     require(((feature >= -1) & (feature < len(bins))).all(), "node_feature", "names a feature that is not there")
     require(((cut >= 0) & (cut < bins.cuts()[feature]))[inner].all(), "node_cut", "names a cut that is not there")
     first = np.repeat(np.cumsum(counts) - counts, counts)
-    at = np.arange(n)
+    node = np.arange(n)
     size = np.repeat(counts, counts)
     children = np.concatenate([(first + left)[inner], (first + right)[inner]])
     within = ((left > 0) & (left < size) & (right > 0) & (right < size))[inner].all()
-    is_tree = within and np.array_equal(np.sort(children), at[at != first])
-    is_tree = is_tree and bool((children > np.tile(at[inner], 2)).all())
+    is_tree = within and np.array_equal(np.sort(children), node[node != first])
+    is_tree = is_tree and bool((children > np.tile(node[inner], 2)).all())
     require(is_tree, "node_left", "and 'node_right' are not those of trees in preorder")
     require(np.isfinite(arrays["node_value"]).all(), "node_value", "has a value that is not finite")
     return ~inner
@@ -97,8 +97,8 @@ def check_state(
     typed(arrays, "id", np.int64, (rows,))
     y, born = arrays["y"], typed(arrays, "born", np.int64, (rows,))
     pending = typed(arrays, "pending", np.int8, (rows,))
-    require(((pending >= 0) & (pending <= GOING)).all(), "pending", "has a number that is not 0, 1 or 2")
-    for name, values in (("id", arrays["id"][pending != GOING]), ("born", born)):
+    require(((pending >= 0) & (pending <= TO_DELETE)).all(), "pending", "has a number that is not 0, 1 or 2")
+    for name, values in (("id", arrays["id"][pending != TO_DELETE]), ("born", born)):
         require(len(np.unique(values)) == len(values), name, "has the same number for two examples")
     require(
         ((born >= 0) & (born < arrays["seq"][0])).all(), "born", "names an update that is not among the first 'seq'"
@@ -112,7 +112,7 @@ def check_state(
         _check_classes(arrays, options, classes)
         _check_rows(arrays, leaves, rows, classes)
     else:
-        require((pending == COMING).all(), "pending", "has a row in a model that is not there")
+        require((pending == TO_INSERT).all(), "pending", "has a row in a model that is not there")
     check_held(groups, features, rows)
 
 
@@ -122,10 +122,10 @@ def _check_rows(arrays: Arrays, leaves: npt.NDArray[np.bool_], rows: int, classe
     trees = len(counts)
     require(leaf.shape == (rows, trees) and leaf.dtype in (np.uint8, np.uint16), "leaf", "is not by row and tree")
     typed(arrays, "ledger", np.int32 if classes == 0 else np.uint16, (rows, trees))
-    in_model = arrays["pending"] != COMING
+    in_model = arrays["pending"] != TO_INSERT
     held = leaf[in_model].astype(np.int64)
-    nowhere = np.iinfo(leaf.dtype).max
-    require((leaf[~in_model] == nowhere).all(), "leaf", "names a node of a row that waits to be inserted")
+    absent = np.iinfo(leaf.dtype).max
+    require((leaf[~in_model] == absent).all(), "leaf", "names a node of a row that waits to be inserted")
     require((held < counts).all(), "leaf", "names a node that is not there")
     first = np.cumsum(counts) - counts
     require(leaves[first + np.minimum(held, counts - 1)].all(), "leaf", "names a node that is no leaf")

@@ -1,9 +1,9 @@
 """The coordinator of the GBDT: collects updates to batches D', trains once, and updates the trees in place.
 
-One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards are
-told the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
-is taken through the trees, first what goes, then what comes (``updating``). What is predicted is predicted by the model
-of the last such end.
+One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
+the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
+passes through the trees, first its deletions, then its insertions (``update``). Predictions are made by the model of
+the last such end.
 """
 
 from __future__ import annotations
@@ -22,33 +22,38 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
+    INSERT,
     QUERY,
+    TARGET_TOO_FAR,
+    UPDATE,
     BatchResult,
-    Refusal,
+    Log,
     UpdateBatch,
 )
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
+from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
-from raydt.learners.gbdt.intake import Intake
+from raydt.learners.gbdt.histograms import Change
 from raydt.learners.gbdt.log import UpdateLog
-from raydt.learners.gbdt.model import middle_of, model_arrays, predictor_of
+from raydt.learners.gbdt.model import constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.passes import IN, OUT
+from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
+from raydt.learners.gbdt.split_search import RANKED
 from raydt.learners.gbdt.training import HeldOut, held_out_rows, train
 from raydt.learners.gbdt.trees import extent
-from raydt.learners.gbdt.updating import Counts, Pass
-from raydt.learners.gbdt.waiting import COMING, GOING, Waiting
-from raydt.learners.rows import Rows
+from raydt.learners.gbdt.update import Counts, InPlaceUpdate
+from raydt.learners.gbdt.window import DELETED, INSERTED
+from raydt.learners.rows import Rows, RowsOnShards
 
 Slots = npt.NDArray[np.int32]
 #: Rows times trees that are summed up again in one round.
 _SUMMED = 1 << 22
 
 
-class GBDTCoordinator:
-    """Trees, ledger, ids and waiting updates; features of live examples are with the shards only.
+class GBDTCoordinator(BatchCoordinator):
+    """Trees, ledger, ids and pending updates; features of live examples are with the shards only.
 
     Parameters
     ----------
@@ -61,31 +66,35 @@ class GBDTCoordinator:
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
         self._shards = shards
-        self._patient = shards > 1 and not plan.shared_store
+        self._few_rounds = shards > 1 and not plan.shared_store
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
-        self._intake = Intake(features, shards, self._dtype)
+        self._store = ExampleStore(0, None, self._dtype)
+        self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
         self.ensemble: Ensemble | None = None
         self._seq = self._warmup = 0
         self._log, self._totals = UpdateLog(), Counts()
-        self._behind = False  # the shards have not yet the sums of a state that was restored
+        self._restored = False  # and the shards do not have the histograms of the state yet
 
     @property
     def store(self) -> ExampleStore:
         """Ids and labels of the live examples."""
-        return self._intake.store
+        return self._store
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
-        """Slots of the live examples equal to (X[row], y), the oldest first. O(live examples x features)."""
-        return self._intake.find_equal(Rows.of(X, sparse).take(np.array([row])), y)
+        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first. O(live x features)."""
+        slots = self.store.in_order_of_birth()
+        slots = slots[self.store.y[slots] == y]
+        equal: Slots = slots[(yield from self._rows.equal(slots, Rows.of(X, sparse).take(np.array([row]))))]
+        return equal
 
     # ---------------------------------------------------------------- one batch
 
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
         """Apply one batch (see the module's header). Stops before the first bad update, or passes it over."""
         m = len(batch)
-        yield from self._catch_up()
+        yield from self._resume()
         if batch.start == 0:
             self._warmup = batch.warmup
         self.store.reserve(m)
@@ -96,31 +105,50 @@ class GBDTCoordinator:
         begin = 0
         while begin < m:
             end = self._next_end(batch, begin)
-            stop = yield from self._intake.admit(batch, begin, end, skip_refused, admitted, self.ensemble)
-            self._predict_before(batch, slice(begin, stop), admitted, result)
-            self._seq = batch.start + stop
-            if stop < end:
-                result.applied = stop
+            part = slice(begin, end)
+            yield from self._admit(batch, part, admitted, result, skip_refused, self._faults(batch, part, admitted))
+            self._predict_before(batch, slice(begin, result.applied), admitted, result)
+            self._seq = batch.start + result.applied
+            if result.applied < end:
                 break
             if self._at_end():
                 yield from self._apply()
             begin = end
-        result.refused = [Refusal(int(i), int(admitted.fault[i])) for i in np.flatnonzero(admitted.fault)]
-        result.inserts, result.deletes = int((admitted.new >= 0).sum()), int((admitted.old >= 0).sum())
+        self._summarise(admitted, result)
         result.log = self._log.arrays()
         return result
 
     def finish(self) -> Exchange[Arrays]:
         """End the batch D' that the stream did not complete, or a warm-up; the log of that."""
         self._log = UpdateLog()
-        yield from self._catch_up()
+        yield from self._resume()
         self._warmup = min(self._warmup, self._seq)
-        if len(self._intake.waiting):
+        if len(self._pending):
             yield from self._apply()
         return self._log.arrays()
 
+    def _faults(self, batch: UpdateBatch, part: slice, admitted: Admission) -> npt.NDArray[np.int8]:
+        """Why updates of a part are refused, int8, shape (updates of the batch,): targets no ledger entry can hold."""
+        faults = np.zeros(len(batch), dtype=np.int8)
+        if self.ensemble is not None and len(batch.y):
+            op = batch.op[part]
+            carries = np.flatnonzero((op == INSERT) | (op == UPDATE)) + part.start
+            faults[carries] = np.where(self.ensemble.fits(batch.y[admitted.row[carries]]), 0, TARGET_TOO_FAR)
+        return faults
+
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Keep the admitted updates of a part pending, and give the shards the new rows."""
+        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        slots, rows = admitted.new[added], admitted.row[added]
+        new = Rows.of(batch.X[rows], None if batch.sparse is None else batch.sparse[rows])
+        old = admitted.old[part]
+        # Before there is a model the coordinator needs no features.
+        self._pending.add(slots, None if self.ensemble is None else new, old[old >= 0])
+        yield from self._rows.put(slots, new)
+        return {}
+
     def _next_end(self, batch: UpdateBatch, begin: int) -> int:
-        """Position behind the last update of the D' (or the warm-up) that the one at ``begin`` belongs to."""
+        """Position after the last update of the D' (or the warm-up) that the one at ``begin`` belongs to."""
         seq = batch.start + begin
         if seq < self._warmup:
             end = self._warmup
@@ -137,41 +165,41 @@ class GBDTCoordinator:
 
     def _predict_before(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> None:
         """Predictions of the rows of a part by the model of the last end of a D'."""
-        at = np.flatnonzero((batch.op[part] != DELETE) & (batch.op[part] != DELETE_VALUE)) + part.start
-        at = at[admitted.fault[at] == 0]
+        asked = np.flatnonzero((batch.op[part] != DELETE) & (batch.op[part] != DELETE_VALUE)) + part.start
+        asked = asked[admitted.fault[asked] == 0]
         if batch.start + part.start < self._warmup:
-            at = at[batch.op[at] == QUERY]
-        if not len(at):
+            asked = asked[batch.op[asked] == QUERY]
+        if not len(asked):
             return
         if self.ensemble is not None:
-            rows = admitted.row[at]
+            rows = admitted.row[asked]
             sparse = None if batch.sparse is None else batch.sparse[rows]
-            result.predictions[at] = self.predict(batch.X[rows], sparse)
+            result.predictions[asked] = self.predict(batch.X[rows], sparse)
             return
-        live = self.store.slots()
-        for i in at.tolist():  # before there is a model, what lives then is all there is
+        after = self.store.slots()
+        for i in asked.tolist():  # without a model, from the labels of the examples that are live just then
             deleted_later = admitted.old[i + 1 : part.stop]
-            slots = np.concatenate([live, deleted_later[deleted_later >= 0]])
-            result.predictions[i] = middle_of(self.store.y[slots[self.store.born[slots] < batch.start + i]])
+            slots = np.concatenate([after, deleted_later[deleted_later >= 0]])
+            result.predictions[i] = constant_of(self.store.y[slots[self.store.born[slots] < batch.start + i]])
 
     # ---------------------------------------------------------------- the model changes
 
     def _apply(self) -> Exchange[None]:
-        """Apply what waits: train, or take it through the trees."""
+        """Apply the pending updates: train, or take them through the trees."""
         began = time.perf_counter()
-        waiting, self._intake.waiting = self._intake.waiting, Waiting()
+        pending, self._pending = self._pending, PendingUpdates()
         counts = Counts()
         if self.ensemble is None:
-            late = yield from self._train(waiting.coming)
-            new = yield from self._intake.features_of(late)
+            inserts = yield from self._train(pending.inserts)
+            rows = yield from self._rows.take(inserts)
         else:
-            late = waiting.coming
-            new = waiting.rows if len(late) else Rows.none(self.features)
-            counts.add((yield from self._leave(waiting.going)))
-        counts.add((yield from self._come(late, new)))
-        self.store.release(waiting.emptied)
+            inserts = pending.inserts
+            rows = pending.rows if len(inserts) else Rows.none(self.features)
+            counts.add((yield from self._delete(pending.deletes)))
+        counts.add((yield from self._insert(inserts, rows)))
+        self.store.release(pending.freed)
         self._totals.add(counts)
-        self._log.add(self._seq - 1, len(waiting.going), len(waiting.coming), counts, time.perf_counter() - began)
+        self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
         """Fix the bins from the first rows and train on them; returns those that were held out."""
@@ -179,7 +207,7 @@ class GBDTCoordinator:
         if not len(slots):
             return slots
         parts = yield Ask("learn", {"slots": slots})
-        order = np.argsort(self._intake.owned())
+        order = np.argsort(self._rows.owned())
         bins = joined([Bins.from_arrays(part) for part in parts]).select(order)
         rest, held = held_out_rows(slots, o) if o.early_stopping else (slots, slots[:0])
         origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
@@ -187,9 +215,7 @@ class GBDTCoordinator:
         ensemble = Ensemble(o, bins, classes, origin, exponent, o.max_iter, self.store.capacity, self._shards)
         yield Tell("begin", ensemble.begin())
         yield Tell("encode", {"slots": slots})
-        watched = None
-        if len(held):
-            watched = HeldOut(ensemble, (yield from self._intake.features_of(held)), y[held])
+        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
         iterations = yield from train(ensemble, rest, y, watched)
         if iterations < ensemble.iterations:
             ensemble = ensemble.shortened(iterations)
@@ -197,57 +223,56 @@ class GBDTCoordinator:
         self.ensemble = ensemble
         return held
 
-    def _leave(self, slots: Slots) -> Exchange[Counts]:
+    def _delete(self, slots: Slots) -> Exchange[Counts]:
         """Take rows out of the trees."""
         if not len(slots):
             return Counts()
         none = Rows.none(self.features)
         assert self.ensemble is not None
-        return (yield from Pass(self.ensemble, self.store.y, slots, OUT, none, slots[:0], self._patient).run())
+        update = InPlaceUpdate(self.ensemble, self.store.y, slots, DELETED, none, slots[:0], self._few_rounds)
+        return (yield from update.run())
 
-    def _come(self, slots: Slots, rows: Rows) -> Exchange[Counts]:
+    def _insert(self, slots: Slots, rows: Rows) -> Exchange[Counts]:
         """Take rows into the trees; a class that was never seen gets trees of its own first."""
         if not len(slots):
             return Counts()
         assert self.ensemble is not None
         e, y = self.ensemble, self.store.y
         e.reserve(self.store.capacity)
-        again = slots[:0]
+        refreshed = slots[:0]
         classes = int(y[slots].max()) + 1 if e.classes else 0
         if classes > e.classes:
-            again = np.flatnonzero((e.leaf != e.nowhere).any(axis=0)).astype(np.int32)
-            self.ensemble = e = with_class(e, classes, y, again)
-            yield from self._tell_sums(again)
-        return (yield from Pass(e, y, slots, IN, rows, again, self._patient).run())
+            refreshed = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
+            self.ensemble = e = with_class(e, classes, y, refreshed)
+            yield from self._sum_up(refreshed)
+        return (yield from InPlaceUpdate(e, y, slots, INSERTED, rows, refreshed, self._few_rounds).run())
 
-    def _tell_sums(self, slots: Slots) -> Exchange[None]:
-        """Have the shards sum up the rows of the model again: sums follow from rows, leaves and ledger."""
+    def _sum_up(self, slots: Slots) -> Exchange[None]:
+        """Have the shards sum up the histograms from the rows of the model: they follow from leaves and ledger."""
         assert self.ensemble is not None
         e = self.ensemble
         yield Tell("begin", e.begin())
         yield Tell("encode", {"slots": slots})
-        yield Tell("resume", {"parent": e.trees.parent, "place": e.trees.place})
-        none = {"visits": np.empty((0, 4), dtype=np.int64), "limits": np.empty(0)}
+        yield Tell("resume", {"parent": e.trees.parent, "histogram": e.trees.histogram})
+        none = np.empty(0, dtype=RANKED)
         total = len(e.leaf)
-        at_once = max(1, _SUMMED // max(1, len(slots)))
-        for begin in range(0, total, at_once):
-            trees = range(begin, min(begin + at_once, total))
-            g = np.stack([e.gradients(t, slots, self.store.y) for t in trees])
-            leaf = e.leaf[begin : trees.stop, slots].astype(np.int16)
-            changes = {"slots": slots, "leaf": leaf, "dG": g, "dH": e.hessians(g)}
-            yield Tell("change", {"trees": [begin, trees.stop], "keep": total, **changes, **none})
+        step = max(1, _SUMMED // max(1, len(slots)))
+        for begin in range(0, total, step):
+            stop = min(begin + step, total)
+            g = np.stack([e.gradients(t, slots, self.store.y) for t in range(begin, stop)])
+            leaf = e.leaf[begin:stop, slots].astype(np.int16, order="C")
+            change = Change(begin, stop, slots, leaf, g, e.hessians(g))
+            yield Tell("change", {"change": change, "keep": total, "splits": none})
 
-    def _catch_up(self) -> Exchange[None]:
+    def _resume(self) -> Exchange[None]:
         """After a restore: give the shards what they do not save."""
-        if self._behind and self.ensemble is not None:
-            going = self._intake.waiting.going
-            slots = np.union1d(np.setdiff1d(self.store.slots(), self._intake.waiting.coming), going).astype(np.int32)
-            yield from self._tell_sums(slots)
-            if len(self._intake.waiting.coming):
-                coming = self._intake.waiting.coming
-                self._intake.waiting.rows = yield from self._intake.features_of(coming)
-                yield Tell("encode", {"slots": coming})
-        self._behind = False
+        if self._restored and self.ensemble is not None:
+            inserts, deletes = self._pending.inserts, self._pending.deletes
+            yield from self._sum_up(np.union1d(np.setdiff1d(self.store.slots(), inserts), deletes).astype(np.int32))
+            if len(inserts):
+                self._pending.rows = yield from self._rows.take(inserts)
+                yield Tell("encode", {"slots": inserts})
+        self._restored = False
 
     # ---------------------------------------------------------------- the model
 
@@ -255,15 +280,17 @@ class GBDTCoordinator:
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, shape (n, n_classes)."""
-        return predictor_of(self.ensemble, self._only(), self.options.regression).predict_proba(X, n_classes, sparse)
+        return predictor_of(self.ensemble, self._constant(), self.options.regression).predict_proba(
+            X, n_classes, sparse
+        )
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
         """Class codes, or numbers."""
-        return predictor_of(self.ensemble, self._only(), self.options.regression).predict(X, sparse)
+        return predictor_of(self.ensemble, self._constant(), self.options.regression).predict(X, sparse)
 
-    def _only(self) -> float:
-        """What is predicted without a model: the most frequent class so far, or the mean."""
-        return middle_of(self.store.y[self.store.slots()])
+    def _constant(self) -> float:
+        """The prediction without a model: the most frequent class so far, or the mean."""
+        return constant_of(self.store.y[self.store.slots()])
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
         """Label ``y`` of live examples. O(ids)."""
@@ -293,23 +320,15 @@ class GBDTCoordinator:
 
     def model(self) -> Arrays:
         """Arrays of the predict-only model."""
-        return model_arrays(self.ensemble, self._only())
+        return model_arrays(self.ensemble, self._constant())
 
     def in_order_of_birth(self) -> Slots:
-        """Slots of the live examples and of those that wait for their deletion, in order of birth. O(n log n)."""
-        slots = np.concatenate([self.store.slots(), self._intake.waiting.going])
+        """Slots of the live examples and of those whose deletion is pending, in order of birth. O(n log n)."""
+        slots = np.concatenate([self.store.slots(), self._pending.deletes])
         return slots[np.argsort(self.store.born[slots], kind="stable")]
 
-    def born(self, slots: Slots) -> npt.NDArray[np.int64]:
-        """Number of the update that inserted each example."""
-        return self.store.born[slots]
-
-    def rows(self, slots: Slots) -> Arrays:
-        """Ids and labels."""
-        return {"id": self.store.id[slots], "y": self.store.y[slots]}
-
     def state(self, slots: Slots) -> Arrays:
-        """Trees and bins, leaf and ledger of each example, what it waits for, and the totals."""
+        """Trees and bins, leaf and ledger of each example, which updates are pending, and the totals."""
         e, totals = self.ensemble, self._totals
         scalars = {
             "seq": self._seq,
@@ -320,9 +339,9 @@ class GBDTCoordinator:
             "rebuilt_rows": totals.rows,
         }
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
-        state["pending"] = self._intake.waiting.status(slots)
+        state["pending"] = self._pending.status(slots)
         if e is not None:
-            e.reserve(self.store.capacity)  # for the slots of rows that wait
+            e.reserve(self.store.capacity)  # for the slots of pending rows
             state |= e.bins.arrays() | e.nodes()
             state["origin"] = np.array([e.loss.origin])
             state["leaf"], state["ledger"] = e.leaves_of(slots), np.ascontiguousarray(e.ledger[:, slots].T)
@@ -332,12 +351,12 @@ class GBDTCoordinator:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         n = len(state["id"])
         pending = state["pending"]
-        self.store.fill(state["id"], state["y"], state["born"], pending != GOING)
+        self.store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
         self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
-        self._intake.waiting = Waiting()
+        self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)
-        self._intake.waiting.add(slots[pending == COMING], None, slots[pending == GOING])
-        self.ensemble, self._behind = None, True
+        self._pending.add(slots[pending == TO_INSERT], None, slots[pending == TO_DELETE])
+        self.ensemble, self._restored = None, True
         if "tree_nodes" in state:
             self.ensemble = restored(self.options, state, self.store.capacity, self._shards)

@@ -94,7 +94,7 @@ def residual(y: float, F: float, unit: float) -> int:
 
 @inner_kernel
 def gradient(q: int, y: Any, k: int, loss: Any) -> int:
-    """g of a ledger entry; ``k`` is the tree's place within its iteration."""
+    """g of a ledger entry; ``k`` is the number of the tree within its iteration."""
     if loss.squared:
         return q
     # The one tree of two classes is that of class 1.

@@ -1,7 +1,7 @@
 """The boosted model as the coordinator holds it: trees, the leaf of every row in every tree, and the ledger.
 
-The *ledger* has, for every tree and row, the derivative that was added: q of the probability, or the residual. What is
-deleted is what was added, so stored sums equal recomputed ones bit for bit.
+The *ledger* has, for every tree and row, the derivative that was added: q of the probability, or the residual. A
+deletion subtracts exactly what was added, so stored sums equal recomputed ones bit for bit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from raydt.errors import InputError
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
-from raydt.learners.gbdt.growing import Grower
+from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
+from raydt.learners.gbdt.window import ModelArrays
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -29,7 +30,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 ROOM_BITS = 5
 #: Of a power of two: sums of targets beyond it, or below its inverse, leave the range of float64.
 LARGEST_EXPONENT = 900
-#: Arrays of the trees in files, by node in preorder; children are named by their places.
+#: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
 _NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h")
 
 
@@ -110,9 +111,10 @@ class Ensemble:
         self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
         self.trees = new_trees(iterations * self.loss.trees, o.max_leaf_nodes)
         nodes = self.trees.feature.shape[1]
-        self.nowhere = 255 if nodes <= 255 else 65535
+        #: Leaf of a row that is not in the model.
+        self.absent = 255 if nodes <= 255 else 65535
         shape = len(self.trees.feature), capacity
-        self.leaf = np.full(shape, self.nowhere, dtype=np.uint8 if nodes <= 255 else np.uint16)
+        self.leaf = np.full(shape, self.absent, dtype=np.uint8 if nodes <= 255 else np.uint16)
         self.ledger = np.zeros(shape, dtype=np.int32 if squared else np.uint16)
 
     @property
@@ -120,12 +122,16 @@ class Ensemble:
         """Trees of an iteration."""
         return self.loss.trees
 
+    def arrays(self) -> ModelArrays:
+        """The arrays, for kernels."""
+        return ModelArrays(self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins)
+
     def grower(self) -> Grower:
-        """What grows these trees."""
+        """Grows these trees with the shards."""
         return Grower(self.trees, self.units, self.rates, self._shards, self.per, self.candidates)
 
     def begin(self) -> dict[str, Any]:
-        """What shards need to make room for the sums of these trees."""
+        """The request ``begin``, by which shards make room for the histograms of these trees."""
         return {
             "bins": self.bins.arrays(),
             "all_cuts": self.bins.cuts(),
@@ -136,11 +142,11 @@ class Ensemble:
         }
 
     def reserve(self, capacity: int) -> None:
-        """Room for so many slots."""
+        """Make room for ``capacity`` slots."""
         have = self.leaf.shape[1]
         if capacity > have:
             trees = len(self.leaf)
-            leaf = np.full((trees, capacity), self.nowhere, dtype=self.leaf.dtype)
+            leaf = np.full((trees, capacity), self.absent, dtype=self.leaf.dtype)
             leaf[:, :have] = self.leaf
             ledger = np.zeros((trees, capacity), dtype=self.ledger.dtype)
             ledger[:, :have] = self.ledger
@@ -179,24 +185,24 @@ class Ensemble:
 
     # ---------------------------------------------------------------- canonical arrays
 
-    def places(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
-        """Nodes of each tree in preorder, and the place of each node in it; -1 for none."""
+    def preorder(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+        """Nodes of each tree in preorder, and the position of each node in it; -1 for none; both (trees, nodes)."""
         shape = self.trees.feature.shape
-        order, place = np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int16)
-        preorder(self.trees, order, place)
-        return order, place
+        order, position = np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int16)
+        preorder(self.trees, order, position)
+        return order, position
 
     def nodes(self) -> Arrays:
         """The trees, one after the other, their nodes in preorder; and how many nodes each has."""
-        order, place = self.places()
-        tree, at = np.nonzero(order >= 0)
-        node = order[tree, at]
+        order, position = self.preorder()
+        tree, i = np.nonzero(order >= 0)
+        node = order[tree, i]
         arrays: Arrays = {"tree_nodes": (order >= 0).sum(axis=1).astype(np.int32)}
         inner = self.trees.feature[tree, node] >= 0
         for name in _NODE_ARRAYS:
             array = getattr(self.trees, name)[tree, node]
             if name in ("left", "right"):
-                array = np.where(inner, place[tree, array], -1).astype(np.int32)
+                array = np.where(inner, position[tree, array], -1).astype(np.int32)
             elif name in ("feature", "cut"):
                 array = np.where(inner, array, -1 if name == "feature" else 0).astype(np.int32)
             elif name == "value":
@@ -209,24 +215,24 @@ class Ensemble:
         return arrays
 
     def leaves_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Place in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
-        _, place = self.places()
-        table = np.full((len(place), self.nowhere + 1), self.nowhere, dtype=self.leaf.dtype)
-        table[:, : place.shape[1]] = place.astype(self.leaf.dtype)
+        """Position in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
+        _, position = self.preorder()
+        table = np.full((len(position), self.absent + 1), self.absent, dtype=self.leaf.dtype)
+        table[:, : position.shape[1]] = position.astype(self.leaf.dtype)
         leaf = np.take_along_axis(table, self.leaf[:, slots], axis=1)
         return np.ascontiguousarray(leaf.T)
 
     def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
         """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
-        trees = place_nodes(arrays, self.options.max_leaf_nodes)
+        trees = trees_of(arrays, self.options.max_leaf_nodes)
         for name, theirs in trees._asdict().items():
             getattr(self.trees, name)[:] = theirs
         self.leaf[:, : len(leaf)] = leaf.T
         self.ledger[:, : len(ledger)] = ledger.T
 
 
-def place_nodes(arrays: Arrays, max_leaf_nodes: int) -> Trees:
-    """Trees of canonical arrays: nodes are numbered in preorder, and so are the places of sums."""
+def trees_of(arrays: Arrays, max_leaf_nodes: int) -> Trees:
+    """Trees of canonical arrays: nodes are numbered in preorder, and so are histograms."""
     counts = arrays["tree_nodes"]
     trees = new_trees(len(counts), max_leaf_nodes)
     tree = np.repeat(np.arange(len(counts)), counts)
@@ -238,7 +244,7 @@ def place_nodes(arrays: Arrays, max_leaf_nodes: int) -> Trees:
     t, v = np.nonzero(inner)
     for child in (trees.left, trees.right):
         trees.parent[t, child[t, v]] = v
-    trees.place[:] = np.where(inner, np.cumsum(inner, axis=1) - 1, -1)
+    trees.histogram[:] = np.where(inner, np.cumsum(inner, axis=1) - 1, -1)
     trees.leaves[:] = (trees.feature == -1).sum(axis=1)
     return trees
 

@@ -1,6 +1,6 @@
 """The steps of growing trees that several shards take together, each driven by a round of the coordinator.
 
-Invariant: what is split, maybe ahead, changes the leaves of the request only. The forest is changed at the end, by the
+Invariant: a split, made or ahead, changes the leaves of the request only. The forest is changed at the end, by the
 splits that the coordinator has made.
 """
 
@@ -8,107 +8,70 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from raydt.arrays.kernel import kernel
-from raydt.learners.gbdt.growth import (
-    JOB,
-    LEFT,
-    NODE,
-    PLACE,
-    RIGHT,
-    copy_sums,
-    open_roots,
-    put_node,
-    split_leaf,
-    which_side,
-)
-from raydt.learners.gbdt.split_search import CUT, FEATURE
+from raydt.learners.gbdt.growth import copy_sums, open_roots, put_split, search_children, sides_of, split_leaf
+from raydt.learners.gbdt.split_search import FEATURE
 
-#: Columns of a leaf to split: job, leaf, sums of its left side.
-STEP_JOB, STEP_LEAF, STEP_G, STEP_H, STEP = 0, 1, 2, 3, 4
+#: A leaf to split: its job, its number, and the sums of its left side.
+STEP = np.dtype([("job", np.int64), ("leaf", np.int64), ("left_G", np.int64), ("left_H", np.int64)])
 
 
 @kernel
-def open_all(
-    jobs: Any, leaves: Any, rows: Any, codes: Any, c: Any, pool: Any, pool_first: Any, units: Any, sums: Any
-) -> None:
-    """Open the roots of all jobs, whose sums lie beside each other in the pool from ``pool_first`` on."""
-    for job in range(len(jobs.tree)):
-        open_roots(jobs, job, leaves, rows, codes, c, pool, pool_first[job], units, sums)
+def open_all(growth: Any, sums: Any) -> None:
+    """Open the roots of all jobs; ``sums`` are the histograms of the forest."""
+    for job in range(len(growth.jobs.tree)):
+        open_roots(growth, job, sums)
 
 
 @kernel
-def split_each(
-    jobs: Any,
-    steps: Any,
-    on_left: Any,
-    leaves: Any,
-    rows: Any,
-    codes: Any,
-    c: Any,
-    pool: Any,
-    pool_first: Any,
-    units: Any,
-    children: Any,
-) -> None:
-    """Split some open leaves (``steps``); ``children`` takes the left and the right child of each.
+def split_each(growth: Any, steps: Any, on_left: Any, children: Any) -> None:
+    """Split some open leaves (``STEP``); ``children``, shape (steps, 2), takes the left and right child of each.
 
-    ``on_left`` has a byte for each row of these leaves, one leaf after the other.
+    ``on_left`` has a bool for each row of these leaves, one leaf after the other.
     """
     used = 0
     for i in range(len(steps)):
-        job, e = steps[i, STEP_JOB], steps[i, STEP_LEAF]
-        n = leaves.end[e] - leaves.begin[e]
-        left = split_leaf(
-            job,
-            e,
-            on_left[used : used + n],
-            steps[i, STEP_G],
-            steps[i, STEP_H],
-            True,
-            leaves,
-            rows,
-            codes,
-            c,
-            jobs.row[job],
-            pool,
-            pool_first[job],
-            units,
-        )
+        step = steps[i]
+        e = step.leaf
+        n = growth.leaves.end[e] - growth.leaves.begin[e]
+        left = split_leaf(growth, step.job, e, on_left[used : used + n], step.left_G, step.left_H)
+        search_children(growth, step.job, e)
         children[i, 0], children[i, 1] = left, left + 1
         used += n
 
 
 @kernel
-def sides(which: Any, leaves: Any, rows: Any, codes: Any, c: Any, out: Any) -> int:
-    """On which side of the best split of each of some leaves its rows are, one leaf after the other; how many bytes."""
+def sides(growth: Any, which: Any, out: Any) -> None:
+    """Which rows of some leaves their best splits send to the left, one leaf after the other, into ``out`` (bool)."""
     used = 0
     for e in which:
-        j, cut = leaves.found[e, FEATURE], leaves.found[e, CUT]
-        n = leaves.end[e] - leaves.begin[e]
-        if j >= 0:
-            which_side(rows.order[leaves.begin[e] : leaves.end[e]], rows.slots, codes, c, j, cut, out[used : used + n])
+        n = growth.leaves.end[e] - growth.leaves.begin[e]
+        if growth.leaves.found[e, FEATURE] >= 0:
+            sides_of(growth, e, out[used : used + n])
         used += n
-    return used
 
 
 @kernel
-def keep_splits(jobs: Any, records: Any, place: Any, leaves: Any, pool: Any, forest: Any) -> None:
-    """Put the splits that were made into the forest; ``place``: where it keeps the sums of a leaf, -1 for nowhere.
+def keep_splits(growth: Any, splits: Any, histogram: Any, forest: Any) -> None:
+    """Put the splits that were made (``SPLIT``) into the forest.
 
-    The sums of a leaf that was split are those of its children together: the pool is taken back to before each split.
+    ``histogram``, shape (leaves,), has the number of the histogram that the forest keeps of a leaf, -1 for none. That
+    of a leaf that was split is the sum of its children's: the pool is rolled back to before each split.
     """
-    for i in range(len(records)):
-        tree, node = jobs.tree[records[i, JOB]], records[i, NODE]
-        put_node(forest, tree, node, records[i, LEFT], records[i, RIGHT], records[i, PLACE])
+    jobs, leaves, pool = growth.jobs, growth.leaves, growth.pool
+    for i in range(len(splits)):
+        put_split(forest, jobs.tree[splits[i].job], splits[i])
     for job in range(len(jobs.tree)):
         first = leaves.first[job]
         for e in range(first + leaves.opened[job] - 1, first - 1, -1):
-            sums, left = pool[leaves.pool[e]], leaves.left[e]
+            sums, left = pool[leaves.histogram[e]], leaves.left[e]
             if left >= 0:
-                small = left if leaves.pool[left] != leaves.pool[e] else left + 1
-                less = pool[leaves.pool[small]]
+                small = left if leaves.histogram[left] != leaves.histogram[e] else left + 1
+                less = pool[leaves.histogram[small]]
                 for s in range(len(sums)):
                     sums[s, 0] += less[s, 0]
                     sums[s, 1] += less[s, 1]
-            if place[e] >= 0:
-                copy_sums(sums, forest.sums[jobs.tree[job], place[e]])
+            if histogram[e] >= 0:
+                copy_sums(sums, forest.sums[jobs.tree[job], histogram[e]])

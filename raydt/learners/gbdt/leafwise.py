@@ -1,9 +1,9 @@
-"""Leaf-wise growth of one tree, replayed by the coordinator on what shards have answered.
+"""Leaf-wise growth of one tree, replayed by the coordinator on the answers of the shards.
 
-Always the open leaf is split whose split gains most, the one opened first among equals. What its children gain only the
-shards know, so leaves that may be split later are *split ahead*, in the same round: a leaf whose children are known
-costs no round. An unknown child can only push known leaves back, so these leaves are found by going on as if none of
-the unknown children could be split; all of them together make a tree cost as many rounds as it is deep.
+The next leaf to split is always the one whose split gains most (the one opened first among equals). Only the shards
+know the gains of its children, so leaves that may be split later are *split ahead*, in the same round: a leaf whose
+children are known costs no round. An unknown child can only push known leaves back, so these leaves are found by
+growing as if no unknown child could be split; with all of them together a tree costs as many rounds as it is deep.
 
 Invariant: what was split ahead changes no result. Only :meth:`LeafwiseGrowth.advance` makes splits.
 """
@@ -17,40 +17,29 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.learners.gbdt.growth import (
-    JOB,
-    LEFT,
-    NODE,
-    PLACE,
-    RECORD,
-    RIGHT,
-    SPLIT_CUT,
-    SPLIT_FEATURE,
-    SPLIT_G,
-    SPLIT_H,
-)
+from raydt.learners.gbdt.growth import Jobs
 from raydt.learners.gbdt.split_search import CUT, FEATURE, LEFT_G, LEFT_H, Units, gain_of
 
 
 def split_ahead(budget: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many leaves that are not split yet shards may have split ahead, of trees that may gain so many leaves."""
+    """How many leaves shards may have split ahead of the coordinator, of trees that may gain ``budget`` leaves."""
     return budget
 
 
 def room(budget: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many leaves shards may have to split of such trees; nobody asks for the children of the last split."""
+    """How many leaves shards may have to split of such trees; the children of the last split are never needed."""
     return np.where(budget > 1, budget - 1 + split_ahead(budget), 0)
 
 
 class OpenLeaf:
-    """A leaf that shards have opened, or would have.
+    """A leaf that the shards have opened, or would open.
 
     Attributes
     ----------
     number : int
-        Place among the leaves of the request at the shards.
+        Among the leaves of the request at the shards.
     rows : ndarray of int64
-        Places in the request.
+        Row numbers in the request.
     G, H : int
     gain : float
         Of its best split, 0 if there is none.
@@ -59,9 +48,9 @@ class OpenLeaf:
     sides : ndarray of bool
         Which of the rows it sends to the left.
     children : tuple of OpenLeaf
-        Empty unless shards have split it, maybe ahead.
+        Empty unless the shards have split it, maybe ahead.
     node : int
-        In the tree; -1 if it is not, or no more, a leaf of it.
+        In the tree; -1 if it is not a leaf of it, or not any more.
     """
 
     __slots__ = ("G", "H", "children", "found", "gain", "node", "number", "rows", "sides")
@@ -89,35 +78,35 @@ class LeafwiseGrowth:
 
     Parameters
     ----------
-    jobs : mapping
-        The request ``grow``.
+    jobs : Jobs
     index : int
-        Of this tree in it.
+        Of the job of this tree.
     first : int
         Number of its first leaf at the shards.
     """
 
-    def __init__(self, jobs: dict[str, Any], index: int, first: int) -> None:
-        self.index, self._budget = index, int(jobs["budget"][index])
-        self._ahead = int(split_ahead(jobs["budget"][index : index + 1])[0])
-        roots = range(jobs["first_root"][index], jobs["first_root"][index + 1])
+    def __init__(self, jobs: Jobs, index: int, first: int) -> None:
+        self.index, self._budget = index, int(jobs.budget[index])
+        self._ahead = int(split_ahead(jobs.budget[index : index + 1])[0])
+        roots = range(jobs.first_root[index], jobs.first_root[index + 1])
         #: Leaves of the tree in the order in which they were opened, those that were split too.
         self.leaves = [
             OpenLeaf(
                 first + i,
-                np.arange(jobs["begin"][r], jobs["end"][r]),
-                int(jobs["totals"][r, 0]),
-                int(jobs["totals"][r, 1]),
-                int(jobs["root"][r]),
+                np.arange(jobs.begin[r], jobs.end[r]),
+                int(jobs.totals[r, 0]),
+                int(jobs.totals[r, 1]),
+                int(jobs.root[r]),
             )
             for i, r in enumerate(roots)
         ]
         self._number = first + len(self.leaves)
         self._queue: Queue = []
         self._queued = 0
-        self._nodes, self._places = iter(jobs["free_nodes"][index].tolist()), iter(jobs["free_places"][index].tolist())
-        #: Records of the splits made, and which leaves were split, by number.
-        self.records: list[npt.NDArray[np.int64]] = []
+        self._nodes = iter(jobs.free_nodes[index].tolist())
+        self._histograms = iter(jobs.free_histograms[index].tolist())
+        #: Fields of the splits made (``growth.SPLIT``), and which leaves were split, by number.
+        self.splits: list[tuple[int, ...]] = []
         self.made: list[int] = []
 
     def advance(self) -> None:
@@ -133,11 +122,8 @@ class LeafwiseGrowth:
     def _split(self, leaf: OpenLeaf) -> None:
         """Split a leaf of the tree."""
         left, right, found = next(self._nodes), next(self._nodes), leaf.found
-        record = np.zeros(RECORD, dtype=np.int64)
-        record[[JOB, NODE, SPLIT_FEATURE, SPLIT_CUT]] = self.index, leaf.node, found[FEATURE], found[CUT]
-        record[[LEFT, RIGHT, PLACE]] = left, right, next(self._places)
-        record[[SPLIT_G, SPLIT_H]] = found[LEFT_G], found[LEFT_H]
-        self.records.append(record)
+        tree = self.index, leaf.node, left, right, next(self._histograms)
+        self.splits.append((*tree, found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H]))
         self.made.append(leaf.number)
         self._budget -= 1
         self._ahead += len(leaf.children) > 0
@@ -147,7 +133,7 @@ class LeafwiseGrowth:
             self.leaves.append(child)
 
     def open_next(self) -> list[OpenLeaf]:
-        """The leaves whose children shards are to open now, the one needed first; they have children from now on."""
+        """Give children to the leaves that the shards are to split now, and return these, the most urgent one first."""
         queue, order, leaves = list(self._queue), len(self.leaves), []
         for _ in range(self._budget - 1):
             if not queue:
@@ -166,9 +152,9 @@ class LeafwiseGrowth:
         return leaves
 
 
-def growths_of(jobs: dict[str, Any]) -> list[LeafwiseGrowth]:
+def growths_of(jobs: Jobs) -> list[LeafwiseGrowth]:
     """The trees of a request; their leaves are numbered as in :func:`raydt.learners.gbdt.growth.new_leaves`."""
-    first = jobs["first_root"][:-1] + 2 * (np.cumsum(jobs["room"]) - jobs["room"])
+    first = jobs.first_root[:-1] + 2 * (np.cumsum(jobs.room) - jobs.room)
     return [LeafwiseGrowth(jobs, index, int(number)) for index, number in enumerate(first)]
 
 
@@ -194,7 +180,7 @@ def merge(opened: list[OpenLeaf], replies: list[Any], units: Units) -> None:
 
 @kernel
 def _best_of_shards(found: Any, totals: Any, units: Any, gain: Any, winner: Any) -> None:
-    """What each leaf gains at most, and by the split of which shard; as it was where no shard has one."""
+    """The largest gain of each leaf, and the shard whose split has it; unchanged where no shard has a split."""
     for shard in range(len(found)):
         for i in range(len(totals)):
             split = found[shard, i]

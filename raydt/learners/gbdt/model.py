@@ -12,31 +12,31 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import softmax
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, place_nodes
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import Trees, gains, score_rows
 from raydt.learners.rows import Rows
 
 
-def model_arrays(ensemble: Ensemble | None, only: float) -> Arrays:
+def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
     """Arrays of the predict-only model.
 
-    ``only`` is what a model without trees predicts; ``node_gain`` the gain of each split on the rows that were in it.
+    ``constant`` is the prediction of a model without trees; ``node_gain`` the gain of each split on the rows in it.
     """
     if ensemble is None:
-        return {"only": np.array([only], dtype=np.float64)}
+        return {"only": np.array([constant], dtype=np.float64)}
     e = ensemble
     nodes = e.nodes()
     kept = {name: nodes[name] for name in ("tree_nodes", *(f"node_{n}" for n in ("feature", "cut", "left", "right")))}
-    order, _ = e.places()
-    tree, at = np.nonzero(order >= 0)
+    order, _ = e.preorder()
+    tree, i = np.nonzero(order >= 0)
     gain = np.zeros(e.trees.feature.shape)
     gains(e.trees, e.units, gain)
     return {
         **e.bins.arrays(),
         **kept,
         "node_value": nodes["node_value"],
-        "node_gain": gain[tree, order[tree, at]],
+        "node_gain": gain[tree, order[tree, i]],
         "classes": np.array([e.classes], dtype=np.int64),
         "per": np.array([e.per], dtype=np.int64),
         "origin": np.array([e.loss.origin]),
@@ -82,7 +82,7 @@ class GBDTPredictor:
         return F
 
     def _add(self, first: int, stop: int, rows: Rows, F: npt.NDArray[np.float64]) -> None:
-        score_rows(self._trees, first, stop, *rows, self._bins, F)
+        score_rows(self._trees, first, stop, rows, self._bins, F)
 
     def classes_of(self, F: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         """Class codes (of equal scores the smaller), or numbers, shape (n,)."""
@@ -121,35 +121,35 @@ class GBDTPredictor:
 
 
 class ConstantPredictor:
-    """What is predicted before there is a model: one class, or one number."""
+    """Predictions before there is a model: one class, or one number."""
 
     iterations = 0
 
-    def __init__(self, only: float, regression: bool) -> None:
-        self._only, self._regression = only, regression
+    def __init__(self, constant: float, regression: bool) -> None:
+        self._constant, self._regression = constant, regression
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
         """The class code or number, shape (n,)."""
-        return np.full(len(X), self._only, dtype=np.float64 if self._regression else np.int32)
+        return np.full(len(X), self._constant, dtype=np.float64 if self._regression else np.int32)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """All for the one class, shape (n, n_classes)."""
         shares = np.zeros((len(X), n_classes))
-        shares[:, int(self._only)] = 1.0
+        shares[:, int(self._constant)] = 1.0
         return shares
 
 
-def predictor_of(ensemble: Ensemble | None, only: float, regression: bool) -> GBDTPredictor | ConstantPredictor:
-    """Predictions of a live model."""
+def predictor_of(ensemble: Ensemble | None, constant: float, regression: bool) -> GBDTPredictor | ConstantPredictor:
+    """Predictions of the model in memory; ``constant`` is that of no model."""
     if ensemble is None:
-        return ConstantPredictor(only, regression)
+        return ConstantPredictor(constant, regression)
     e = ensemble
     return GBDTPredictor(e.trees, e.bins, e.classes, e.per, e.loss.origin)
 
 
-def middle_of(y: npt.NDArray[Any]) -> float:
+def constant_of(y: npt.NDArray[Any]) -> float:
     """The most frequent class (of equals the smallest, 0 of none), or the mean of numbers."""
     if y.dtype.kind == "f":
         return math.fsum(y) / max(1, len(y))
@@ -159,10 +159,10 @@ def middle_of(y: npt.NDArray[Any]) -> float:
 def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions) -> Any:
     """Predictions of :func:`model_arrays`, or of a state, which has no gains."""
     if "tree_nodes" not in model:
-        only = float(model["only"][0]) if "only" in model else middle_of(model["y"])
-        return ConstantPredictor(only, options.regression)
+        constant = float(model["only"][0]) if "only" in model else constant_of(model["y"])
+        return ConstantPredictor(constant, options.regression)
     arrays = dict(model)
-    trees = place_nodes(arrays, options.max_leaf_nodes)
+    trees = trees_of(arrays, options.max_leaf_nodes)
     classes = int(model["classes"][0])
     per = 1 if one_tree(options, classes) else classes
     if "node_gain" not in arrays:

@@ -182,12 +182,12 @@ class Rows:
     def judge(
         self, out: RecomputedTree, v: int, sums: Ints, candidates: tuple[Ints, Ints], own: tuple[int, int]
     ) -> None:
-        """Score all candidates of a node, and place its split among them."""
+        """Score all candidates of a node, and rank its split among them."""
         feature, cut = candidates
-        at = self.offsets[feature] + cut
+        column = self.offsets[feature] + cut
         before = np.concatenate([np.zeros((2, 1), np.int64), np.cumsum(sums, axis=1)], axis=1)
-        up_to = before[:, at + 1] - before[:, self.offsets[feature]]
-        left = np.where(self.categorical[feature], sums[:, at], up_to)
+        up_to = before[:, column + 1] - before[:, self.offsets[feature]]
+        left = np.where(self.categorical[feature], sums[:, column], up_to)
         node = np.array([out.G[v], out.H[v]])[:, None]
         right = node - left
         valid = (left[1] > 0) & (right[1] > 0)

@@ -1,4 +1,4 @@
-"""Where trees are to grow: subtrees whose split has failed are collapsed, and leaves that may be split are found."""
+"""The roots of growth: subtrees whose split has failed are collapsed, and leaves that may be split are found."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.learners.gbdt.passes import may_grow
 from raydt.learners.gbdt.trees import FREE, LEAF, Trees, next_in_preorder
+from raydt.learners.gbdt.window import may_grow
 
 
 class Roots(NamedTuple):
-    """Leaves from which trees grow on, tree after tree in ``tree``, in preorder.
+    """Leaves from which trees grow, tree after tree, in preorder.
 
-    ``collapsed``: it was a subtree, whose sums lie in ``place`` (else -1). The rows of each are ``slots[begin:end]``.
+    Attributes
+    ----------
+    tree, node : ndarray of int64, shape (roots,)
+    histogram : ndarray of int64, shape (roots,)
+        Its number at the shards if the root was a subtree, -1 if it was a leaf.
+    begin, end : ndarray of int64, shape (roots,)
+        The rows of each are ``slots[begin:end]``.
+    slots : ndarray of int32, shape (rows,)
     """
 
     tree: npt.NDArray[np.int64]
     node: npt.NDArray[np.int64]
-    place: npt.NDArray[np.int64]
+    histogram: npt.NDArray[np.int64]
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
@@ -28,14 +35,15 @@ class Roots(NamedTuple):
     @property
     def collapsed(self) -> npt.NDArray[np.bool_]:
         """Which were subtrees."""
-        return self.place >= 0
+        return self.histogram >= 0
 
 
 @kernel
 def _collapse(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any) -> int:
-    """Make leaves of the topmost failed nodes of a tree and list where it grows on; ``mark``: the root above a node.
+    """Make leaves of the topmost failed nodes of a tree and list the roots it grows from; returns how many.
 
-    ``touched`` and ``failed`` are by node; ``roots`` takes node and the place of the sums of what was collapsed.
+    ``touched`` and ``failed`` are by node, and so is ``mark``, which takes the root above each node (-1: none).
+    ``roots`` takes node and histogram of each.
     """
     mark[:] = -1
     node = np.int64(0)
@@ -64,8 +72,8 @@ def _collapse(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most:
             collapsed = mark[node] == node
             if collapsed or (trees.leaves[t] < most and touched[node] and may_grow(trees, t, node, sigma)):
                 mark[node] = node
-                roots[n, 0], roots[n, 1] = node, trees.place[t, node]  # -1 of a leaf
-                trees.place[t, node] = -1
+                roots[n, 0], roots[n, 1] = node, trees.histogram[t, node]
+                trees.histogram[t, node] = -1
                 n += 1
         node = next_in_preorder(trees, t, node)
     return n
@@ -78,7 +86,7 @@ def _rows_below(leaf: Any, root: Any, n_roots: int, below: Any, ends: Any, slots
     ``root`` has the root above each leaf, -1 for none; ``below`` is scratch.
     """
     n = 0
-    for slot in range(len(leaf)):  # no branch: which rows are below cannot be foretold
+    for slot in range(len(leaf)):  # no branch: whether a row is below a root cannot be predicted
         below[n] = slot
         n += root[leaf[slot]] >= 0
     ends[:] = 0
@@ -103,7 +111,7 @@ def collapse(
     most: int,
     leaf: npt.NDArray[Any],
 ) -> Roots:
-    """Collapse what failed in some trees, and find their rows. O(capacity) for each tree.
+    """Collapse the failed subtrees of some trees, and find the roots to grow from. O(capacity) for each tree.
 
     Parameters
     ----------
@@ -119,21 +127,20 @@ def collapse(
     nodes, capacity = trees.feature.shape[1], leaf.shape[1]
     below, slots = np.empty(capacity + 1, dtype=np.int32), np.empty(capacity, dtype=np.int32)
     mark, found = np.empty(nodes, dtype=np.int16), np.empty((most, 2), dtype=np.int64)
-    tree, node, place, counts, parts = [], [], [], [], []
-    nowhere = np.iinfo(leaf.dtype).max
+    tree, node, histogram, counts, parts = [], [], [], [], []
     for i, t in enumerate(which.tolist()):
         n = _collapse(trees, t, touched[i], failed[i], sigma, most, mark, found)
         if not n:
             continue
         number = np.full(nodes, -1, dtype=np.int16)
         number[found[:n, 0]] = np.arange(n)
-        root = np.full(nowhere + 1, -1, dtype=np.int16)
+        root = np.full(np.iinfo(leaf.dtype).max + 1, -1, dtype=np.int16)  # by leaf; of absent rows too
         root[:nodes] = np.where(mark >= 0, number[mark], -1)
         ends = np.empty(n, dtype=np.int64)
         rows = _rows_below(leaf[t], root, n, below, ends, slots)
         tree.append(np.full(n, t))
         node.append(found[:n, 0].copy())
-        place.append(found[:n, 1].copy())
+        histogram.append(found[:n, 1].copy())
         counts.append(np.diff(ends, prepend=0))
         parts.append(slots[:rows].copy())
     if not tree:
@@ -143,7 +150,7 @@ def collapse(
     return Roots(
         np.concatenate(tree),
         np.concatenate(node),
-        np.concatenate(place),
+        np.concatenate(histogram),
         ends - np.concatenate(counts),
         ends,
         np.concatenate(parts),

@@ -1,6 +1,6 @@
-"""What a shard does for the GBDT: keep its columns as bins, and the sums of derivatives at every inner node.
+"""The GBDT's half on a shard: it keeps its columns as bins, and the histogram of every inner node.
 
-The sums are not saved: they follow from rows, leaves and ledger, bit for bit (``resume`` and ``change``).
+Histograms are not saved: they follow from rows, leaves and ledger, bit for bit (``resume`` and ``change``).
 """
 
 from __future__ import annotations
@@ -14,21 +14,11 @@ from raydt.arrays.ragged import RaggedStore
 from raydt.examples.features import Features
 from raydt.learners.binning import Bins, learn_bins
 from raydt.learners.gbdt.candidates import draw, most_candidates
-from raydt.learners.gbdt.growth import (
-    PLACE,
-    RECORD,
-    Codes,
-    Forest,
-    JobRows,
-    Jobs,
-    grow_alone,
-    new_leaves,
-)
-from raydt.learners.gbdt.growth_rounds import STEP, keep_splits, open_all, sides, split_each
-from raydt.learners.gbdt.histograms import change, encode
+from raydt.learners.gbdt.growth import SPLIT, Growth, JobRows, Jobs, grow_alone, new_leaves
+from raydt.learners.gbdt.growth_rounds import keep_splits, open_all, sides, split_each
+from raydt.learners.gbdt.histograms import Change, Codes, Forest, change_sums, encode
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.ranks import better_candidates
-from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units
+from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units, count_better
 from raydt.learners.rows import ShardWithRows
 
 #: Rows encoded at once.
@@ -55,7 +45,8 @@ class GBDTShard(ShardWithRows):
         self._entries = RaggedStore()
         self._columns = np.empty((len(self.columns), 0), dtype=np.uint16)
         self._bins: Bins | None = None
-        self._change: tuple[Any, ...] = ()
+        self._change: Change | None = None
+        self._growth: Growth | None = None
 
     # ---------------------------------------------------------------- rows
 
@@ -88,7 +79,7 @@ class GBDTShard(ShardWithRows):
             self._entries.put(part, counts, entries[:used])
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """Nothing: sums follow from rows, leaves and ledger."""
+        """Nothing: histograms follow from rows, leaves and ledger."""
         return {}
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
@@ -96,7 +87,7 @@ class GBDTShard(ShardWithRows):
         self._entries, self._bins = RaggedStore(), None
         self._held.restore(state)
 
-    # ---------------------------------------------------------------- bins and sums
+    # ---------------------------------------------------------------- bins and histograms
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Fix the bins from the first rows."""
@@ -107,10 +98,10 @@ class GBDTShard(ShardWithRows):
         return bins.arrays()
 
     def _on_begin(self, bins: Any, all_cuts: Any, trees: int, per: int, squared: bool, units: Any) -> None:
-        """Take the bins of these columns, and make room for the sums of so many trees, ``per`` of an iteration."""
+        """Take the bins of these columns, and make room for the histograms of ``trees`` trees, ``per`` an iteration."""
         o = self._options
         self._bins = Bins.from_arrays(bins).select(self.owned)
-        self._units, self._squared, self._per = Units(*units), squared, per
+        self._units, self._squared = Units(*units), squared
         most = most_candidates(o.candidate_fraction, o.max_bins)
         self._candidates = draw(self._bins, self.owned, all_cuts, most, o.random_state, trees // per)
         nodes, inner = 2 * o.max_leaf_nodes - 1, o.max_leaf_nodes - 1
@@ -118,129 +109,91 @@ class GBDTShard(ShardWithRows):
             np.full((trees, nodes), -1, dtype=np.int16),
             np.full((trees, nodes), -1, dtype=np.int16),
             np.zeros((trees, inner, int(self._candidates.first[-1]) + 1, 2), dtype=np.int64),
+            per,
         )
-        self._scratch, self._change = np.empty(len(self.owned) + 1, dtype=np.uint32), ()
+        self._scratch, self._change = np.empty(len(self.owned) + 1, dtype=np.uint32), None
 
     def _on_shorten(self, trees: int) -> None:
-        """Keep the sums of the first trees only."""
+        """Keep the first trees only."""
         f = self._forest
-        self._forest = Forest(f.parent[:trees].copy(), f.place[:trees].copy(), f.sums[:trees].copy())
+        self._forest = Forest(f.parent[:trees].copy(), f.histogram[:trees].copy(), f.sums[:trees].copy(), f.per)
 
-    def _on_resume(self, parent: Any, place: Any) -> None:
-        """Take the shape of trees that were restored; their sums are 0 until rows are added by ``change``."""
-        self._forest.parent[:], self._forest.place[:] = parent, place
+    def _on_resume(self, parent: Any, histogram: Any) -> None:
+        """Take the shape of trees that were restored; histograms are 0 until rows are added by ``change``."""
+        self._forest.parent[:], self._forest.histogram[:] = parent, histogram
         self._forest.sums[:] = 0
 
-    def _on_change(
-        self, trees: Any, keep: int, slots: Any, leaf: Any, dG: Any, dH: Any, visits: Any, limits: Any
-    ) -> npt.NDArray[np.int64]:
-        """Change sums along the paths of rows, and count the candidates of the visited nodes that gain more.
+    def _on_change(self, change: Change, keep: int, splits: Any) -> npt.NDArray[np.int64]:
+        """Change histograms along the paths of rows; how many candidates gain more than each of some splits.
 
-        Of the change before, the trees from ``keep`` on are taken back first. ``visits``, shape (v, 4), has tree,
-        node, G and H of each visited node, ``limits`` the gain of its split.
+        First the change before is rolled back on the trees from ``keep`` on. ``splits`` are ``RANKED`` records.
         """
-        if self._change and keep < self._change[0][1]:
-            (first, stop), *rest = self._change
-            begin = max(keep - first, 0)
-            at, old_leaf, old_G, old_H = rest
-            self._apply((first + begin, stop), at, old_leaf[begin:], old_G[begin:], old_H[begin:], sign=-1)
-        self._change = (tuple(trees), slots, leaf, dG, dH)
-        self._apply(trees, slots, leaf, dG, dH, sign=1)
-        better = np.zeros(len(limits), dtype=np.int64)
-        better_candidates(
-            visits,
-            limits,
-            self._forest,
-            self._candidates,
-            self._per,
-            self._units,
-            np.empty(FIELDS, dtype=np.int64),
-            better,
-        )
+        if self._change is not None and keep < self._change.stop:
+            self._apply(self._change.since(keep), -1)
+        self._change = change
+        self._apply(change, 1)
+        better = np.zeros(len(splits), dtype=np.int64)
+        scratch = np.empty(FIELDS, dtype=np.int64)
+        count_better(splits, self._forest, self._candidates, self._units, scratch, better)
         return better
 
-    def _apply(self, trees: Any, slots: Any, leaf: Any, dG: Any, dH: Any, sign: int) -> None:
-        span, arrays = np.array(trees, dtype=np.int64), [np.ascontiguousarray(array) for array in (leaf, dG, dH)]
-        leaf, dG, dH = arrays
-        change(
-            span, slots, leaf, dG, dH, self._codes, self._candidates, self._per, self._forest, sign,
-            self._scratch,
-        )  # fmt: skip
+    def _apply(self, change: Change, sign: int) -> None:
+        change_sums(self._forest, change, sign, self._codes, self._candidates, self._scratch)
 
     # ---------------------------------------------------------------- growing
 
-    def _on_grow(self, jobs: Any, slots: Any, g: Any, alone: bool) -> Any:
+    def _on_grow(self, jobs: Jobs, slots: Any, g: Any, alone: bool) -> Any:
         """Grow trees to the end if this shard owns all features, else open their roots."""
-        # In one process the payload is that of all shards, and not to be written to.
-        rows = jobs["iteration"] if len(self._candidates.cuts) > 1 else np.zeros_like(jobs["iteration"])
-        self._jobs = Jobs(row=rows, **{name: array for name, array in jobs.items() if name != "iteration"})
-        n = len(slots)
+        n, roots = len(slots), np.diff(jobs.first_root)
         order, spare = np.arange(n, dtype=np.int32), np.empty(n, dtype=np.int32)
-        self._rows = JobRows(slots, g, order, spare, self._squared)
-        roots = np.diff(self._jobs.first_root)
-        self._leaves = new_leaves(roots, self._jobs.room)
-        width = int(self._candidates.first[-1]) + 1
-        most = roots + self._jobs.room
-        self._pool_first = np.cumsum(most) - most
-        pools = int(most.max(initial=0)) if alone else int(most.sum())
-        self._pool = np.empty((pools, width, 2), dtype=np.int64)
-        shared = self._leaves, self._rows, self._codes, self._candidates
-        if not alone:
-            open_all(self._jobs, *shared, self._pool, self._pool_first, self._units, self._forest.sums)
-            return self._answer(
-                np.concatenate([f + np.arange(r) for f, r in zip(self._leaves.first, roots, strict=False)])
-            )
-        records = np.empty((int(self._jobs.budget.sum()), RECORD), dtype=np.int64)
-        leaf_of = np.empty(n, dtype=np.int16)
-        made = grow_alone(
-            self._jobs,
-            *shared,
-            self._pool,
+        most = roots + jobs.room  # histograms of each job
+        if alone:  # the jobs use the pool one after the other
+            pooled, pool_first = int(most.max(initial=0)), np.zeros_like(most)
+        else:
+            pooled, pool_first = int(most.sum()), np.cumsum(most) - most
+        growth = Growth(
+            jobs,
+            new_leaves(roots, jobs.room),
+            JobRows(slots, g, order, spare, self._squared),
+            self._codes,
+            self._candidates,
             self._units,
-            self._forest,
-            np.empty(n, dtype=np.bool_),
-            records,
-            leaf_of,
+            np.empty((pooled, int(self._candidates.first[-1]) + 1, 2), dtype=np.int64),
+            pool_first,
         )
-        self._forget_growth()
-        return {"records": records[:made], "leaf": leaf_of}
+        if alone:
+            splits, leaf_of = np.empty(int(jobs.budget.sum()), dtype=SPLIT), np.empty(n, dtype=np.int16)
+            made = grow_alone(growth, self._forest, np.empty(n, dtype=np.bool_), splits, leaf_of)
+            return {"splits": splits[:made], "leaf": leaf_of}
+        self._growth = growth
+        open_all(growth, self._forest.sums)
+        first = growth.leaves.first
+        return self._answer(np.concatenate([first[i] + np.arange(count) for i, count in enumerate(roots)]))
 
     def _on_split(self, steps: Any, on_left: Any) -> Any:
         """Split some leaves, and answer for their children."""
+        assert self._growth is not None
         bits = np.unpackbits(np.asarray(on_left)).view(np.bool_)
         children = np.empty((len(steps), 2), dtype=np.int64)
-        split_each(
-            self._jobs,
-            np.array(steps).reshape(-1, STEP),
-            bits,
-            self._leaves,
-            self._rows,
-            self._codes,
-            self._candidates,
-            self._pool,
-            self._pool_first,
-            self._units,
-            children,
-        )
+        split_each(self._growth, np.array(steps), bits, children)
         return self._answer(children.ravel())
 
     def _answer(self, opened: npt.NDArray[np.int64]) -> Any:
-        """The best split of each of some leaves (global feature), and on which side their rows are."""
-        found = self._leaves.found[opened]
+        """The best split of each of some leaves (with its global feature), and the sides of their rows."""
+        assert self._growth is not None
+        leaves = self._growth.leaves
+        found = leaves.found[opened]
         has = found[:, FEATURE] >= 0
         found[has, FEATURE] = self.owned[found[has, FEATURE]]
-        rows = int((self._leaves.end[opened] - self._leaves.begin[opened]).sum())
-        out = np.empty(rows, dtype=np.bool_)
-        sides(opened, self._leaves, self._rows, self._codes, self._candidates, out)
+        out = np.empty(int((leaves.end[opened] - leaves.begin[opened]).sum()), dtype=np.bool_)
+        sides(self._growth, opened, out)
         return {"found": found, "sides": np.packbits(out)}
 
-    def _on_end(self, records: Any, leaves: Any) -> None:
+    def _on_end(self, splits: Any, leaves: Any) -> None:
         """Take the splits that were made, of these leaves, and give the memory back."""
-        records = np.array(records)
-        place = np.full(len(self._leaves.node), -1)
-        place[leaves] = records[:, PLACE]
-        keep_splits(self._jobs, records, place, self._leaves, self._pool, self._forest)
-        self._forget_growth()
-
-    def _forget_growth(self) -> None:
-        del self._jobs, self._rows, self._leaves, self._pool
+        assert self._growth is not None
+        splits = np.array(splits)
+        histogram = np.full(len(self._growth.leaves.node), -1)
+        histogram[leaves] = splits["histogram"]
+        keep_splits(self._growth, splits, histogram, self._forest)
+        self._growth = None

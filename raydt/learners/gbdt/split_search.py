@@ -1,5 +1,7 @@
 """The gain of a split, and the candidates of a node searched for the best one or for the rank of the current one.
 
+The rank decides whether a split stays (paper, section 3.4).
+
 Invariant: a gain depends on integer sums only, through one function; gains are compared, never added.
 """
 
@@ -9,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.gbdt.candidates import row_of
 
 #: A split must gain more than this to be made: what remains of gains that are 0 is rounding.
 LEAST_GAIN = 1e-10
@@ -17,6 +20,8 @@ LEAST_GAIN = 1e-10
 _SURELY_LESS = 1.0 - 1e-12
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
 FEATURE, CUT, LEFT_G, LEFT_H, FIELDS = 0, 1, 2, 3, 4
+#: A split that is to be ranked: sums of its node, and its gain (infinite if a side is empty, which nothing exceeds).
+RANKED = np.dtype([("tree", np.int64), ("node", np.int64), ("G", np.int64), ("H", np.int64), ("gain", np.float64)])
 
 
 class Units(NamedTuple):
@@ -59,18 +64,18 @@ def scan(
         default, categorical = c.default[row, j], c.categorical[j] != 0
         rest_G, rest_H = G, H
         if default >= 0:
-            for at in range(begin, end):
-                rest_G -= sums[at, 0]
-                rest_H -= sums[at, 1]
+            for s in range(begin, end):
+                rest_G -= sums[s, 0]
+                rest_H -= sums[s, 1]
         left_G, left_H = np.int64(0), np.int64(0)
-        at = begin
+        s = begin
         for i in range(np.int64(end - begin)):
             is_rest = i == default
             g, h = rest_G, rest_H
-            if not is_rest or categorical:  # the place of a drawn default category holds what is not drawn
+            if not is_rest or categorical:  # the segment of a drawn default category holds what is not drawn
                 if not is_rest:
-                    g, h = sums[at, 0], sums[at, 1]
-                at += np.uint64(1)
+                    g, h = sums[s, 0], sums[s, 1]
+                s += np.uint64(1)
             left_G, left_H = (g, h) if categorical else (left_G + g, left_H + h)
             if left_H <= 0 or left_H >= H:
                 continue
@@ -88,3 +93,16 @@ def scan(
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
     return better, best if found[FEATURE] >= 0 else 0.0
+
+
+@kernel
+def count_better(splits: Any, forest: Any, candidates: Any, units: Any, scratch: Any, better: Any) -> None:
+    """How many candidates of the node of each split (``RANKED``) gain more than the split. O(splits x C).
+
+    ``better``, int64, shape (splits,), takes the counts; ``scratch``, int64, has ``FIELDS`` entries.
+    """
+    for i in range(len(splits)):
+        split = splits[i]
+        row = row_of(candidates, split.tree // forest.per)
+        sums = forest.sums[split.tree, forest.histogram[split.tree, split.node]]
+        better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, True, scratch)

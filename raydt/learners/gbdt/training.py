@@ -24,7 +24,7 @@ _LOSS_BITS = 20
 def train(
     ensemble: Ensemble, slots: npt.NDArray[np.int32], y: npt.NDArray[Any], held_out: HeldOut | None
 ) -> Exchange[int]:
-    """Train all iterations on some rows; returns how many there are worth keeping.
+    """Train all iterations on some rows; returns how many are worth keeping.
 
     Parameters
     ----------
@@ -48,8 +48,9 @@ def train(
         e.trees.G[trees, 0] = g.reshape(per, n).sum(axis=1, dtype=np.int64)
         e.trees.H[trees, 0] = e.hessians(g).reshape(per, n).sum(axis=1, dtype=np.int64)
         begin = roots * n
-        at = Roots(trees, np.zeros(per, dtype=np.int64), np.full(per, -1), begin, begin + n, np.tile(slots, per))
-        yield from grower.grow(at, g, e.leaf)
+        every = np.tile(slots, per)
+        whole = Roots(trees, np.zeros(per, dtype=np.int64), np.full(per, -1), begin, begin + n, every)
+        yield from grower.grow(whole, g, e.leaf)
         add_scores(e.trees, m, m + 1, e.leaf, slots, F)
         if held_out is not None and held_out.is_enough(m):
             return held_out.best + 1
@@ -57,7 +58,7 @@ def train(
 
 
 def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:
-    """The rows to train on and those to hold out, drawn by their places among the first rows."""
+    """The rows to train on and those to hold out, drawn by their positions among the first rows."""
     held = max(1, min(len(slots) - 1, math.ceil(options.validation_fraction * len(slots))))
     drawn = np.sort(permutation(stream_key(options.random_state, "gbdt validation"), len(slots))[:held])
     return np.delete(slots, drawn), slots[drawn]
@@ -86,7 +87,7 @@ class HeldOut:
         e, n = self._ensemble, max(1, len(self._y))
         if e.loss.squared:
             return float(math.fsum((self._y - self._F[:, 0]) ** 2)) / n
-        q = np.empty((e.per, len(self._y)), dtype=np.int64)
+        q = np.empty((e.per, len(self._y)), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
         own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
         return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
@@ -94,7 +95,7 @@ class HeldOut:
     def is_enough(self, m: int) -> bool:
         """Look at the loss after iteration ``m``: whether it has not fallen for as long as the options allow."""
         e = self._ensemble
-        score_rows(e.trees, m, m + 1, *self._rows, e.bins, self._F)
+        score_rows(e.trees, m, m + 1, self._rows, e.bins, self._F)
         loss = self.loss()
         if self.best < 0 or loss < self._least - e.options.tol:
             self._least, self.best = loss, m

@@ -1,4 +1,4 @@
-"""The trees as the coordinator holds them, and what is done along them.
+"""The trees as the coordinator holds them: how rows pass through them, values of leaves, preorder.
 
 All trees are of one size: node 0 is the root, and a node that is not in use is FREE. The sums G and H of every node
 are kept, since they change with a row on its path; leaf values follow from them.
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.sparse import is_one
 from raydt.examples.features import CATEGORICAL
 from raydt.learners.binning import SPARSE, code_of
 from raydt.learners.gbdt.split_search import gain_of
@@ -36,9 +37,9 @@ class Rates(NamedTuple):
 class Trees(NamedTuple):
     """Arrays of shape (trees, nodes).
 
-    ``feature`` (or LEAF or FREE), ``cut``, ``left``, ``right``, ``parent`` (-1: none), ``place`` of the sums at the
-    shards, ``G``, ``H``, ``value`` of a leaf (shrunk), ``tried_g`` and ``tried_h``, its sums when it could not be
-    split (``tried_h`` -1: it was not tried); and ``leaves``, shape (trees,).
+    ``feature`` (or LEAF or FREE), ``cut``, ``left``, ``right``, ``parent`` (-1: none), ``histogram`` (its number at the
+    shards, -1 of a leaf), ``G``, ``H``, ``value`` of a leaf (shrunk), ``tried_g`` and ``tried_h``, its sums when it
+    could not be split (``tried_h`` -1: it was not tried); and ``leaves``, shape (trees,).
     """
 
     feature: npt.NDArray[np.int32]
@@ -46,7 +47,7 @@ class Trees(NamedTuple):
     left: npt.NDArray[np.int16]
     right: npt.NDArray[np.int16]
     parent: npt.NDArray[np.int16]
-    place: npt.NDArray[np.int16]
+    histogram: npt.NDArray[np.int16]
     G: npt.NDArray[np.int64]
     H: npt.NDArray[np.int64]
     value: npt.NDArray[np.float64]
@@ -60,11 +61,11 @@ def new_trees(count: int, max_leaf_nodes: int) -> Trees:
     shape = count, 2 * max_leaf_nodes - 1
     feature = np.full(shape, FREE, dtype=np.int32)
     feature[:, 0] = LEAF
-    left, right, parent, place = (np.full(shape, -1, dtype=np.int16) for _ in range(4))
+    left, right, parent, histogram = (np.full(shape, -1, dtype=np.int16) for _ in range(4))
     cut, value, leaves = np.zeros(shape, dtype=np.int32), np.zeros(shape), np.ones(count, dtype=np.int32)
     G, H, tried_g = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     tried_h = np.full(shape, -1, dtype=np.int64)
-    return Trees(feature, cut, left, right, parent, place, G, H, value, tried_g, tried_h, leaves)
+    return Trees(feature, cut, left, right, parent, histogram, G, H, value, tried_g, tried_h, leaves)
 
 
 @inner_kernel
@@ -93,20 +94,13 @@ def set_all_values(trees: Any, rates: Any) -> None:
 
 
 @inner_kernel
-def _left_of(X: Any, indices: Any, begin: int, end: int, dense: int, j: int, cut: int, bins: Any) -> bool:
-    """Whether a row is on the left of a cut. ``indices[begin:end]`` are its sparse features that are 1."""
+def _goes_left(rows: Any, i: int, j: int, cut: int, bins: Any) -> bool:
+    """Whether row ``i`` is on the left of a cut of feature ``j``."""
     kind = bins.kinds[j]
     if kind == SPARSE:
-        low, high = begin, end
-        while low < high:
-            middle = (low + high) >> 1
-            if indices[middle] < j - dense:
-                low = middle + 1
-            else:
-                high = middle
-        return not (low < end and indices[low] == j - dense)
+        return not is_one(rows.indices, rows.indptr[i], rows.indptr[i + 1], j - rows.X.shape[1])
     a, b = bins.starts[j], bins.starts[j + 1]
-    x = X[j]
+    x = rows.X[i, j]
     if kind == CATEGORICAL:
         return bool(code_of(x, kind, bins.values, bins.ranks, a, b) == cut)
     if a + cut == b:
@@ -115,12 +109,11 @@ def _left_of(X: Any, indices: Any, begin: int, end: int, dense: int, j: int, cut
 
 
 @inner_kernel
-def leaf_of(trees: Any, t: int, X: Any, indices: Any, begin: int, end: int, bins: Any) -> int:
-    """Leaf of a row in one tree."""
+def leaf_of(trees: Any, t: int, rows: Any, i: int, bins: Any) -> int:
+    """Leaf of row ``i`` in one tree. O(depth)."""
     node = 0
     while trees.feature[t, node] >= 0:
-        j = trees.feature[t, node]
-        left = _left_of(X, indices, begin, end, len(X), j, trees.cut[t, node], bins)
+        left = _goes_left(rows, i, trees.feature[t, node], trees.cut[t, node], bins)
         node = trees.left[t, node] if left else trees.right[t, node]
     return int(node)
 
@@ -150,14 +143,14 @@ def add_scores(trees: Any, first: int, stop: int, leaf: Any, slots: Any, F: Any)
 
 
 @kernel
-def score_rows(trees: Any, first: int, stop: int, X: Any, indptr: Any, indices: Any, bins: Any, F: Any) -> None:
-    """Add the leaf values of rows that are routed through the trees of some iterations to F, shape (rows, K')."""
+def score_rows(trees: Any, first: int, stop: int, rows: Any, bins: Any, F: Any) -> None:
+    """Add the leaf values of rows in iterations ``first`` up to before ``stop`` to F, shape (rows, K')."""
     per = F.shape[1]
     for i in range(len(F)):
         for m in range(first, stop):
             for k in range(per):
                 t = m * per + k
-                F[i, k] += trees.value[t, leaf_of(trees, t, X[i], indices, indptr[i], indptr[i + 1], bins)]
+                F[i, k] += trees.value[t, leaf_of(trees, t, rows, i, bins)]
 
 
 @inner_kernel
@@ -172,16 +165,16 @@ def next_in_preorder(trees: Any, t: int, node: int) -> int:
 
 
 @kernel
-def preorder(trees: Any, order: Any, place: Any) -> None:
-    """Nodes of every tree in preorder (-1 after the last), and the place of each node in it (-1: free)."""
+def preorder(trees: Any, order: Any, position: Any) -> None:
+    """Nodes of every tree in preorder (-1 after the last), and the position of each node in it (-1: free)."""
     for t in range(len(trees.feature)):
-        place[t] = -1
+        position[t] = -1
         order[t] = -1
         n = 0
         node = np.int64(0)
         while node >= 0:
             order[t, n] = node
-            place[t, node] = n
+            position[t, node] = n
             n += 1
             node = next_in_preorder(trees, t, node)
 

@@ -1,0 +1,135 @@
+"""The coordinating half that all learners share which admit their updates themselves: admission, ids and births.
+
+A batch is admitted in *runs*: ids become slots, bad updates are refused before anything of them is applied, and the
+learner takes the run (``_take``). A run ends before a deletion by value, which can name its example only once
+everything before it is applied, and before an update that is refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.admission import Admission
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
+from raydt.exchange.messages import Exchange
+
+Slots = npt.NDArray[np.int32]
+
+
+class BatchCoordinator(ABC):
+    """Ids, labels and births of the live examples, and how the updates of a batch are admitted."""
+
+    @property
+    @abstractmethod
+    def store(self) -> ExampleStore:
+        """The live examples."""
+
+    # ---------------------------------------------------------------- what a learner gives
+
+    @abstractmethod
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Take the admitted updates of one part of the batch; returns the learner's log of them.
+
+        Labels and births of the new examples are in the store; what else is to be kept of them is up to the learner.
+        It fills in ``predictions`` and ``path`` of the result.
+        """
+
+    @abstractmethod
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
+    ) -> Exchange[Slots]:
+        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
+
+    # ---------------------------------------------------------------- admission
+
+    def _admit(
+        self,
+        batch: UpdateBatch,
+        part: slice,
+        admitted: Admission,
+        result: BatchResult,
+        skip_refused: bool,
+        faults: npt.NDArray[np.int8] | None = None,
+    ) -> Exchange[list[Log]]:
+        """Admit a part of the batch, take it, and return its logs.
+
+        Parameters
+        ----------
+        batch : UpdateBatch
+        part : slice
+            From ``start`` up to before ``stop``.
+        admitted : Admission
+            Filled in for the part.
+        result : BatchResult
+            ``applied`` becomes ``part.stop``, or the position of the bad update at which admission stops.
+        skip_refused : bool
+            Whether to pass over bad updates.
+        faults : ndarray of int8, shape (updates of the batch,), optional
+            Why the learner refuses an update; 0 where it does not.
+        """
+        old, new, fault, rows = admitted
+        logs: list[Log] = []
+        begin, end = part.start, part.stop
+        refused = np.flatnonzero(faults[:end]) if faults is not None else np.empty(0, dtype=np.int64)
+        while begin < end:
+            limit = int(refused[refused >= begin].min(initial=end))
+            stop = self.store.admit(batch.op[:limit], batch.id, begin, skip_refused, old, new, fault)
+            logs.append((yield from self._enter(batch, slice(begin, stop), admitted, result)))
+            if stop == end:
+                break
+            if stop == limit and faults is not None:
+                fault[stop] = faults[stop]
+            elif not fault[stop]:
+                yield from self._find_deleted(batch, stop, int(rows[stop]), admitted)
+            if fault[stop] and not skip_refused:
+                result.applied = stop
+                return logs
+            # Each update that does not stop admission is in one part, refused ones too.
+            logs.append((yield from self._enter(batch, slice(stop, stop + 1), admitted, result)))
+            begin = stop + 1
+        result.applied = end
+        return logs
+
+    def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:
+        """Admit a deletion by value: of the oldest live example that equals its row."""
+        value = {} if batch.sparse is None else {"sparse": batch.sparse}
+        equal = yield from self.find_equal(batch.X, row, batch.y[row].item(), **value)
+        if len(equal):
+            admitted.old[position] = equal[0]
+            self.store.discard(int(equal[0]))
+        else:
+            admitted.fault[position] = UNKNOWN_VALUE
+
+    def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Record labels and births of the new examples of a part, and take it."""
+        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        slots = admitted.new[added]
+        self.store.y[slots] = batch.y[admitted.row[added]]
+        self.store.born[slots] = batch.start + added
+        return (yield from self._take(batch, part, admitted, result))
+
+    @staticmethod
+    def _summarise(admitted: Admission, result: BatchResult) -> None:
+        """Enter the refused updates, and the numbers of inserts and deletes, into the result."""
+        result.refused = [Refusal(int(i), int(admitted.fault[i])) for i in np.flatnonzero(admitted.fault)]
+        result.inserts, result.deletes = int((admitted.new >= 0).sum()), int((admitted.old >= 0).sum())
+
+    # ---------------------------------------------------------------- the examples
+
+    def in_order_of_birth(self) -> Slots:
+        """Slots of the live examples in order of birth. O(n log n)."""
+        return self.store.in_order_of_birth()
+
+    def born(self, slots: Slots) -> npt.NDArray[np.int64]:
+        """Number of the update that inserted each example."""
+        return self.store.born[slots]
+
+    def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Ids and labels."""
+        return {"id": self.store.id[slots], "y": self.store.y[slots]}

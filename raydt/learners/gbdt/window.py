@@ -1,0 +1,218 @@
+"""Kernels of an update in place (Algorithms 2 and 3): a batch D' passes through a window of iterations.
+
+The window is processed as if no tree of it had to be retrained. ``update`` finds the first tree that must be, and rolls
+back what was assumed of later ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.binning import Bins
+from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
+from raydt.learners.gbdt.split_search import gain_of
+from raydt.learners.gbdt.trees import LEAF, Rates, Trees, leaf_of, value_of
+from raydt.learners.rows import Rows
+
+#: Role of a row in a batch. The derivatives of a refreshed row are computed again.
+DELETED, INSERTED, REFRESHED = 0, 1, 2
+
+
+class ModelArrays(NamedTuple):
+    """What a batch changes, and how leaf values and derivatives follow from it.
+
+    Attributes
+    ----------
+    trees : Trees
+    leaf : ndarray of uint8 or uint16, shape (trees, capacity)
+        Leaf of the row in each slot, ``absent`` of a row that is not in the model.
+    ledger : ndarray of uint16 or int32, shape (trees, capacity)
+        The derivative that was added for it.
+    absent : int
+    loss : Loss
+    rates : Rates
+    bins : Bins
+    """
+
+    trees: Trees
+    leaf: npt.NDArray[Any]
+    ledger: npt.NDArray[Any]
+    absent: int
+    loss: Loss
+    rates: Rates
+    bins: Bins
+
+
+class Batch(NamedTuple):
+    """The rows of a batch D'.
+
+    Attributes
+    ----------
+    slots : ndarray of int32, shape (n,)
+    role : ndarray of int8, shape (n,)
+    rows : Rows
+        Features of the inserted rows, which are the first.
+    F : ndarray of float64, shape (n, K')
+        Score before the next iteration.
+    y : ndarray, by slot
+    """
+
+    slots: npt.NDArray[np.int32]
+    role: npt.NDArray[np.int8]
+    rows: Rows
+    F: npt.NDArray[np.float64]
+    y: npt.NDArray[Any]
+
+
+class Window(NamedTuple):
+    """The iterations from ``first`` up to before ``stop`` as a batch passes through them.
+
+    Attributes
+    ----------
+    first, stop : int
+    dg, dh : ndarray of int32, shape (trees, n)
+        By how much the derivatives of a row change.
+    leaf : ndarray of int16, shape (trees, n)
+    ledger : ndarray of int32, shape (trees, n)
+        Entries before the batch.
+    touched : ndarray of uint8, shape (trees, nodes)
+        1 for each node whose sums may have changed.
+    G, H, value : ndarray, shape (trees, nodes)
+        Those of ``Trees`` before the batch.
+    """
+
+    first: int
+    stop: int
+    dg: npt.NDArray[np.int32]
+    dh: npt.NDArray[np.int32]
+    leaf: npt.NDArray[np.int16]
+    ledger: npt.NDArray[np.int32]
+    touched: npt.NDArray[np.uint8]
+    G: npt.NDArray[np.int64]
+    H: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float64]
+
+
+def new_window(model: ModelArrays, first: int, stop: int, rows: int) -> Window:
+    """A window that no batch has passed through yet."""
+    per, trees = model.loss.trees, model.trees
+    part = slice(first * per, stop * per)
+    shape = (stop - first) * per, rows
+    dg, dh, ledger = (np.empty(shape, dtype=np.int32) for _ in range(3))
+    touched = np.zeros((shape[0], trees.feature.shape[1]), dtype=np.uint8)
+    before = trees.G[part].copy(), trees.H[part].copy(), trees.value[part].copy()
+    return Window(first, stop, dg, dh, np.empty(shape, dtype=np.int16), ledger, touched, *before)
+
+
+@kernel
+def process_window(model: Any, batch: Any, window: Any, scratch: Any) -> None:
+    """Take a batch through a window as if no tree had to be retrained: change sums, values, leaves and ledger.
+
+    ``batch.F`` becomes the score before ``window.stop``, and all arrays of the window but G, H and value are filled.
+    ``scratch``, float64, has K' entries. O(trees x rows x depth).
+    """
+    trees, loss, leaf, ledger = model.trees, model.loss, model.leaf, model.ledger
+    slots, role, F, y = batch.slots, batch.role, batch.F, batch.y
+    dg, dh, touched = window.dg, window.dh, window.touched
+    per = loss.trees
+    n = len(slots)
+    for m in range(window.first, window.stop):
+        base = (m - window.first) * per
+        for i in range(n):  # the derivatives of all trees of an iteration follow from the F before it
+            if role[i] == DELETED:
+                continue
+            slot = slots[i]
+            if loss.squared:
+                dg[base, i] = residual(y[slot], F[i, 0], loss.unit)
+            else:
+                probabilities(F[i], scratch)
+                for k in range(per):
+                    dg[base + k, i] = quantise(scratch[k])
+        for k in range(per):
+            t, w = m * per + k, base + k
+            for i in range(n):
+                slot = slots[i]
+                entry = dg[w, i]
+                before = ledger[t, slot]
+                window.ledger[w, i] = before
+                node = leaf_of(trees, t, batch.rows, i, model.bins) if role[i] == INSERTED else leaf[t, slot]
+                window.leaf[w, i] = node
+                G, H = np.int64(0), np.int64(0)
+                if role[i] != INSERTED:
+                    g = gradient(np.int64(before), y[slot], k, loss)
+                    G, H = -g, -hessian(g, loss.squared)
+                if role[i] != DELETED:
+                    g = gradient(np.int64(entry), y[slot], k, loss)
+                    G, H = G + g, H + hessian(g, loss.squared)
+                    ledger[t, slot] = entry
+                leaf[t, slot] = model.absent if role[i] == DELETED else node
+                dg[w, i], dh[w, i] = G, H
+                if role[i] == REFRESHED and entry == before:
+                    continue
+                above = np.int64(node)
+                while above >= 0:
+                    trees.G[t, above] += G
+                    trees.H[t, above] += H
+                    touched[w, above] = 1
+                    above = np.int64(trees.parent[t, above])
+            for node in range(touched.shape[1]):
+                if touched[w, node] and trees.feature[t, node] == LEAF:
+                    trees.value[t, node] = value_of(trees.G[t, node], trees.H[t, node], model.rates)
+        for i in range(n):
+            if role[i] != DELETED:
+                for k in range(per):
+                    F[i, k] += trees.value[m * per + k, window.leaf[base + k, i]]
+
+
+def roll_back(model: ModelArrays, batch: Batch, window: Window, keep: int) -> None:
+    """Undo :func:`process_window` on the trees from ``keep`` on; ``batch.F`` is left as it is. O(trees x rows)."""
+    first = window.first * model.loss.trees
+    part, i = slice(keep, first + len(window.leaf)), keep - first
+    model.trees.G[part], model.trees.H[part], model.trees.value[part] = window.G[i:], window.H[i:], window.value[i:]
+    deleted, refreshed = batch.role == DELETED, batch.role == REFRESHED
+    model.leaf[part, batch.slots[deleted]] = window.leaf[i:, deleted]
+    model.ledger[part, batch.slots[refreshed]] = window.ledger[i:, refreshed]
+
+
+@kernel
+def touched_splits(trees: Any, first_tree: int, touched: Any, units: Any, splits: Any, valid: Any) -> int:
+    """The touched splits (``split_search.RANKED``), and which of them have rows on both sides; returns how many."""
+    n = 0
+    for w in range(len(touched)):
+        t = first_tree + w
+        for node in range(touched.shape[1]):
+            if touched[w, node] and trees.feature[t, node] >= 0:
+                left = trees.left[t, node]
+                G, H, left_H = trees.G[t, node], trees.H[t, node], trees.H[t, left]
+                split = splits[n]
+                split.tree, split.node, split.G, split.H = t, node, G, H
+                valid[n] = left_H > 0 and left_H < H
+                split.gain = gain_of(trees.G[t, left], left_H, G, H, units) if valid[n] else np.inf
+                n += 1
+    return n
+
+
+@inner_kernel
+def may_grow(trees: Any, t: int, node: int, sigma: float) -> bool:
+    """Whether a leaf is to be tried: its sums have moved by more than sigma of what they were when it failed."""
+    H = trees.tried_h[t, node]
+    if H < 0:
+        return True
+    G = trees.tried_g[t, node]
+    return bool(abs(trees.G[t, node] - G) > sigma * abs(G) or abs(trees.H[t, node] - H) > sigma * H)
+
+
+@kernel
+def growing_trees(trees: Any, first: int, touched: Any, sigma: float, most: int, needs: Any) -> None:
+    """Mark in ``needs`` the trees, from ``first`` on, with a touched leaf to try and fewer than ``most`` leaves."""
+    for w in range(len(touched)):
+        t = first + w
+        if trees.leaves[t] >= most:
+            continue
+        for node in range(touched.shape[1]):
+            if touched[w, node] and trees.feature[t, node] == LEAF and may_grow(trees, t, node, sigma):
+                needs[w] = True
