@@ -1,0 +1,264 @@
+"""OneR as a learner of raydt: predict by the one feature whose values make the fewest errors.
+
+R. C. Holte, "Very simple classification rules perform well on most commonly used datasets", Machine Learning 11, 1993.
+Every value of a feature predicts its majority class; the rule is the feature with the fewest errors on the live
+examples (ties: the smaller feature, and the smaller class). Numbers count as categories: take features of few values.
+
+Invariant: after each update the rule is that of the live examples, so deleting an example leaves no trace of it.
+Each shard counts the classes by value of its own features; every step of a batch is one round.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+import numpy as np
+
+from raydt.arrays.digest import digest
+from raydt.examples.reading import Reading
+from raydt.examples.store import ExampleStore
+from raydt.exchange.messages import Ask
+from raydt.learners.audit_report import AuditReport
+from raydt.learners.base import Case, Learner, LearnerOptions, Promise, Traits
+from raydt.learners.checking import require
+from raydt.learners.description import Description
+from raydt.learners.rows import Rows, RowsOnShards, ShardWithRows
+from raydt.learners.sequential import ADD, LOOK, SequentialCoordinator, steps_of
+
+#: Dtypes of the arrays of a model: the feature (-1: none), its values, the class of each, and live examples by class.
+MODEL = {"feature": np.int64, "value": np.float64, "label": np.int32, "counts": np.int64}
+
+
+class Options(LearnerOptions):
+    """Options of OneR: none of its own."""
+
+    kind: Literal["one_rule"] = "one_rule"
+
+    def promise(self) -> Promise:
+        """OneR is exact."""
+        return Promise(True, "no feature makes fewer errors on the live examples")
+
+
+def rule_of(feature: int, counts: dict[float, Counter[int]]) -> tuple[int, int, list[float], list[int]]:
+    """Errors, feature, values in order, and the majority class of each value."""
+    values = sorted(value for value, classes in counts.items() if classes.total())
+    best = [min(counts[value].items(), key=lambda item: (-item[1], item[0])) for value in values]
+    errors = sum(counts[value].total() for value in values) - sum(n for _, n in best)
+    return errors, feature, values, [label for label, _ in best]
+
+
+class Predictor:
+    """Predictions of a model: the class of the value that a row has, else the majority of all examples."""
+
+    def __init__(self, model: dict[str, Any]) -> None:
+        self.model = model
+
+    def predict(self, X: Any, sparse: Any = None) -> Any:
+        """Class codes, shape (n,)."""
+        model = self.model
+        labels = np.full(len(X), model["counts"].argmax() if len(model["counts"]) else 0, dtype=np.int32)
+        if model["feature"][0] >= 0 and len(model["value"]):
+            column = X[:, model["feature"][0]]
+            at = np.minimum(np.searchsorted(model["value"], column), len(model["value"]) - 1)
+            known = model["value"][at] == column
+            labels[known] = model["label"][at[known]]
+        return labels
+
+    def predict_proba(self, X: Any, n_classes: int, sparse: Any = None) -> Any:
+        """1 for the class predicted, shape (n, n_classes)."""
+        return np.eye(n_classes)[self.predict(X)]
+
+
+class Shard(ShardWithRows):
+    """Counts the classes by value of each of its features."""
+
+    def __init__(self, features: Any, groups: Any) -> None:
+        super().__init__(features, groups)
+        self.label = np.empty(0, dtype=np.int32)  # by slot
+        self.counts: dict[int, dict[float, Counter[int]]] = {int(j): {} for j in self.columns}
+
+    def _on_step(self, slot: int, label: int, sign: int) -> Any:
+        """Count a row in (+1) or out (-1); the best rule of this shard's features."""
+        self.label = np.append(self.label, np.zeros(max(0, slot + 1 - len(self.label)), dtype=np.int32))
+        self.label[slot] = label
+        for feature, value in zip(self.counts, self._held.X[slot].tolist(), strict=True):
+            self.counts[feature].setdefault(value, Counter())[label] += sign
+            self.counts[feature][value] += Counter()  # forgets classes without examples
+        return min((rule_of(*item) for item in self.counts.items()), default=None)
+
+    def state(self, slots: Any) -> Any:
+        """The label of each row, with every group; the counts follow from the rows."""
+        return {group: {"label": self.label[slots]} for group in self.groups.tolist()}
+
+    def restore(self, state: Any) -> None:
+        """Count the rows of a saved state again."""
+        self._held.restore(state)
+        self.counts = {feature: {} for feature in self.counts}
+        for slot, label in enumerate(state[self.groups[0]]["label"].tolist() if len(self.groups) else ()):
+            self._on_step(slot, label, 1)
+
+
+class Coordinator(SequentialCoordinator):
+    """Ids, labels and the rule; the rows are with the shards."""
+
+    def __init__(self, options: Options, features: Any, shards: int, plan: Any) -> None:
+        super().__init__()
+        self.rows_on_shards, self._store = RowsOnShards(features, shards), ExampleStore(0, 0)
+        self.rule: Any = (0, -1, [], [])
+
+    @property
+    def store(self) -> ExampleStore:
+        """The live examples."""
+        return self._store
+
+    def _prepare(self, batch: Any) -> Any:
+        self.store.reserve(len(batch))
+        yield from ()
+
+    def _take(self, batch: Any, part: slice, admitted: Any, result: Any) -> Any:
+        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        yield from self.rows_on_shards.put(admitted.new[added], Rows.of(batch.X[admitted.row[added]]))
+        rules: list[int] = []
+        for step, position in zip(*steps_of(batch, part, admitted), strict=True):
+            if step["kind"] in (ADD, LOOK) and batch.start + position >= batch.warmup:
+                result.predictions[position] = Predictor(self.model()).predict(batch.X[step["row"]][None])[0]
+            if step["kind"] == LOOK:
+                continue
+            sign, label = (1 if step["kind"] == ADD else -1), int(self.store.y[step["slot"]])
+            replies = yield Ask("step", {"slot": int(step["slot"]), "label": label, "sign": sign})
+            before, self.rule = self.rule, min((reply for reply in replies if reply is not None), default=self.rule)
+            result.path[position] += 1
+            if before[1] != self.rule[1]:
+                rules.append(batch.start + int(position))
+        return {"seq": np.array(rules, dtype=np.int64)}
+
+    def find_equal(self, X: Any, row: int, y: float, sparse: Any = None) -> Any:
+        """Slots of the live examples equal to (X[row], y), the oldest first."""
+        slots = self.store.in_order_of_birth()
+        slots = slots[self.store.y[slots] == y]
+        return slots[(yield from self.rows_on_shards.equal(slots, Rows.of(X[[row]])))]
+
+    def finish(self) -> Any:
+        """Nothing waits."""
+        yield from ()
+
+    def predict(self, X: Any, sparse: Any = None) -> Any:
+        """Class codes."""
+        return Predictor(self.model()).predict(X)
+
+    def predict_proba(self, X: Any, n_classes: int, sparse: Any = None) -> Any:
+        """Shares of the classes."""
+        return Predictor(self.model()).predict_proba(X, n_classes)
+
+    def locate(self, ids: Any) -> Any:
+        """Class codes of live examples."""
+        return {"y": self.store.y[self.store.find(ids)]}
+
+    def model(self) -> Any:
+        """The rule."""
+        _, feature, values, labels = self.rule
+        counts = np.bincount(self.store.y[self.store.slots()])
+        found = {"feature": [feature], "value": values, "label": labels, "counts": counts}
+        return {name: np.array(found[name], dtype=dtype) for name, dtype in MODEL.items()}
+
+    def digest(self) -> str:
+        """Digest of the rule and of the sorted ids with their labels."""
+        slots = self.store.slots()
+        rows = self.rows(slots[np.argsort(self.store.id[slots])])
+        return digest([*self.model().items(), *rows.items()])
+
+    def statistics(self) -> dict[str, int]:
+        """The rule as a tree of one split."""
+        leaves = max(1, len(self.rule[2]))
+        shape = {"nodes": leaves + (leaves > 1), "leaves": leaves, "depth": int(leaves > 1)}
+        return {"active": self.store.live, **shape, "rebuilds": 0, "rebuilt_rows": 0}
+
+    def state(self, slots: Any) -> Any:
+        """The rule, and the number of updates."""
+        return {"seq": np.array([self._seq]), **self.model()}
+
+    def restore(self, state: Any) -> None:
+        """Continue from a saved state."""
+        self.store.fill(state["id"], state["y"], state["born"])
+        self._seq, feature = int(state["seq"][0]), int(state["feature"][0])
+        self.rule = (0, feature, state["value"].tolist(), state["label"].tolist())
+
+
+class OneRule(Learner):
+    """OneR."""
+
+    kind = "one_rule"
+    Options = Options
+
+    def traits(self, options: Options) -> Traits:
+        """Numbers and categories, any number of classes."""
+        return Traits(Reading(), rebuilds=False, stays=("nothing: the rule is that of the live examples",))
+
+    def describe(self, options: Any) -> Description:
+        """As a tree of one split."""
+        return Description()
+
+    def coordinator(self, options: Options, features: Any, shards: int, plan: Any) -> Any:
+        """Ids, labels and the rule."""
+        return Coordinator(options, features, shards, plan)
+
+    def shard(self, options: Options, features: Any, groups: Any, store: Any = None) -> Any:
+        """Counts of some features."""
+        return Shard(features, groups)
+
+    def predictor(self, options: Options, features: Any, model: Any) -> Predictor:
+        """Predictions of a saved rule."""
+        return Predictor(model)
+
+    def check(self, options: Options, features: Any, classes: int, model: Any, groups: Any) -> None:
+        """Require one rule over the features and, in a state, labels that shards and coordinator agree on."""
+        for name, dtype in MODEL.items():
+            require(model[name].dtype == dtype and model[name].ndim == 1, name, f"is no list of {np.dtype(dtype)}")
+        feature, value, label = model["feature"], model["value"], model["label"]
+        require(len(feature) == 1 and -1 <= feature[0] < len(features), "feature", "is no feature")
+        require((np.diff(value) > 0).all(), "value", "is not in order")
+        require(
+            len(label) == len(value) and ((label >= 0) & (label < classes)).all(), "label", "is no class of a value"
+        )
+        require(
+            len(model["counts"]) <= classes and (model["counts"] >= 0).all(), "counts", "does not count the classes"
+        )
+        for group in (groups or {}).values():
+            require(np.array_equal(group["label"], model["y"]), "label", "is not what the coordinator has")
+            require(len(group["X"]) == len(model["y"]), "X", "has not one row for each example")
+        if groups is not None:
+            ids, born, seq = model["id"], model["born"], model["seq"]
+            require(len(np.unique(ids)) == len(ids) == len(model["y"]), "id", "does not name each example once")
+            require(((model["y"] >= 0) & (model["y"] < classes)).all(), "y", "is no class")
+            require(
+                seq.shape == (1,) and (born < seq[0]).all() and (born >= 0).all(), "born", "is no update before seq"
+            )
+            require(len(np.unique(born)) == len(born), "born", "has two examples of one update")
+
+    def audit(self, options: Options, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
+        """Count the live examples again: the rule must be the best one, and the model the rule."""
+        last = np.iinfo(np.int64).max
+        live, failures = history.deleted == last, []
+        X, y = history.X[live], history.y[live]
+        rules = []
+        for feature in range(X.shape[1]):
+            counts: dict[float, Counter[int]] = {}
+            for value, label in zip(X[:, feature].tolist(), y.tolist(), strict=True):
+                counts.setdefault(value, Counter())[label] += 1
+            rules.append(rule_of(feature, counts))
+        _, *best = min(rules, default=(0, -1, [], []))
+        expected = {**dict(zip(MODEL, ([best[0]], best[1], best[2]), strict=False)), "counts": np.bincount(y)}
+        if len(y) or state["feature"][0] >= 0:
+            failures += [
+                f"{name} is not that of the rule" for name in MODEL if state[name].tolist() != list(expected[name])
+            ]
+        verdict: Any = ("holds", "proven") if not failures else ("violated", "violated")
+        return AuditReport(*verdict, options.promise().reason, {"examples": len(y)}, failures=failures)
+
+    def cases(self) -> tuple[Case, ...]:
+        """Two classes, and three after a warm-up."""
+        return Case("two classes"), Case("three classes", classes=3, warmup=6)
+
+
+LEARNER = OneRule()
