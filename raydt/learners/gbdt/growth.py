@@ -96,6 +96,23 @@ class JobRows(NamedTuple):
     squared: bool
 
 
+#: A leaf that was opened: its node, where it is known; its left child, the right one being the next (-1: not split);
+#: its rows ``order[begin:end]`` and their sums; the gain of its best split, 0 if there is none or the leaf is split;
+#: and the number in the pool of its histogram, or of that of its larger child.
+OPEN_LEAF = np.dtype(
+    [
+        ("node", np.int64),
+        ("left", np.int64),
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("G", np.int64),
+        ("H", np.int64),
+        ("gain", np.float64),
+        ("histogram", np.int64),
+    ]
+)
+
+
 class Leaves(NamedTuple):
     """Leaves that were opened, job after job; those of one job in the order in which they were opened.
 
@@ -105,43 +122,26 @@ class Leaves(NamedTuple):
         Number of the first leaf of each job.
     opened, pooled : ndarray of int64, shape (jobs,)
         Leaves that a job has opened, and histograms of the pool that it uses.
-    node : ndarray of int64, shape (leaves,)
-        In the tree, where it is known.
-    left : ndarray of int64, shape (leaves,)
-        Number of the left child, the right one being the next; -1 if the leaf is not split.
-    begin, end : ndarray of int64, shape (leaves,)
-        Its rows are ``order[begin:end]``.
-    G, H : ndarray of int64, shape (leaves,)
-    gain : ndarray of float64, shape (leaves,)
-        Of its best split, 0 if there is none or the leaf is split.
+    leaf : ndarray of OPEN_LEAF, shape (leaves,)
     found : ndarray of int64, shape (leaves, FIELDS)
-        That split.
-    histogram : ndarray of int64, shape (leaves,)
-        Number in the pool of its histogram, or of that of its larger child.
+        The best split of each leaf.
     """
 
     first: npt.NDArray[np.int64]
     opened: npt.NDArray[np.int64]
     pooled: npt.NDArray[np.int64]
-    node: npt.NDArray[np.int64]
-    left: npt.NDArray[np.int64]
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    G: npt.NDArray[np.int64]
-    H: npt.NDArray[np.int64]
-    gain: npt.NDArray[np.float64]
+    leaf: npt.NDArray[np.void]
     found: npt.NDArray[np.int64]
-    histogram: npt.NDArray[np.int64]
 
 
 def new_leaves(roots_of_job: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> Leaves:
     """Room for the roots of each job and the children of ``room`` leaves."""
     first = np.concatenate([[0], np.cumsum(roots_of_job + 2 * room)]).astype(np.int64)
-    total, jobs = int(first[-1]), len(roots_of_job)
+    jobs = len(roots_of_job)
+    leaf = np.zeros(int(first[-1]), dtype=OPEN_LEAF)
+    leaf["left"] = -1
     opened, pooled = np.zeros(jobs, dtype=np.int64), np.zeros(jobs, dtype=np.int64)
-    node, begin, end, G, H, histogram = (np.zeros(total, dtype=np.int64) for _ in range(6))
-    left, found = np.full(total, -1), np.zeros((total, FIELDS), dtype=np.int64)
-    return Leaves(first, opened, pooled, node, left, begin, end, G, H, np.zeros(total), found, histogram)
+    return Leaves(first, opened, pooled, leaf, np.zeros((len(leaf), FIELDS), dtype=np.int64))
 
 
 class Growth(NamedTuple):
@@ -166,7 +166,7 @@ def sides_of(growth: Any, e: int, on_left: Any) -> None:
     """Which of the rows of an open leaf its best split sends to the left, in the order of its rows. O(its rows)."""
     leaves, rows, codes, candidates = growth.leaves, growth.rows, growth.codes, growth.candidates
     j, cut = leaves.found[e, FEATURE], leaves.found[e, CUT]
-    order = rows.order[leaves.begin[e] : leaves.end[e]]
+    order = rows.order[leaves.leaf[e].begin : leaves.leaf[e].end]
     if j < len(codes.columns):
         column = codes.columns[j]
         if candidates.categorical[j]:
@@ -185,11 +185,9 @@ def sides_of(growth: Any, e: int, on_left: Any) -> None:
 @inner_kernel
 def _search(growth: Any, job: int, e: int) -> None:
     """Find the best split of an open leaf."""
-    leaves, candidates = growth.leaves, growth.candidates
-    sums, row = growth.pool[leaves.histogram[e]], row_of(candidates, growth.jobs.iteration[job])
-    _, leaves.gain[e] = scan(
-        sums, leaves.G[e], leaves.H[e], candidates, row, growth.units, LEAST_GAIN, False, leaves.found[e]
-    )
+    leaf, candidates = growth.leaves.leaf[e], growth.candidates
+    sums, row = growth.pool[leaf.histogram], row_of(candidates, growth.jobs.iteration[job])
+    _, leaf.gain = scan(sums, leaf.G, leaf.H, candidates, row, growth.units, LEAST_GAIN, False, growth.leaves.found[e])
 
 
 @inner_kernel
@@ -204,9 +202,9 @@ def _new_histogram(growth: Any, job: int) -> int:
 @inner_kernel
 def _sum_up(growth: Any, job: int, e: int) -> None:
     """Add the rows of a leaf to its histogram."""
-    leaves, candidates = growth.leaves, growth.candidates
+    leaf, candidates = growth.leaves.leaf[e], growth.candidates
     segment = candidates.segment[row_of(candidates, growth.jobs.iteration[job])]
-    add_rows(growth.rows, leaves.begin[e], leaves.end[e], growth.codes, segment, growth.pool[leaves.histogram[e]])
+    add_rows(growth.rows, leaf.begin, leaf.end, growth.codes, segment, growth.pool[leaf.histogram])
 
 
 @inner_kernel
@@ -224,11 +222,12 @@ def open_roots(growth: Any, job: int, sums: Any) -> None:
     leaves.pooled[job] = 0
     for r in range(jobs.first_root[job], jobs.first_root[job + 1]):
         e = leaves.first[job] + leaves.opened[job]
-        leaves.node[e], leaves.begin[e], leaves.end[e] = jobs.root[r], jobs.begin[r], jobs.end[r]
-        leaves.G[e], leaves.H[e] = jobs.totals[r, 0], jobs.totals[r, 1]
-        leaves.histogram[e] = _new_histogram(growth, job)
+        leaf = leaves.leaf[e]
+        leaf.node, leaf.begin, leaf.end = jobs.root[r], jobs.begin[r], jobs.end[r]
+        leaf.G, leaf.H = jobs.totals[r, 0], jobs.totals[r, 1]
+        leaf.histogram = _new_histogram(growth, job)
         if jobs.histogram[r] >= 0:
-            copy_sums(sums[jobs.tree[job], jobs.histogram[r]], growth.pool[leaves.histogram[e]])
+            copy_sums(sums[jobs.tree[job], jobs.histogram[r]], growth.pool[leaf.histogram])
         else:
             _sum_up(growth, job, e)
         _search(growth, job, e)
@@ -240,8 +239,8 @@ def best_leaf(leaves: Any, job: int) -> int:
     """The open leaf to split next, -1 if none can be."""
     best, gain = -1, 0.0
     for e in range(leaves.first[job], leaves.first[job] + leaves.opened[job]):
-        if leaves.gain[e] > gain:
-            best, gain = e, leaves.gain[e]
+        if leaves.leaf[e].gain > gain:
+            best, gain = e, leaves.leaf[e].gain
     return best
 
 
@@ -253,7 +252,8 @@ def split_leaf(growth: Any, job: int, e: int, on_left: Any, left_G: int, left_H:
     best splits before :func:`search_children`.
     """
     leaves, rows = growth.leaves, growth.rows
-    begin, end = leaves.begin[e], leaves.end[e]
+    leaf = leaves.leaf[e]
+    begin, end = leaf.begin, leaf.end
     n_left, n_right = 0, 0
     for i in range(begin, end):
         row, left_side = rows.order[i], on_left[i - begin]
@@ -265,27 +265,25 @@ def split_leaf(growth: Any, job: int, e: int, on_left: Any, left_G: int, left_H:
     for i in range(n_right):
         rows.order[middle + i] = rows.spare[i]
     a = leaves.first[job] + leaves.opened[job]
-    b = a + 1
     leaves.opened[job] += 2
-    leaves.gain[e], leaves.left[e] = 0.0, a
-    leaves.begin[a], leaves.end[a], leaves.G[a], leaves.H[a] = begin, middle, left_G, left_H
-    leaves.begin[b], leaves.end[b] = middle, end
-    leaves.G[b], leaves.H[b] = leaves.G[e] - left_G, leaves.H[e] - left_H
-    leaves.gain[a] = leaves.gain[b] = 0.0
+    leaf.gain, leaf.left = 0.0, a
+    left, right = leaves.leaf[a], leaves.leaf[a + 1]
+    left.begin, left.end, left.G, left.H, left.gain = begin, middle, left_G, left_H, 0.0
+    right.begin, right.end, right.G, right.H, right.gain = middle, end, leaf.G - left_G, leaf.H - left_H, 0.0
     return int(a)
 
 
 @inner_kernel
 def search_children(growth: Any, job: int, e: int) -> None:
     """Find the best splits of the children of a leaf that was split, which overwrites the leaf's histogram."""
-    leaves = growth.leaves
-    a = leaves.left[e]
+    leaf = growth.leaves.leaf
+    a = leaf[e].left
     b = a + 1
-    small, large = (a, b) if leaves.end[a] - leaves.begin[a] <= leaves.end[b] - leaves.begin[b] else (b, a)
-    leaves.histogram[large] = leaves.histogram[e]
-    leaves.histogram[small] = _new_histogram(growth, job)
+    small, large = (a, b) if leaf[a].end - leaf[a].begin <= leaf[b].end - leaf[b].begin else (b, a)
+    leaf[large].histogram = leaf[e].histogram
+    leaf[small].histogram = _new_histogram(growth, job)
     _sum_up(growth, job, small)
-    little, much = growth.pool[leaves.histogram[small]], growth.pool[leaves.histogram[large]]
+    little, much = growth.pool[leaf[small].histogram], growth.pool[leaf[large].histogram]
     for s in range(len(little)):
         much[s, 0] -= little[s, 0]
         much[s, 1] -= little[s, 1]
@@ -320,7 +318,7 @@ def grow_alone(growth: Any, forest: Any, on_left: Any, splits: Any, leaf_of: Any
                 break
             sides_of(growth, e, on_left)
             split = splits[made]
-            split.job, split.node = job, leaves.node[e]
+            split.job, split.node = job, leaves.leaf[e].node
             split.left, split.right = jobs.free_nodes[job, 2 * added], jobs.free_nodes[job, 2 * added + 1]
             split.histogram = jobs.free_histograms[job, added]
             split.feature, split.cut = leaves.found[e, FEATURE], leaves.found[e, CUT]
@@ -328,13 +326,14 @@ def grow_alone(growth: Any, forest: Any, on_left: Any, splits: Any, leaf_of: Any
             made += 1
             added += 1
             put_split(forest, tree, split)
-            copy_sums(growth.pool[leaves.histogram[e]], forest.sums[tree, split.histogram])
+            copy_sums(growth.pool[leaves.leaf[e].histogram], forest.sums[tree, split.histogram])
             a = split_leaf(growth, job, e, on_left, split.left_G, split.left_H)
-            leaves.node[a], leaves.node[a + 1] = split.left, split.right
+            leaves.leaf[a].node, leaves.leaf[a + 1].node = split.left, split.right
             if added < jobs.budget[job]:
                 search_children(growth, job, e)
         for e in range(leaves.first[job], leaves.first[job] + leaves.opened[job]):
-            if leaves.left[e] < 0:
-                for i in range(leaves.begin[e], leaves.end[e]):
-                    leaf_of[order[i]] = leaves.node[e]
+            leaf = leaves.leaf[e]
+            if leaf.left < 0:
+                for i in range(leaf.begin, leaf.end):
+                    leaf_of[order[i]] = leaf.node
     return made

@@ -35,7 +35,7 @@ def split_each(growth: Any, steps: Any, on_left: Any, children: Any) -> None:
     for i in range(len(steps)):
         step = steps[i]
         e = step.leaf
-        n = growth.leaves.end[e] - growth.leaves.begin[e]
+        n = growth.leaves.leaf[e].end - growth.leaves.leaf[e].begin
         left = split_leaf(growth, step.job, e, on_left[used : used + n], step.left_G, step.left_H)
         search_children(growth, step.job, e)
         children[i, 0], children[i, 1] = left, left + 1
@@ -47,7 +47,7 @@ def sides(growth: Any, which: Any, out: Any) -> None:
     """Which rows of some leaves their best splits send to the left, one leaf after the other, into ``out`` (bool)."""
     used = 0
     for e in which:
-        n = growth.leaves.end[e] - growth.leaves.begin[e]
+        n = growth.leaves.leaf[e].end - growth.leaves.leaf[e].begin
         if growth.leaves.found[e, FEATURE] >= 0:
             sides_of(growth, e, out[used : used + n])
         used += n
@@ -66,10 +66,11 @@ def keep_splits(growth: Any, splits: Any, histogram: Any, forest: Any) -> None:
     for job in range(len(jobs.tree)):
         first = leaves.first[job]
         for e in range(first + leaves.opened[job] - 1, first - 1, -1):
-            sums, left = pool[leaves.histogram[e]], leaves.left[e]
+            leaf = leaves.leaf[e]
+            sums, left = pool[leaf.histogram], leaf.left
             if left >= 0:
-                small = left if leaves.histogram[left] != leaves.histogram[e] else left + 1
-                less = pool[leaves.histogram[small]]
+                small = left if leaves.leaf[left].histogram != leaf.histogram else left + 1
+                less = pool[leaves.leaf[small].histogram]
                 for s in range(len(sums)):
                     sums[s, 0] += less[s, 0]
                     sums[s, 1] += less[s, 1]

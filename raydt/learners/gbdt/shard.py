@@ -185,7 +185,8 @@ class GBDTShard(ShardWithRows):
         found = leaves.found[opened]
         has = found[:, FEATURE] >= 0
         found[has, FEATURE] = self.owned[found[has, FEATURE]]
-        out = np.empty(int((leaves.end[opened] - leaves.begin[opened]).sum()), dtype=np.bool_)
+        rows = int((leaves.leaf["end"] - leaves.leaf["begin"])[opened].sum())
+        out = np.empty(rows, dtype=np.bool_)
         sides(self._growth, opened, out)
         return {"found": found, "sides": np.packbits(out)}
 
@@ -193,7 +194,7 @@ class GBDTShard(ShardWithRows):
         """Take the splits that were made, of these leaves, and give the memory back."""
         assert self._growth is not None
         splits = np.array(splits)
-        histogram = np.full(len(self._growth.leaves.node), -1)
+        histogram = np.full(len(self._growth.leaves.leaf), -1)
         histogram[leaves] = splits["histogram"]
         keep_splits(self._growth, splits, histogram, self._forest)
         self._growth = None
