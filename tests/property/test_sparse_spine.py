@@ -19,7 +19,6 @@ from raydt.arrays.sparse import concatenated
 from raydt.examples.history import history_of_live
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.learners import traits_of
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 from raydt.sources import ParquetFiles, open_source
@@ -69,7 +68,7 @@ def stream_of(folder, columns, lists, model, dense=False):
     pq.write_table(table, folder / f"{dense}.parquet", row_group_size=7)
     is_log = model["model"] == "changelog"
     options = {"id": "id", "op": "op"} if is_log else {}
-    source = open_source(ParquetFiles(path=f"{dense}.parquet", **options), folder, traits_of(OPTIONS).reading)
+    source = open_source(ParquetFiles(path=f"{dense}.parquet", **options), folder, Chain().traits(OPTIONS).reading)
     return TypeAdapter(StreamOptions).validate_python({**model, "on_error": "skip"}).make(source)
 
 
