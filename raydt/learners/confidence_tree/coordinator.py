@@ -32,8 +32,8 @@ from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.tree import route, take_back
-from raydt.learners.nodes import LEAVES, NODES, preorder
+from raydt.learners.confidence_tree.tree import Path, take_back
+from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
 from raydt.learners.tree_predictor import TreePredictor
@@ -116,17 +116,17 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         new = rows if len(added) == len(rows.X) else rows.take(admitted.row[added])  # each row is of one update
         yield from self._rows.put(admitted.new[added], new)
         steps, position = steps_of(batch, part, admitted)
-        path, logs = np.zeros(len(steps), dtype=np.int64), []
+        visited, logs = np.zeros(len(steps), dtype=np.int64), []
         warm = int(np.searchsorted(steps["stamp"], 2 * self._warmup)) if self.live.bins is None else 0
         if warm:
-            leaves = np.full(warm, -1, dtype=np.int64)
-            self.live.walk(steps, np.arange(warm), rows, path, leaves, counted=False, scored=False)
+            path = Path(steps, np.arange(warm), np.full(warm, -1, dtype=np.int64), visited, 0)
+            self.live.walk(path, rows, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
-        logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, path)))
-        said = steps["prediction"] >= 0
-        result.predictions[position[said]] = steps["prediction"][said]
-        result.path += np.bincount(position, path, minlength=len(batch)).astype(np.int32)
+        logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, visited)))
+        predicted = steps["prediction"] >= 0
+        result.predictions[position[predicted]] = steps["prediction"][predicted]
+        result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
 
     def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
@@ -143,11 +143,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps = np.zeros(len(slots), dtype=STEP)
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
-        path = np.zeros(len(steps), dtype=np.int64)
-        return (yield from self._advance(steps, np.arange(len(steps)), rows, path, scored=False))
+        visited = np.zeros(len(steps), dtype=np.int64)
+        return (yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=False))
 
     def _advance(
-        self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, path: Int64, *, scored: bool = True
+        self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, visited: Int64, *, scored: bool = True
     ) -> Exchange[Log]:
         """Take some steps, window by window."""
         adds = steps["kind"] == ADD
@@ -161,11 +161,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             begin, at = at, max(at, min(len(which), at + self._length - len(waiting)))
             waiting = np.concatenate([waiting, which[begin:at]])
             pending, waiting = waiting[: self._length], waiting[self._length :]
-            taken = int(which[at - 1]) + 1
-            window = self.live.walk(steps, pending, rows, path, leaves, taken=taken, scored=scored)
+            path = Path(steps, pending, leaves, visited, int(which[at - 1]) + 1)
+            window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             changes = yield from self._decider.decide(self.live.tree, window, times, replies)
-            again = self._back(window, leaves, changes, void)
+            again = self._back(window, changes, void)
             self._note(window, changes, again)
             log += [self._logged(change) for change in changes]
             if changes:
@@ -185,44 +185,45 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _count(self, window: Window) -> Exchange[list[npt.NDArray[np.int64]]]:
         """Have the shards count what was counted, and answer the checks."""
-        if not len(window.entries) and not self._undo.size:
+        if not len(window.counted.entries) and not self._undo.size:
             return []
-        nodes = self.live.tree.nodes[window.checks["node"]]
+        nodes = self.live.tree.nodes[window.counted.checks["node"]]
         undone = self._undo.shape[1]
-        checks = [window.checks["entry"] + undone, nodes["place"], nodes["feature"], nodes["cut"]]
+        checks = [window.counted.checks["entry"] + undone, nodes["site"], nodes["feature"], nodes["cut"]]
         payload = {
-            "places": self.live.places,
+            "sites": self.live.sites,
             "classes": self.live.tree.counts.shape[1],
-            "entries": np.concatenate([self._undo, window.told], axis=1),
+            "deltas": np.concatenate([self._undo, window.counted.deltas], axis=1),
             "checks": np.stack(checks, axis=1).astype(np.int64),
         }
         self._undo = self._undo[:, :0]
         return (yield Ask("count", payload))
 
-    def _back(self, window: Window, leaves: Int64, changes: list[Change], void: npt.NDArray[np.bool_]) -> Int64:
+    def _back(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> Int64:
         """Take back the steps that changes void; these steps. ``void`` is False for every step, before and after."""
+        leaves = window.path.leaves
         for change in changes:
-            behind = window.pending[window.pending > change.step]
+            behind = window.path.pending[window.path.pending > change.step]
             void[behind if self.options.revisit else behind[leaves[behind] == change.node]] = True
-        again = window.pending[void[window.pending]]
+        again = window.path.pending[void[window.path.pending]]
         if len(again):
-            where = self.live.tree, self.live.members, self.store.y, window.steps, window.pending
-            take_back(*where, void, leaves, window.entries, window.told)
-            if self.options.revisit:  # else all of them are at places that are given back
+            counted = window.counted
+            take_back(self.live.tree, self.live.examples, window.path, void, counted.entries, counted.deltas)
+            if self.options.revisit:  # else all of them are at sites that are given back
                 # The last first, so that nothing is counted out that has yet to be counted in.
-                self._undo = window.told[:, void[window.entries["step"]]][:, ::-1]
+                self._undo = window.counted.deltas[:, void[window.counted.entries["step"]]][:, ::-1]
                 self._undo[2] *= -1
             void[again] = False
         return again
 
     def _note(self, window: Window, changes: list[Change], void: Int64) -> None:
         """Count checks and changes."""
-        done = np.ones(len(window.checks), dtype=np.bool_)
+        done = np.ones(len(window.counted.checks), dtype=np.bool_)
         if len(void):
-            done = ~np.isin(window.checks["step"], void)
+            done = ~np.isin(window.counted.checks["step"], void)
         for change in changes:  # what was due further down at the same step is gone
-            below = window.checks["depth"] > self.live.tree.nodes["depth"][change.node]
-            done &= ~((window.checks["step"] == change.step) & below)
+            below = window.counted.checks["depth"] > self.live.tree.nodes["depth"][change.node]
+            done &= ~((window.counted.checks["step"] == change.step) & below)
         reasons = [None if change.split is None else change.split.reason for change in changes]
         more = _Counts(
             int(done.sum()),
@@ -235,7 +236,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _apply(self, changes: list[Change]) -> Exchange[None]:
         """Change the tree, and ask for the side of every row of what is split."""
-        live, gone = self.live, [place for change in changes for place in self.live.clear(change.node)]
+        live, gone = self.live, [site for change in changes for site in self.live.clear(change.node)]
         new = [change for change in changes if change.split is not None]
         slots = [live.rows_of(change.node) for change in new]
         feature = np.array([change.feature for change in new], dtype=np.int64)
@@ -263,7 +264,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         rows = self._rows_of(X, sparse).take(np.array([row]))
-        slots = self.live.rows_of(route(self.live.tree, self.live.categorical, *rows, 0))
+        slots = self.live.rows_of(route(self.live.tree, self.live.categorical, rows, 0))
         slots = slots[self.store.y[slots] == y]
         equal = slots[(yield from self._rows.equal(slots, rows))]
         oldest_first: Slots = equal[np.argsort(self.store.born[equal])]
@@ -285,12 +286,12 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return TreePredictor(self.features, filled(node_arrays(self.live.tree)))
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
+        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(ids + nodes)."""
         slots = self.store.find(ids)
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
-        """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, places, list orders."""
+        """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, sites, list orders."""
         slots = self.store.slots()
         state = self.state(slots[np.argsort(self.store.id[slots])])
         ids = np.sort(self.store.id[slots])
