@@ -13,6 +13,7 @@ from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
+from raydt.finders.structure import Structure
 from raydt.learners.binning import Bins, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -50,7 +51,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
         self._options = options
-        self._structure = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
+        self._buckets = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
         self._entropy = options.resolved_criterion == "entropy"
         sizes = [len(features.group_columns(g)) for g in groups.tolist()]
         self._group_of_columns = np.cumsum([0, *sizes])
@@ -60,7 +61,7 @@ class ConfidenceTreeShard(ShardWithRows):
         self._bins: Bins | None = None
         self._codes = np.empty((0, len(self.columns)), dtype=np.uint16)
         self._counts = Statistics.none()
-        self._pool: Pool = new_pool(0 if self._structure is None else len(self._structure.s))
+        self._pool: Pool = new_pool(0 if self._buckets is None else len(self._buckets.s))
         self._table = xlogx_table(0)
 
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
@@ -109,10 +110,10 @@ class ConfidenceTreeShard(ShardWithRows):
             stop = min(n, begin + _TOGETHER)
             held, search = self._searched(deltas[0, begin:stop])
             rest = deltas, begin, stop, Checks(asked, found), check
-            if self._structure is None:
+            if self._buckets is None:
                 check = take(held, search, *rest)
             else:
-                check = take_structured(held, search, self._structure, *rest)
+                check = take_structured(held, search, self._buckets, *rest)
         return found[..., : COUNTS + wanted]
 
     def _on_confirm(self, sites: Any, later: Any, deltas: Any) -> npt.NDArray[np.int64]:
@@ -220,8 +221,8 @@ class ConfidenceTreeShard(ShardWithRows):
             unit = part["place"].astype(np.int64) * len(parts) + i
             feature, n1, c11, bucket = (np.array(part[name]) for name in SEEN[1:])
             _restore(self._pool, unit, feature, n1, c11)
-            if self._structure is not None:
-                put_back(self._pool, self._structure, self._table, unit, feature, bucket)
+            if self._buckets is not None:
+                put_back(Structure(self._pool, self._buckets, self._table), unit, feature, bucket)
 
 
 @kernel

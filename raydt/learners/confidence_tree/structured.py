@@ -12,7 +12,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.sparse import group_of
 from raydt.finders.pool import find
-from raydt.finders.structure import attach, best, change, detach, settle
+from raydt.finders.structure import Structure, attach, best, change, detach, settle
 from raydt.learners.confidence_tree.statistics import count_dense, offer_sparse, scan_group
 
 
@@ -20,29 +20,29 @@ from raydt.learners.confidence_tree.statistics import count_dense, offer_sparse,
 def _count_row(held: Any, search: Any, buckets: Any, site: int, slot: int, sign: int, label: int) -> None:
     """Count one row in or out at one site, and bring the buckets up to date."""
     count_dense(held, site, slot, sign, label)
-    sparse, pool, table = held.sparse, held.pool, search.table
+    sparse, structure = held.sparse, Structure(held.pool, buckets, search.table)
     per = len(held.columns.group) - 1
     c1 = held.counts.totals[site, 1]
     n = held.counts.totals[site, 0] + c1
     for k in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
         index = sparse.rows.values[k]
         unit = site * per + group_of(index, sparse.of) - sparse.first
-        change(pool, buckets, table, unit, index, sign, label, n, c1)
+        change(structure, unit, index, sign, label, n, c1)
     for group in range(per):
-        settle(pool, buckets, table, site * per + group, n, c1)
+        settle(structure, site * per + group, n, c1)
 
 
 @inner_kernel
 def _ask_unit(held: Any, search: Any, buckets: Any, unit: int, totals: Any, m: int, found: Any) -> None:
     """Offer the best sparse feature of one unit and the best without it, as the structure has them."""
-    pool, table, n, c1 = held.pool, search.table, m, totals[1]
-    first, _ = best(pool, buckets, table, unit, n, c1)
+    structure, c1 = Structure(held.pool, buckets, search.table), totals[1]
+    first, _ = best(structure, unit, m, c1)
     if first < 0:
         return
-    k = np.int64(pool.bucket[first])
-    detach(pool, buckets, first)
-    second, _ = best(pool, buckets, table, unit, n, c1)
-    attach(pool, buckets, table, first, k)
+    k = np.int64(held.pool.bucket[first])
+    detach(structure, first)
+    second, _ = best(structure, unit, m, c1)
+    attach(structure, first, k)
     for e in (first, second):
         if e >= 0:
             offer_sparse(held, search, e, totals, m, found)
@@ -69,7 +69,7 @@ def take_structured(
 
 
 @kernel
-def put_back(pool: Any, buckets: Any, table: Any, unit: Any, feature: Any, bucket: Any) -> None:
+def put_back(structure: Any, unit: Any, feature: Any, bucket: Any) -> None:
     """Put entries that are there into their buckets."""
     for i in range(len(unit)):
-        attach(pool, buckets, table, find(pool, unit[i], feature[i]), np.int64(bucket[i]))
+        attach(structure, find(structure.pool, unit[i], feature[i]), np.int64(bucket[i]))

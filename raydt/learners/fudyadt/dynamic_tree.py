@@ -28,10 +28,9 @@ from raydt.learners.live_tree import (
     new_tree,
     start_node,
     stays_leaf,
-    take_rows,
     with_room,
 )
-from raydt.learners.nodes import MEMBER, NODES, link_members
+from raydt.learners.nodes import MEMBER, NODES, link_members, take_rows
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_arrays import Arrays, restored
 

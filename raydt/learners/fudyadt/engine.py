@@ -17,9 +17,8 @@ from raydt.learners.live_tree import (
     set_counts,
     start_node,
     stays_leaf,
-    take_rows,
 )
-from raydt.learners.nodes import NODES, link, majority, unlink
+from raydt.learners.nodes import NODES, link, majority, take_rows, unlink
 from raydt.learners.rebuild_log import COORDINATOR, RESET, record
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 

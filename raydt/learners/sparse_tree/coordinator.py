@@ -19,13 +19,13 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.live_tree import WARMUP_LEFT, target_of
-from raydt.learners.nodes import NODES, list_rows
+from raydt.learners.nodes import NODES, list_rows, route
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.building import Builder
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.walk import list_steps, route, walk, walk_back
+from raydt.learners.sparse_tree.walk import Examples, Rules, list_steps, walk, walk_back
 from raydt.learners.tree_arrays import Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.learners.tree_predictor import TreePredictor
@@ -117,9 +117,8 @@ class SparseTreeCoordinator(TreeCoordinator):
         live, y = self.live, self.store.y
         warmup = int(live.tree.reg[WARMUP_LEFT])
         limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._window)
-        where = live.tree, live.members, y, steps, leaf_of
-        rules = self._rules, self._scheduled, warmup == 0
-        stop, broken = walk(*where, begin, limit, live.categorical, *rows, *rules)
+        rules = Rules(live.categorical, self._rules, self._scheduled, warmup == 0)
+        stop, broken = walk(live.tree, Examples(live.members, y), rows, steps, leaf_of, begin, limit, rules)
         done, beaten = stop, -1
         if not warmup:
             done, beaten = yield from self._watch(steps, leaf_of, begin, stop)
@@ -184,7 +183,7 @@ class SparseTreeCoordinator(TreeCoordinator):
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         live, rows = self.live, self._rows_of(X, sparse)
-        leaf = route(live.tree, live.categorical, *rows, row)
+        leaf = route(live.tree, live.categorical, rows, row)
         slots = np.empty(int(live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(live.tree, live.members, leaf, slots)
         slots = slots[self.store.y[slots] == y]
