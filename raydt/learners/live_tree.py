@@ -1,4 +1,4 @@
-"""The live tree of fully dynamic trees: node arrays, the rows of each leaf, and the tests of Algorithms 1 and 2 that need only counts.
+"""The tree of fully dynamic learners: nodes, the rows of each leaf, and the tests of Algorithms 1 and 2 by counts.
 
 Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
 their slots; ``counts`` of a leaf are the class counts of that list; ``allowed`` is the floor of epsilon * s, exactly.

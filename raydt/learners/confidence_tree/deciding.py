@@ -134,7 +134,8 @@ class Decider:
         beats = self._rule.beats(scores[:, BEST], rival, width)
         # Most checks of leaves come to nothing, which takes long to find out one by one.
         some = inner | beats | (width <= self._rule.tie_threshold)
-        columns = which, node, step, inner, window.counted.deltas[2, entry] < 0, m, t, known, width, owns, found, scores, impurity
+        leaving = window.counted.deltas[2, entry] < 0
+        columns = which, node, step, inner, leaving, m, t, known, width, owns, found, scores, impurity
         return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
 
     def _change(self, window: Window, due: _Due) -> Change | None:

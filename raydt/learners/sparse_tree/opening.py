@@ -12,7 +12,7 @@ from raydt.arrays.sparse import is_one
 from raydt.finders.pool import find_or_add, release
 from raydt.finders.scores import score_of
 from raydt.finders.structure import assign
-from raydt.learners.sparse_tree.watching import unit_of
+from raydt.learners.sparse_tree.shard_nodes import unit_of
 
 #: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold.
 FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, CANDIDATE = 0, 1, 2, 3, 4

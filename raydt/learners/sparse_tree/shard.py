@@ -39,7 +39,8 @@ from raydt.learners.sparse_tree.opening import (
     release_nodes,
 )
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.watching import NODE, Groups, Limits, Steps, take_back, watch
+from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
+from raydt.learners.sparse_tree.watching import Limits, Steps, take_back, watch
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14

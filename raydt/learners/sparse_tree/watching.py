@@ -1,8 +1,4 @@
-"""The shard's half of an update: the structures of all nodes on the path change, and every split is tested.
-
-A *unit* is one of the shard's feature groups at one node: unit = node * groups + group, counted within the shard. A
-node at the largest depth, which is never split, has no structure.
-"""
+"""The shard's half of an update: the structures of all nodes on the path change, and every split is tested."""
 
 from __future__ import annotations
 
@@ -11,32 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.sparse import group_of
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.finders.pool import NOTES
 from raydt.finders.scores import score_of
 from raydt.finders.structure import best, change, rewind, settle
 from raydt.learners.sparse_tree.rules import beaten, impurity, may_split
-
-#: A node as a shard knows it, by node id: links (-1: none), depth, rows and those of class 1.
-NODE = np.dtype(
-    [
-        ("parent", np.int32),
-        ("left", np.int32),
-        ("right", np.int32),
-        ("depth", np.int32),
-        ("n", np.int64),
-        ("c1", np.int64),
-    ]
-)
-
-
-class Groups(NamedTuple):
-    """The feature groups of a shard: how many, the first of them, and how many all shards have."""
-
-    count: int
-    first: int
-    total: int
+from raydt.learners.sparse_tree.shard_nodes import unit_of
 
 
 class Steps(NamedTuple):
@@ -77,13 +53,6 @@ class Limits(NamedTuple):
     notes: int
 
 
-@inlined_kernel
-def unit_of(groups: Any, node: int, index: int) -> int:
-    """The unit of a sparse feature at a node."""
-    unit: int = node * groups.count + group_of(index, groups.total) - groups.first
-    return unit
-
-
 @inner_kernel
 def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -> bool:
     """Whether a candidate of this shard beats the split of a node, or asks for one at a leaf."""
@@ -105,9 +74,7 @@ def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -
 
 
 @kernel
-def watch(
-    structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules: Any, limits: Any
-) -> tuple[int, int]:
+def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules: Any, limits: Any) -> tuple[int, int]:
     """Take steps from ``begin`` on, as long as their new entries and notes surely fit, and through the first beaten.
 
     Returns
