@@ -9,7 +9,7 @@ slots.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,14 @@ USED, FREE, NODES, LEAVES = range(4)
 LEAF = -1
 #: Leaf of a live slot, and its neighbours in the leaf's list (-1 at the ends).
 MEMBER = np.dtype([("leaf", np.int32), ("next", np.int32), ("prev", np.int32)])
+
+
+class Examples(NamedTuple):
+    """The live examples by slot: the leaf of each (``MEMBER``), its class, the sequence number of its insertion."""
+
+    members: npt.NDArray[np.void]
+    y: npt.NDArray[np.int32]
+    born: npt.NDArray[np.int64]
 
 
 class NodeTree(Protocol):

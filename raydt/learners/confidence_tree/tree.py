@@ -73,14 +73,6 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
     return Tree(grown(tree.nodes, capacity), counts, own, tree.reg)
 
 
-class Examples(NamedTuple):
-    """The live examples by slot: the leaf of each (``MEMBER``), its class, the sequence number of its insertion."""
-
-    members: npt.NDArray[np.void]
-    y: npt.NDArray[np.int32]
-    born: npt.NDArray[np.int64]
-
-
 class Path(NamedTuple):
     """Steps on their way through the tree.
 

@@ -16,7 +16,7 @@ from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.live_tree import count_rows, new_tree, start_node, with_room
-from raydt.learners.nodes import MEMBER, NODES, link_members, list_nodes, split_node, take_rows
+from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, list_nodes, split_node, take_rows
 from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.opening import best_candidates
 from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -56,6 +56,11 @@ class Builder:
         self.store.reserve(int(((batch.op == INSERT) | (batch.op == UPDATE)).sum()))
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
+
+    @property
+    def examples(self) -> Examples:
+        """The live examples, for kernels."""
+        return Examples(self.members, self.store.y, self.store.born)
 
     def kept(self) -> int:
         """Steps of the last window to keep, said once."""

@@ -25,7 +25,7 @@ from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.building import Builder
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.walk import Examples, Rules, list_steps, walk, walk_back
+from raydt.learners.sparse_tree.walk import Rules, list_steps, walk, walk_back
 from raydt.learners.tree_arrays import Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.learners.tree_predictor import TreePredictor
@@ -118,7 +118,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         warmup = int(live.tree.reg[WARMUP_LEFT])
         limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._window)
         rules = Rules(live.categorical, self._rules, self._scheduled, warmup == 0)
-        stop, broken = walk(live.tree, Examples(live.members, y), rows, steps, leaf_of, begin, limit, rules)
+        stop, broken = walk(live.tree, live.examples, rows, steps, leaf_of, begin, limit, rules)
         done, beaten = stop, -1
         if not warmup:
             done, beaten = yield from self._watch(steps, leaf_of, begin, stop)

@@ -26,13 +26,6 @@ def _count(tree: Any, leaf: int, label: int, by: int) -> None:
         node = tree.nodes[node].parent
 
 
-class Examples(NamedTuple):
-    """The live examples by slot: the leaf of each (``MEMBER``), and its class."""
-
-    members: npt.NDArray[np.void]
-    y: npt.NDArray[np.int32]
-
-
 class Rules(NamedTuple):
     """How steps are taken.
 
