@@ -127,7 +127,8 @@ class Cluster:
             for name in lacking or needs
         )
         raise ConfigError(
-            f"{figures}. Waited {self.reserve_seconds:g} seconds; lower cluster.shards or cluster.resources, or add nodes"
+            f"{figures}. Waited {self.reserve_seconds:g} seconds; lower cluster.shards or cluster.resources, or add "
+            "nodes"
         )
 
     def close(self) -> None:

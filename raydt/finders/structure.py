@@ -139,8 +139,8 @@ def note(pool: Any, e: int) -> None:
 
 
 @inlined_kernel
-def rewind(structure: Any, notes: int) -> None:
-    """Take back what was changed since the journal had so many notes."""
+def roll_back_notes(structure: Any, notes: int) -> None:
+    """Roll back all changes since the journal had so many notes."""
     pool = structure.pool
     for at in range(pool.reg[NOTES] - 1, notes - 1, -1):
         e = pool.journal[at, 0]

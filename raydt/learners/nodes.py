@@ -148,11 +148,15 @@ def next_in_preorder(nodes: Any, node: int, root: int) -> int:
     ``nodes`` are records with ``parent``, ``left`` and ``right`` (-1 in a leaf). Of the nodes above only ``right`` is
     read, so that a node may be freed as soon as the one after it is known. O(1) amortised over a walk.
     """
+    following: int = np.int64(-1)
     if nodes[node].right >= 0:
-        return np.int64(nodes[node].left)
+        following = np.int64(nodes[node].left)
+        return following
     while node != root and nodes[nodes[node].parent].right == node:
         node = np.int64(nodes[node].parent)
-    return np.int64(-1) if node == root else np.int64(nodes[nodes[node].parent].right)
+    if node != root:
+        following = np.int64(nodes[nodes[node].parent].right)
+    return following
 
 
 @kernel
@@ -221,15 +225,16 @@ def listed(tree: NodeTree, leaf: npt.NDArray[np.int32], capacity: int) -> npt.ND
 @kernel
 def number_nodes(nodes: Any, order: Any, position: Any) -> int:
     """Node ids in preorder, and the position of each in it; returns the largest depth. O(nodes)."""
-    n, deepest = 0, np.int32(0)
+    n = 0
+    deepest: int = 0
     node = np.int64(0)
     while node >= 0:
         order[n] = node
         position[node] = n
         n += 1
-        deepest = max(deepest, nodes[node].depth)
+        deepest = max(deepest, np.int64(nodes[node].depth))
         node = next_in_preorder(nodes, node, 0)
-    return deepest
+    return int(deepest)
 
 
 def preorder(tree: NodeTree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:

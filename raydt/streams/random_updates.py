@@ -124,4 +124,4 @@ def warmup() -> None:
     """Compile the kernel once, so that processes started later load it from Numba's cache."""
     key = stream_key(0, "warmup")
     ids, op = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int8)
-    _draw(key, key, 0.5, 0, 0, ids, ids.copy(), 0, op, ids.copy())
+    _draw(Chance(key, key, 0.5, 0), 0, ids, ids.copy(), 0, op, ids.copy())

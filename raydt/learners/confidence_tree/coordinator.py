@@ -1,10 +1,10 @@
 """The coordinator of the confidence tree: routes and counts rows, and splits leaves by what the shards answer.
 
-A window of updates: (1) its steps are walked through the tree as it is, which shows what every node counts and after
-which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer every check with the
-candidates of their feature groups; (3) the rule decides, in the order of the steps (``deciding``); (4) steps that came
-behind a split, at its leaf, are taken back; one more round asks for the side of every row of the leaves that are
-split, and (5) the steps taken back are walked again. So m, t and the statistics of a check are exactly those just
+A window of updates (``speculation``): (1) its steps are processed as if no leaf were split, which shows what every node
+counts and after which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer every
+check with the candidates of their feature groups; (3) the rule decides, in the order of the steps (``deciding``); (4)
+steps after a split, at its leaf, are rolled back; one more round asks for the side of every row of the leaves that are
+split, and (5) the steps rolled back are processed again. So m, t and the statistics of a check are exactly those just
 after its step, however the stream is cut.
 """
 
@@ -32,10 +32,11 @@ from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.tree import Path, take_back
+from raydt.learners.confidence_tree.tree import Path, roll_back
 from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.learners.speculation import WindowLength
 from raydt.learners.tree_predictor import TreePredictor
 
 Int64 = npt.NDArray[np.int64]
@@ -85,8 +86,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._warmup = self._t = 0
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._length = _LONGEST  # steps of the next window
-        self._undo = np.empty((4, 0), dtype=np.int32)  # entries that the shards have yet to count out again
+        self._length = WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._reversed = np.empty((4, 0), dtype=np.int32)  # deltas by which the shards have yet to roll back
 
     @property
     def store(self) -> ExampleStore:
@@ -155,24 +156,24 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
         times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
-        leaves, void = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
+        leaves, altered = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
         waiting, at = which[:0], 0
         while len(waiting) or at < len(which):
-            begin, at = at, max(at, min(len(which), at + self._length - len(waiting)))
+            begin, at = at, max(at, min(len(which), at + self._length.steps - len(waiting)))
             waiting = np.concatenate([waiting, which[begin:at]])
-            pending, waiting = waiting[: self._length], waiting[self._length :]
+            pending, waiting = waiting[: self._length.steps], waiting[self._length.steps :]
             path = Path(steps, pending, leaves, visited, int(which[at - 1]) + 1)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             changes = yield from self._decider.decide(self.live.tree, window, times, replies)
-            again = self._back(window, changes, void)
+            again = self._roll_back(window, changes, altered)
             self._note(window, changes, again)
             log += [self._logged(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
             waiting = np.concatenate([again, waiting])
-            if self.options.revisit:  # a change voids all that comes after
-                self._length = max(_SHORTEST, self._length // 2) if changes else min(_LONGEST, 2 * self._length)
+            if self.options.revisit:  # a change rolls back all later steps
+                self._length.adapt(changed=len(changes) > 0)
         if len(steps):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: steps["stamp"][entry.change.step]), steps)
@@ -185,42 +186,44 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _count(self, window: Window) -> Exchange[list[npt.NDArray[np.int64]]]:
         """Have the shards count what was counted, and answer the checks."""
-        if not len(window.counted.entries) and not self._undo.size:
+        if not len(window.counted.entries) and not self._reversed.size:
             return []
         nodes = self.live.tree.nodes[window.counted.checks["node"]]
-        undone = self._undo.shape[1]
+        undone = self._reversed.shape[1]
         checks = [window.counted.checks["entry"] + undone, nodes["site"], nodes["feature"], nodes["cut"]]
         payload = {
             "sites": self.live.sites,
             "classes": self.live.tree.counts.shape[1],
-            "deltas": np.concatenate([self._undo, window.counted.deltas], axis=1),
+            "deltas": np.concatenate([self._reversed, window.counted.deltas], axis=1),
             "checks": np.stack(checks, axis=1).astype(np.int64),
         }
-        self._undo = self._undo[:, :0]
+        self._reversed = self._reversed[:, :0]
         return (yield Ask("count", payload))
 
-    def _back(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> Int64:
-        """Take back the steps that changes void; these steps. ``void`` is False for every step, before and after."""
-        leaves = window.path.leaves
+    def _roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
+        """Roll back the steps whose path changes alter; these steps, to process again.
+
+        ``altered`` is False for every step, before and after.
+        """
+        leaves, pending, deltas = window.path.leaves, window.path.pending, window.counted.deltas
         for change in changes:
-            behind = window.path.pending[window.path.pending > change.step]
-            void[behind if self.options.revisit else behind[leaves[behind] == change.node]] = True
-        again = window.path.pending[void[window.path.pending]]
+            later = pending[pending > change.step]
+            altered[later if self.options.revisit else later[leaves[later] == change.node]] = True
+        again = pending[altered[pending]]
         if len(again):
-            counted = window.counted
-            take_back(self.live.tree, self.live.examples, window.path, void, counted.entries, counted.deltas)
+            roll_back(self.live.tree, self.live.examples, window.path, altered, window.counted.entries, deltas)
             if self.options.revisit:  # else all of them are at sites that are given back
                 # The last first, so that nothing is counted out that has yet to be counted in.
-                self._undo = window.counted.deltas[:, void[window.counted.entries["step"]]][:, ::-1]
-                self._undo[2] *= -1
-            void[again] = False
+                self._reversed = deltas[:, altered[window.counted.entries["step"]]][:, ::-1]
+                self._reversed[2] *= -1
+            altered[again] = False
         return again
 
-    def _note(self, window: Window, changes: list[Change], void: Int64) -> None:
+    def _note(self, window: Window, changes: list[Change], rolled_back: Int64) -> None:
         """Count checks and changes."""
         done = np.ones(len(window.counted.checks), dtype=np.bool_)
-        if len(void):
-            done = ~np.isin(window.counted.checks["step"], void)
+        if len(rolled_back):
+            done = ~np.isin(window.counted.checks["step"], rolled_back)
         for change in changes:  # what was due further down at the same step is gone
             below = window.counted.checks["depth"] > self.live.tree.nodes["depth"][change.node]
             done &= ~((window.counted.checks["step"] == change.step) & below)
@@ -244,7 +247,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         ends = np.cumsum([len(part) for part in slots], dtype=np.int64)
         payload = {"gone": np.array(gone, dtype=np.int32), "feature": feature, "cut": cut, "ends": ends}
         replies = yield Ask("divide", payload | {"slots": np.concatenate([np.empty(0, dtype=np.int32), *slots])})
-        self._undo = self._undo[:, ~np.isin(self._undo[1], gone)]
+        self._reversed = self._reversed[:, ~np.isin(self._reversed[1], gone)]
         live.free(gone)
         used = [0] * len(replies)
         for change, rows, shard in zip(new, slots, self._rows.owners(feature).tolist(), strict=True):
@@ -317,5 +320,5 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         self._seq, self._warmup, self._t, self._classes, *counts = (int(state[name][0]) for name in SCALARS)
-        self._counts, self._length = _Counts(*counts), _LONGEST
-        self._undo = np.empty((4, 0), dtype=np.int32)
+        self._counts, self._length = _Counts(*counts), WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._reversed = np.empty((4, 0), dtype=np.int32)

@@ -4,7 +4,7 @@ Two counts are kept of every node. ``counts`` are the classes of all live exampl
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
 after it was made, and when it was a leaf (with ``revisit``: whether or not).
 
-A window of steps is walked as if nothing changed the tree; what comes behind a change is taken back and walked again.
+A window of steps is processed as if no check changed the tree, and rolled back after a change (``speculation``).
 """
 
 from __future__ import annotations
@@ -265,16 +265,16 @@ def _note_check(tree: Any, out: Any, number: int, entry: int) -> None:
 
 
 @kernel
-def take_back(tree: Any, examples: Any, path: Any, void: Any, entries: Any, deltas: Any) -> None:
-    """Undo the steps that ``void`` marks, of those of ``path``, the last first; they have no leaf then."""
+def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, deltas: Any) -> None:
+    """Roll back the steps that ``altered`` marks, of those of ``path``, the last first; they have no leaf then."""
     for e in range(len(entries) - 1, -1, -1):
-        if void[entries[e].step]:
+        if altered[entries[e].step]:
             node = entries[e].node
             tree.own[node, deltas[3, e]] -= deltas[2, e]
             tree.nodes[node].since = entries[e].before
     for p in range(len(path.pending) - 1, -1, -1):
         i = path.pending[p]
-        if not void[i]:
+        if not altered[i]:
             continue
         leaf, path.leaves[i] = path.leaves[i], -1
         kind, slot = path.steps[i].kind, path.steps[i].slot

@@ -168,13 +168,14 @@ def _fill_columns(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
     for j in range(d):
         if not H.width[j]:
             sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
-    if not H.reg[COUNTED]:
-        return np.int64(-1)
+    histogram: int = np.int64(0 if H.reg[COUNTED] else -1)
+    if histogram < 0:
+        return histogram
     for i in range(n):
         E[d, i] = (i << label_bits) | labels[i]
         side[i] = 0
-    count_side(H, np.int64(0), E[d, :n], label_bits, K, side, np.int64(0))
-    return np.int64(0)
+    count_side(H, histogram, E[d, :n], label_bits, K, side, np.int64(0))
+    return histogram
 
 
 @inlined_kernel

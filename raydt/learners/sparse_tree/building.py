@@ -38,7 +38,7 @@ class Builder:
     Attributes
     ----------
     keep : int
-        Steps of the last window that count; the shards take back the others with the next message.
+        Steps of the last window up to its first change; the shards roll back the others with the next message.
     """
 
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int) -> None:
@@ -62,8 +62,8 @@ class Builder:
         """The live examples, for kernels."""
         return Examples(self.members, self.store.y, self.store.born)
 
-    def kept(self) -> int:
-        """Steps of the last window to keep, said once."""
+    def take_keep(self) -> int:
+        """``keep`` for the next message, once."""
         keep, self.keep = self.keep, 0
         return keep
 
@@ -89,7 +89,7 @@ class Builder:
         while len(nodes):
             self._start(nodes, ends, slots, stamp)
             payload = {
-                "keep": self.kept(),
+                "keep": self.take_keep(),
                 "gone": gone,
                 "splits": splits,
                 "nodes": nodes,

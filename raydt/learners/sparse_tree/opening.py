@@ -114,8 +114,8 @@ def open_nodes(
         if nodes[node].depth < max_depth:
             _count(pool, groups, rows, node, slot, label)
             chosen, least = np.int64(-1), np.inf
-            for group in range(groups.count):
-                e = _enter(structure, node * groups.count + group, n, c1)
+            for group in range(groups.owned):
+                e = _enter(structure, node * groups.owned + group, n, c1)
                 if e < 0:
                     continue
                 candidate = found.candidates[i, group]

@@ -40,7 +40,7 @@ from raydt.learners.sparse_tree.opening import (
 )
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
-from raydt.learners.sparse_tree.watching import Limits, Steps, take_back, watch
+from raydt.learners.sparse_tree.watching import Limits, Steps, roll_back, watch
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14
@@ -100,7 +100,7 @@ class SparseTreeShard(ShardWithRows):
         p, per = self._pool, max(1, len(self.groups))
         used = np.flatnonzero((p.unit[: p.reg[USED]] >= 0) & (p.bucket[: p.reg[USED]] >= 0))
         node, group = np.divmod(p.unit[used], np.int32(per))
-        order, position = np.empty((2, len(self._nodes)), dtype=np.int32)
+        order, position = np.full((2, len(self._nodes)), -1, dtype=np.int32)
         number_nodes(self._nodes, order, position)
         node = position[node]
         order = np.lexsort((p.feature[used], node, group))
@@ -137,9 +137,9 @@ class SparseTreeShard(ShardWithRows):
     def _on_watch(self, keep: int, sign: Any, label: Any, slot: Any, leaf: Any, alone: bool) -> Any:
         """Take steps up to the first that beats a split; how many were taken, and the root-most node beaten (or -1).
 
-        Of the window before, only the first ``keep`` steps were taken by all shards; the rest is taken back first.
+        Of the window before, only the first ``keep`` steps were taken by all shards; the others are rolled back first.
         """
-        self._back(keep)
+        self._roll_back(keep)
         if not len(self.groups):
             return np.array([len(sign), -1], dtype=np.int64)
         marks = np.empty(len(sign), dtype=np.int64)
@@ -171,10 +171,10 @@ class SparseTreeShard(ShardWithRows):
             self._pool = self._pool._replace(journal=journal)
         return len(self._pool.journal) - in_a_step
 
-    def _back(self, keep: int) -> None:
-        """Take back the steps of the last window from ``keep`` on."""
+    def _roll_back(self, keep: int) -> None:
+        """Roll back the steps of the last window from ``keep`` on."""
         if keep < self._done:
-            take_back(self._structure, self._nodes, self._steps, keep, self._done)
+            roll_back(self._structure, self._nodes, self._steps, keep, self._done)
         self._done, self._steps = 0, Steps.none()
         self._pool.reg[NOTES] = -1
 
@@ -211,7 +211,7 @@ class SparseTreeShard(ShardWithRows):
             ``found``, shape (nodes, groups, 4), see ``CANDIDATE``; ``sides``, a bit for each row: whether it is right
             of the best split this shard has for its node.
         """
-        self._back(keep)
+        self._roll_back(keep)
         per, gone, nodes, slots, labels = len(self.groups), *(np.array(a) for a in (gone, nodes, slots, labels))
         found, right = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
         if not per:

@@ -27,9 +27,9 @@ NODE = np.dtype(
 
 
 class Groups(NamedTuple):
-    """The feature groups of a shard: how many, the first of them, and how many all shards have."""
+    """The feature groups of a shard: how many it owns, the first of them, and how many all shards own."""
 
-    count: int
+    owned: int
     first: int
     total: int
 
@@ -37,5 +37,5 @@ class Groups(NamedTuple):
 @inlined_kernel
 def unit_of(groups: Any, node: int, index: int) -> int:
     """The unit of a sparse feature at a node."""
-    unit: int = node * groups.count + group_of(index, groups.total) - groups.first
+    unit: int = node * groups.owned + group_of(index, groups.total) - groups.first
     return unit

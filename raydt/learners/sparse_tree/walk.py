@@ -1,7 +1,7 @@
 """The coordinator's half of an update: rows are routed, counted along their paths, and listed in their leaves.
 
-A window of steps is walked as if no node had to be rebuilt; what comes behind the first step that shows otherwise is
-taken back (``walk_back``). Class counts are kept at all nodes, not only at leaves.
+A window of steps is taken as if no node had to be rebuilt, and rolled back after the first that shows otherwise
+(``speculation``). Class counts are kept at all nodes, not only at leaves.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def walk(
 
 
 @kernel
-def walk_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
-    """Take back the counts of the steps from ``keep`` to before ``stop``."""
+def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
+    """Roll back the counts of the steps from ``keep`` to before ``stop``."""
     for i in range(keep, stop):
         kind = steps[i].kind
         if kind == LOOK:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.finders.pool import NOTES
 from raydt.finders.scores import score_of
-from raydt.finders.structure import best, change, rewind, settle
+from raydt.finders.structure import best, change, roll_back_notes, settle
 from raydt.learners.sparse_tree.rules import beaten, impurity, may_split
 from raydt.learners.sparse_tree.shard_nodes import unit_of
 
@@ -66,8 +66,8 @@ def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -
         score = impurity(rules, table, n, c1)
     else:
         score = score_of(rules.entropy, table, n, c1, nodes[right].n, nodes[right].c1)
-    for group in range(groups.count):
-        _, candidate = best(structure, node * groups.count + group, n, c1)
+    for group in range(groups.owned):
+        _, candidate = best(structure, node * groups.owned + group, n, c1)
         if beaten(rules, score, candidate):
             return True
     return False
@@ -99,8 +99,8 @@ def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules
                 for k in range(first, last):
                     j = rows.values[k]
                     change(structure, unit_of(groups, node, j), j, sign, label, n, c1)
-                for group in range(groups.count):
-                    settle(structure, node * groups.count + group, n, c1)
+                for group in range(groups.owned):
+                    settle(structure, node * groups.owned + group, n, c1)
             node = np.int64(nodes[node].parent)
         found = -1
         node = np.int64(steps.leaf[i])
@@ -114,10 +114,10 @@ def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules
 
 
 @kernel
-def take_back(structure: Any, nodes: Any, steps: Any, keep: int, stop: int) -> None:
-    """Undo the steps from ``keep`` to before ``stop``."""
+def roll_back(structure: Any, nodes: Any, steps: Any, keep: int, stop: int) -> None:
+    """Roll back the steps from ``keep`` to before ``stop``."""
     if keep < stop:
-        rewind(structure, steps.marks[keep])
+        roll_back_notes(structure, steps.marks[keep])
     for i in range(keep, stop):
         node = steps.leaf[i]
         while node >= 0:
