@@ -100,8 +100,8 @@ class SparseTreeShard(ShardWithRows):
         p, per = self._pool, max(1, len(self.groups))
         used = np.flatnonzero((p.unit[: p.reg[USED]] >= 0) & (p.bucket[: p.reg[USED]] >= 0))
         node, group = np.divmod(p.unit[used], np.int32(per))
-        order, position = np.full((2, len(self._nodes)), -1, dtype=np.int32)
-        number_nodes(self._nodes, order, position)
+        preorder, position = np.full((2, len(self._nodes)), -1, dtype=np.int32)
+        number_nodes(self._nodes, preorder, position)
         node = position[node]
         order = np.lexsort((p.feature[used], node, group))
         bounds = np.searchsorted(group[order], np.arange(len(self.groups) + 1))
