@@ -61,7 +61,11 @@ class Cluster:
         Ray was started for this process, and is ended by :meth:`close`.
     address : str
         ``host:port`` of its head, empty if this process is not connected.
+    reserve_seconds : float
+        How long to wait for the resources of a cluster.
     """
+
+    reserve_seconds = RESERVE_SECONDS
 
     def __init__(self, *, started: bool, connected: bool = True) -> None:
         import ray
@@ -92,7 +96,7 @@ class Cluster:
         """Options of an actor that give it the variables it needs; a private Ray has handed them down already."""
         return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
 
-    def reserve(self, requested: Sequence[Bundle], timeout: float = RESERVE_SECONDS) -> Any:
+    def reserve(self, requested: Sequence[Bundle]) -> Any:
         """Reserve resources on a cluster, spread over its nodes as far as possible.
 
         Raises
@@ -105,7 +109,7 @@ class Cluster:
 
         # There is no bundle of nothing; an actor that asks for no CPU is placed with a thousandth of one.
         group = placement_group([{**bundle, "CPU": bundle["CPU"] or 0.001} for bundle in requested], strategy="SPREAD")
-        if group.wait(timeout):
+        if group.wait(self.reserve_seconds):
             return group
         remove_placement_group(group)
         needs: Bundle = {}
@@ -123,7 +127,8 @@ class Cluster:
             for name in lacking or needs
         )
         raise ConfigError(
-            f"{figures}. Waited {timeout:g} seconds; lower cluster.shards or cluster.resources, or add nodes"
+            f"{figures}. Waited {self.reserve_seconds:g} seconds; lower cluster.shards or cluster.resources, or add "
+            "nodes"
         )
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.boundary import own
-from actors.cluster import RESERVE_SECONDS, Bundle, Cluster, bundles
+from actors.cluster import Bundle, Cluster, bundles
 from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
 from actors.processes import end_if_stopped
@@ -65,8 +65,6 @@ class RaySession:
         Number of this incarnation, from 1.
     patience : float
         Seconds without progress after which an actor is given up.
-    reserve_seconds : float
-        How long to wait for the resources of a cluster.
 
     Raises
     ------
@@ -88,7 +86,6 @@ class RaySession:
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         epoch: int = 1,
         patience: float = PATIENCE,
-        reserve_seconds: float = RESERVE_SECONDS,
     ) -> None:
         self._cluster = cluster
         self._features, self._watch = features, Watch(patience, cluster.answers if cluster.started else None)
@@ -99,7 +96,7 @@ class RaySession:
         compile_kernels(learner, options)
         try:
             if not cluster.started:
-                self._group = cluster.reserve(requested, reserve_seconds)
+                self._group = cluster.reserve(requested)
             self._start(cluster, requested)
             self._open(learner, options, plan or WorkPlan(), epoch)
         except BaseException:

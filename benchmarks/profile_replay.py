@@ -23,7 +23,7 @@ from pipelines.config import load_config
 from pipelines.saving import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import build, new_scratch
+from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.presort import presort
 from raydt.learners.live_tree import Rules, new_tree
 from raydt.learners.nodes import MEMBER
@@ -106,7 +106,8 @@ def inside_a_build() -> None:
             tree.counts[0] = np.bincount(labels, minlength=2)  # noqa: B023
             began = time.process_time()
             rules = Rules(0.15, 0.0, 2, h)
-            build(tree, members, 0, X, slots, slots, labels, n, np.zeros(d, bool), rules, 1, scratch)  # noqa: B023
+            listing = Listing(X, np.zeros(d, bool), slots, slots, labels)  # noqa: B023
+            build(tree, members, 0, listing, rules, 1, scratch)  # noqa: B023
             return time.process_time() - began
 
         def sort() -> float:

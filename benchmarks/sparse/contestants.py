@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sparse.data import Steps
 
 from raydt.finders.finder import Finder, FinderName
+from raydt.finders.finder import Steps as FinderSteps
 from raydt.finders.scores import xlogx_table
 
 #: Finder and criterion (entropy or not).
@@ -50,7 +51,7 @@ def take(finder: Finder, steps: Steps, groups: int = 1, query: bool = True) -> T
     unit = steps.feature % np.int32(groups)
     queries = np.full(len(steps), query)
     began = time.process_time()
-    answers = finder.apply(*steps, unit, queries)
+    answers = finder.apply(FinderSteps(*steps, unit, queries))
     return Taken(time.process_time() - began, answers, finder)
 
 

@@ -9,7 +9,7 @@ bytes a row where a dictionary of Python integers takes about 100.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,14 @@ USED, FREE, LIVE = 0, 1, 2
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
+class Index(NamedTuple):
+    """The map from id to slot: ``table`` of ``2**bits`` slots (-1: empty), whose keys are in ``ids`` by slot."""
+
+    table: npt.NDArray[np.int32]
+    bits: int
+    ids: npt.NDArray[np.int64]
+
+
 @inner_kernel
 def _home(key: int, bits: int) -> int:
     home: int = np.int64((np.uint64(key) * _HASH) >> np.uint64(64 - bits))
@@ -31,54 +39,58 @@ def _home(key: int, bits: int) -> int:
 
 
 @kernel
-def _find(table: Any, bits: int, ids: Any, key: int) -> int:
-    """Place of ``key`` in the table, or -1 - (the empty place where it belongs)."""
-    mask = (1 << bits) - 1
-    at = _home(key, bits)
-    while table[at] >= 0:
-        if ids[table[at]] == key:
-            return at
-        at = (at + 1) & mask
-    return -1 - at
+def _find(index: Any, key: int) -> int:
+    """Position of ``key`` in the table, or -1 - (the empty position where it belongs)."""
+    table, mask = index.table, (1 << index.bits) - 1
+    position = _home(key, index.bits)
+    while table[position] >= 0:
+        if index.ids[table[position]] == key:
+            return position
+        position = (position + 1) & mask
+    return -1 - position
 
 
 @kernel
-def _remove(table: Any, bits: int, ids: Any, at: int) -> None:
-    """Empty place ``at``, moving later entries of the run back so that no tombstone is needed."""
-    mask = (1 << bits) - 1
-    hole = at
+def _remove(index: Any, position: int) -> None:
+    """Empty a position, moving later entries of the run back so that no tombstone is needed."""
+    table, mask = index.table, (1 << index.bits) - 1
+    hole = position
     while True:
-        at = (at + 1) & mask
-        if table[at] < 0:
+        position = (position + 1) & mask
+        if table[position] < 0:
             break
-        home = _home(ids[table[at]], bits)
-        if ((at - home) & mask) >= ((at - hole) & mask):
-            table[hole] = table[at]
-            hole = at
+        home = _home(index.ids[table[position]], index.bits)
+        if ((position - home) & mask) >= ((position - hole) & mask):
+            table[hole] = table[position]
+            hole = position
     table[hole] = -1
 
 
 @kernel
-def _fill(table: Any, bits: int, ids: Any, slots: Any) -> None:
+def _fill(index: Any, slots: Any) -> None:
     for slot in slots:
-        table[-1 - _find(table, bits, ids, ids[slot])] = slot
+        index.table[-1 - _find(index, index.ids[slot])] = slot
 
 
 @kernel
-def _lookup(table: Any, bits: int, ids: Any, keys: Any, out: Any) -> None:
+def _lookup(index: Any, keys: Any, out: Any) -> None:
     for i in range(len(keys)):
-        at = _find(table, bits, ids, keys[i])
-        out[i] = table[at] if at >= 0 else -1
+        position = _find(index, keys[i])
+        out[i] = index.table[position] if position >= 0 else -1
+
+
+class Admitted(NamedTuple):
+    """By update of a batch: the slot that is deleted, the slot that is filled, and the reason of refusal."""
+
+    old: npt.NDArray[np.int32]
+    new: npt.NDArray[np.int32]
+    fault: npt.NDArray[np.int8]
 
 
 @kernel
-def _admit(
-    op: Any, key: Any, begin: int, skip: bool, table: Any, bits: int, ids: Any, reg: Any, old: Any, new: Any, fault: Any
-) -> int:
-    """Give slots to the updates from ``begin`` on; stop before a value deletion or, unless ``skip``, a bad update.
-
-    Fills ``old`` (slot that is deleted), ``new`` (slot that is filled) and ``fault`` (reason of refusal).
-    """
+def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admitted: Any) -> int:
+    """Give slots to the updates from ``begin`` on; stop before a value deletion or, unless ``skip``, a bad update."""
+    old, new = admitted.old, admitted.new
     for i in range(begin, len(op)):
         kind = op[i]
         old[i] = new[i] = -1
@@ -86,25 +98,25 @@ def _admit(
             continue
         if kind == DELETE_VALUE:
             return i
-        at = _find(table, bits, ids, key[i])
-        if (kind == INSERT) == (at >= 0):
-            fault[i] = DUPLICATE_ID if kind == INSERT else UNKNOWN_ID
+        position = _find(index, key[i])
+        if (kind == INSERT) == (position >= 0):
+            admitted.fault[i] = DUPLICATE_ID if kind == INSERT else UNKNOWN_ID
             if not skip:
                 return i
             continue
         if kind in (DELETE, UPDATE):
-            old[i] = table[at]
-            _remove(table, bits, ids, at)
+            old[i] = index.table[position]
+            _remove(index, position)
             reg[LIVE] -= 1
         if kind in (INSERT, UPDATE):
             if reg[FREE] >= 0:
                 slot = reg[FREE]
-                reg[FREE] = ids[slot]
+                reg[FREE] = index.ids[slot]
             else:
                 slot = reg[USED]
                 reg[USED] += 1
-            ids[slot] = key[i]
-            table[-1 - _find(table, bits, ids, key[i])] = slot
+            index.ids[slot] = key[i]
+            index.table[-1 - _find(index, key[i])] = slot
             new[i] = slot
             reg[LIVE] += 1
     return len(op)
@@ -146,6 +158,10 @@ class ExampleStore:
         self._table = np.full(1 << self._bits, -1, dtype=np.int32)
 
     @property
+    def _index(self) -> Index:
+        return Index(self._table, self._bits, self.id)
+
+    @property
     def live(self) -> int:
         """Number of live examples."""
         return int(self.reg[LIVE])
@@ -166,7 +182,7 @@ class ExampleStore:
                 self._bits += 1
             self._table = grown(np.empty(0, dtype=np.int32), 1 << self._bits)
             self._table[:] = -1
-            _fill(self._table, self._bits, self.id, slots)
+            _fill(self._index, slots)
 
     def admit(
         self,
@@ -179,12 +195,11 @@ class ExampleStore:
         fault: npt.NDArray[np.int8],
     ) -> int:
         """Admit updates from ``begin`` on and return where it stopped (see :func:`_admit`)."""
-        return int(_admit(op, key, begin, skip, self._table, self._bits, self.id, self.reg, old, new, fault))
+        return int(_admit(op, key, begin, skip, self._index, self.reg, Admitted(old, new, fault)))
 
     def discard(self, slot: int) -> None:
         """Take one slot out of the map (deletion by value); free it later with :meth:`release`."""
-        at = _find(self._table, self._bits, self.id, self.id[slot])
-        _remove(self._table, self._bits, self.id, at)
+        _remove(self._index, _find(self._index, self.id[slot]))
         self.reg[LIVE] -= 1
 
     def release(self, slots: npt.NDArray[np.int32]) -> None:
@@ -205,7 +220,7 @@ class ExampleStore:
     def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Slot of each id, -1 where it is not live."""
         out = np.empty(len(keys), dtype=np.int32)
-        _lookup(self._table, self._bits, self.id, np.ascontiguousarray(keys, dtype=np.int64), out)
+        _lookup(self._index, np.ascontiguousarray(keys, dtype=np.int64), out)
         return out
 
     def slots(self) -> npt.NDArray[np.int32]:
@@ -234,4 +249,4 @@ class ExampleStore:
         self.id[:n], self.y[:n], self.born[:n] = key, y, born
         slots = np.arange(n, dtype=np.int32) if listed is None else np.flatnonzero(listed).astype(np.int32)
         self.reg[:] = n, -1, len(slots)
-        _fill(self._table, self._bits, self.id, slots)
+        _fill(self._index, slots)

@@ -7,12 +7,12 @@ score follows from them, the same bits everywhere.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
+from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.finders.buckets import Buckets, buckets_of
 from raydt.finders.pool import (
@@ -29,7 +29,7 @@ from raydt.finders.pool import (
 )
 from raydt.finders.scan import best_of_all, count
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.finders.structure import attach, best, change, settle
+from raydt.finders.structure import Structure, attach, best, change, settle
 
 FinderName = Literal["updgini", "updent", "scan"]
 #: Entries made room for at once, at most.
@@ -37,6 +37,30 @@ _ROOM = 1 << 12
 #: The feature of a candidate where no feature is 1 in any row, and the columns of a candidate.
 NO_FEATURE = -1
 CANDIDATE = 3
+
+
+class Steps(NamedTuple):
+    """Changes of one node, in order.
+
+    Attributes
+    ----------
+    sign : ndarray of int8, shape (steps,)
+        1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query.
+    label : ndarray of int8, shape (steps,)
+        Class of the row, 0 or 1.
+    indptr : ndarray of int64, shape (steps + 1,)
+        Step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
+    feature, unit : ndarray of int32
+    query : ndarray of bool, shape (steps,)
+        Whether the candidates after a step are wanted.
+    """
+
+    sign: npt.NDArray[np.int8]
+    label: npt.NDArray[np.int8]
+    indptr: npt.NDArray[np.int64]
+    feature: npt.NDArray[np.int32]
+    unit: npt.NDArray[np.int32]
+    query: npt.NDArray[np.bool_]
 
 
 class Finder:
@@ -88,49 +112,41 @@ class Finder:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self._pool) + self._table.nbytes
 
-    def apply(
-        self,
-        sign: npt.NDArray[np.int8],
-        label: npt.NDArray[np.int8],
-        indptr: npt.NDArray[np.int64],
-        feature: npt.NDArray[np.int32],
-        unit: npt.NDArray[np.int32],
-        query: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.int32]:
+    def apply(self, steps: Steps) -> npt.NDArray[np.int32]:
         """Take steps in order and answer the queries.
-
-        Parameters
-        ----------
-        sign : ndarray of int8, shape (steps,)
-            1: a row comes, -1: it goes, 0: nothing but perhaps a query.
-        label : ndarray of int8, shape (steps,)
-            Class of the row, 0 or 1.
-        indptr : ndarray of int64, shape (steps + 1,)
-            Step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
-        query : ndarray of bool, shape (steps,)
-            Whether the candidates after a step are wanted.
 
         Returns
         -------
         candidates : ndarray of int32, shape (queries, groups, 3)
         """
-        self._table = table_of(self._buckets.entropy, self.n + len(sign), self._table)
-        answers = np.empty((int(query.sum()), self._groups, CANDIDATE), dtype=np.int32)
+        self._table = table_of(self._buckets.entropy, self.n + len(steps.sign), self._table)
+        answers = np.empty((int(steps.query.sum()), self._groups, CANDIDATE), dtype=np.int32)
         totals = np.array([self.n, self.c1], dtype=np.int64)
         found, least = np.empty(self._groups, dtype=np.int64), np.empty(self._groups)
-        steps = sign, label, indptr, feature, unit, query
         step = answered = asked = 0
-        while step < len(sign):
+        while step < len(steps.sign):
             free_dead(self._pool)
             asked = room_at_once(self._pool, asked, _ROOM)
-            self._pool = with_entries(self._pool, max(asked, int(indptr[step + 1] - indptr[step])))
-            room = len(self._pool.feature) - int(self._pool.reg[LIVE])
-            scores = empty(len(self._pool.feature) if self._scan else 0, np.float64)
-            scratch = scores, least, found
-            where = self._pool, self._buckets, self._table, self._scan, totals
-            step, answered = _apply(*where, *steps, step, answered, room, *scratch, answers)
+            self._pool = with_entries(self._pool, max(asked, int(steps.indptr[step + 1] - steps.indptr[step])))
+            stop = self._fitting(steps.indptr, step)
+            if self._scan:
+                scores = empty(len(self._pool.feature), np.float64)
+                scratch = scores, least, found
+                answered = _scan(self._structure, totals, steps, step, stop, answered, scratch, answers)
+            else:
+                answered = _watch(self._structure, totals, steps, step, stop, answered, answers)
+            step = stop
         self.n, self.c1 = totals.tolist()
         return answers
+
+    def _fitting(self, indptr: npt.NDArray[np.int64], step: int) -> int:
+        """The step up to which all ones from ``step`` on surely fit into the pool."""
+        room = len(self._pool.feature) - int(self._pool.reg[LIVE])
+        return int(np.searchsorted(indptr, indptr[step] + room, side="right")) - 1
+
+    @property
+    def _structure(self) -> Structure:
+        return Structure(self._pool, self._buckets, self._table)
 
     def state(self, unit: int) -> dict[str, npt.NDArray[Any]]:
         """Of one group: ``feature`` (ascending), ``n1``, ``c11``, ``bucket``, of the features with ones."""
@@ -148,7 +164,7 @@ class Finder:
         for unit, state in enumerate(states):
             self._pool = with_entries(self._pool, len(state["feature"]))
             columns = (np.array(state[name]) for name in ("feature", "n1", "c11", "bucket"))
-            _restore(self._pool, self._buckets, self._table, self._scan, unit, *columns)
+            _restore(self._structure, self._scan, unit, *columns)
 
 
 def _none(entropy: bool) -> Buckets:
@@ -157,63 +173,61 @@ def _none(entropy: bool) -> Buckets:
 
 
 @kernel
-def _apply(
-    pool: Any,
-    buckets: Any,
-    table: Any,
-    scan: bool,
-    totals: Any,
-    sign: Any,
-    label: Any,
-    indptr: Any,
-    feature: Any,
-    unit: Any,
-    query: Any,
-    step: int,
-    answered: int,
-    room: int,
-    scores: Any,
-    least: Any,
-    found: Any,
-    answers: Any,
-) -> tuple[int, int]:
-    """Take the steps from ``step`` on, as long as their ones surely fit; the next step, and queries answered so far."""
-    for i in range(step, len(sign)):
-        room -= indptr[i + 1] - indptr[i]
-        if room < 0:
-            return i, answered
-        totals[0] += sign[i]
-        totals[1] += sign[i] * label[i]
+def _watch(structure: Any, totals: Any, steps: Any, begin: int, stop: int, answered: int, answers: Any) -> int:
+    """Take the steps from ``begin`` to before ``stop``, whose ones fit; returns the queries answered so far."""
+    groups = answers.shape[1]
+    for i in range(begin, stop):
+        sign, label = steps.sign[i], steps.label[i]
+        totals[0] += sign
+        totals[1] += sign * label
         n, c1 = totals[0], totals[1]
-        for k in range(indptr[i], indptr[i + 1]):
-            if scan:
-                count(pool, unit[k], feature[k], sign[i], label[i])
-            else:
-                change(pool, buckets, table, unit[k], feature[k], sign[i], label[i], n, c1)
-        if not scan and sign[i] != 0:
-            for u in range(len(found)):
-                settle(pool, buckets, table, u, n, c1)
-        if not query[i]:
-            continue
-        if scan:
-            best_of_all(pool, buckets.entropy, table, n, c1, scores, least, found)
-        for u in range(len(found)):
-            if not scan:
-                found[u], _ = best(pool, buckets, table, u, n, c1)
-            e = found[u]
-            answers[answered, u, 0] = pool.feature[e] if e >= 0 else NO_FEATURE
-            answers[answered, u, 1] = pool.n1[e] if e >= 0 else 0
-            answers[answered, u, 2] = pool.c11[e] if e >= 0 else 0
-        answered += 1
-    return len(sign), answered
+        for k in range(steps.indptr[i], steps.indptr[i + 1]):
+            change(structure, steps.unit[k], steps.feature[k], sign, label, n, c1)
+        if sign != 0:
+            for u in range(groups):
+                settle(structure, u, n, c1)
+        if steps.query[i]:
+            for u in range(groups):
+                e, _ = best(structure, u, n, c1)
+                _answer(structure.pool, e, answers[answered, u])
+            answered += 1
+    return answered
 
 
 @kernel
-def _restore(
-    pool: Any, buckets: Any, table: Any, scan: bool, unit: int, feature: Any, n1: Any, c11: Any, bucket: Any
-) -> None:
+def _scan(
+    structure: Any, totals: Any, steps: Any, begin: int, stop: int, answered: int, scratch: Any, answers: Any
+) -> int:
+    """As :func:`_watch`, without heaps: a query looks at all entries."""
+    pool, buckets, table = structure
+    scores, least, found = scratch
+    for i in range(begin, stop):
+        sign, label = steps.sign[i], steps.label[i]
+        totals[0] += sign
+        totals[1] += sign * label
+        for k in range(steps.indptr[i], steps.indptr[i + 1]):
+            count(pool, steps.unit[k], steps.feature[k], sign, label)
+        if steps.query[i]:
+            best_of_all(pool, buckets.entropy, table, totals[0], totals[1], scores, least, found)
+            for u in range(answers.shape[1]):
+                _answer(pool, found[u], answers[answered, u])
+            answered += 1
+    return answered
+
+
+@inlined_kernel
+def _answer(pool: Any, e: int, answer: Any) -> None:
+    """The candidate of one entry, or none for -1."""
+    answer[0] = pool.feature[e] if e >= 0 else NO_FEATURE
+    answer[1] = pool.n1[e] if e >= 0 else 0
+    answer[2] = pool.c11[e] if e >= 0 else 0
+
+
+@kernel
+def _restore(structure: Any, scan: bool, unit: int, feature: Any, n1: Any, c11: Any, bucket: Any) -> None:
+    pool = structure.pool
     for i in range(len(feature)):
         e = find_or_add(pool, unit, feature[i])
         pool.n1[e], pool.c11[e] = n1[i], c11[i]
         if not scan:
-            attach(pool, buckets, table, e, bucket[i])
+            attach(structure, e, bucket[i])

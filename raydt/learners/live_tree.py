@@ -1,4 +1,4 @@
-"""The nodes of fully dynamic trees, the rows of each leaf, and the tests of Algorithms 1 and 2 that need only counts.
+"""The tree of fully dynamic learners: nodes, the rows of each leaf, and the tests of Algorithms 1 and 2 by counts.
 
 Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
 their slots; ``counts`` of a leaf are the class counts of that list; ``allowed`` is the floor of epsilon * s, exactly.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, goes_left, majority, total
+from raydt.learners.nodes import LEAF, NODES, goes_left, majority, next_in_preorder, total
 
 #: Registers of the tree behind those of all trees.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
@@ -183,23 +183,18 @@ def climb(tree: Any, leaf: int) -> int:
 
 
 @kernel
-def count_rows(tree: Any, node: int, counts: Any) -> int:
+def count_rows(tree: Any, root: int, counts: Any) -> int:
     """Class counts, in ``counts[0]``, of a node's live rows from the leaves below it; returns their sum."""
     n = 0
     counts[:] = 0
-    at = node
-    while True:
-        if tree.nodes[at].feature >= 0:
-            at = tree.nodes[at].left
-            continue
-        for k in range(counts.shape[1]):
-            counts[0, k] += tree.counts[at, k]
-            n += tree.counts[at, k]
-        while at != node and tree.nodes[tree.nodes[at].parent].right == at:
-            at = tree.nodes[at].parent
-        if at == node:
-            return n
-        at = tree.nodes[tree.nodes[at].parent].right
+    node = np.int64(root)
+    while node >= 0:
+        if tree.nodes[node].feature < 0:
+            for k in range(counts.shape[1]):
+                counts[0, k] += tree.counts[node, k]
+                n += tree.counts[node, k]
+        node = next_in_preorder(tree.nodes, node, root)
+    return n
 
 
 @inner_kernel
@@ -207,35 +202,3 @@ def set_counts(tree: Any, node: int, counts: Any) -> None:
     """Class counts of a node from ``counts[0]``."""
     for k in range(counts.shape[1]):
         tree.counts[node, k] = counts[0, k]
-
-
-@kernel
-def take_rows(tree: Any, members: Any, node: int, slots: Any) -> int:
-    """List the slots below a node and free its descendants; the node itself becomes a leaf without a list."""
-    n = 0
-    reg = tree.reg
-    at = node
-    while True:
-        if tree.nodes[at].feature >= 0:
-            at = tree.nodes[at].left
-            continue
-        slot = tree.nodes[at].head
-        while slot >= 0:
-            slots[n] = slot
-            n += 1
-            slot = members[slot].next
-        while at != node and tree.nodes[tree.nodes[at].parent].right == at:
-            parent = tree.nodes[at].parent
-            sibling = tree.nodes[parent].left
-            tree.nodes[sibling].left = reg[FREE]
-            tree.nodes[at].left = sibling
-            reg[FREE] = at
-            reg[NODES] -= 2
-            reg[LEAVES] -= 1
-            at = parent
-        if at == node:
-            break
-        at = tree.nodes[tree.nodes[at].parent].right
-    tree.nodes[node].feature = LEAF
-    tree.nodes[node].head = -1
-    return n

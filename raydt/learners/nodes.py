@@ -9,13 +9,14 @@ slots.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
+from raydt.arrays.sparse import is_one
 
 #: Registers of a tree: nodes ever used, head of the free ones (-1: none), nodes, leaves.
 USED, FREE, NODES, LEAVES = range(4)
@@ -23,6 +24,14 @@ USED, FREE, NODES, LEAVES = range(4)
 LEAF = -1
 #: Leaf of a live slot, and its neighbours in the leaf's list (-1 at the ends).
 MEMBER = np.dtype([("leaf", np.int32), ("next", np.int32), ("prev", np.int32)])
+
+
+class Examples(NamedTuple):
+    """The live examples by slot: the leaf of each (``MEMBER``), its class, the sequence number of its insertion."""
+
+    members: npt.NDArray[np.void]
+    y: npt.NDArray[np.int32]
+    born: npt.NDArray[np.int64]
 
 
 class NodeTree(Protocol):
@@ -119,6 +128,77 @@ def goes_left(value: float, threshold: float, categorical: bool) -> bool:
 
 
 @kernel
+def route(tree: Any, categorical: Any, rows: Any, row: int) -> int:
+    """Leaf of one row of ``Rows``. NaN goes right, and a sparse feature that is 0 goes left. O(depth log ones)."""
+    node, dense = 0, len(categorical)
+    while tree.nodes[node].feature >= 0:
+        j = tree.nodes[node].feature
+        if j < dense:
+            left = goes_left(rows.X[row, j], tree.nodes[node].threshold, categorical[j])
+        else:
+            left = not is_one(rows.indices, rows.indptr[row], rows.indptr[row + 1], j - dense)
+        node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
+    return node
+
+
+@inlined_kernel
+def next_in_preorder(nodes: Any, node: int, root: int) -> int:
+    """The node after ``node`` in the preorder of the nodes from ``root`` down, -1 after the last of them.
+
+    ``nodes`` are records with ``parent``, ``left`` and ``right`` (-1 in a leaf). Of the nodes above only ``right`` is
+    read, so that a node may be freed as soon as the one after it is known. O(1) amortised over a walk.
+    """
+    following: int = np.int64(-1)
+    if nodes[node].right >= 0:
+        following = np.int64(nodes[node].left)
+        return following
+    while node != root and nodes[nodes[node].parent].right == node:
+        node = np.int64(nodes[node].parent)
+    if node != root:
+        following = np.int64(nodes[nodes[node].parent].right)
+    return following
+
+
+@kernel
+def list_nodes(nodes: Any, root: int, below: Any) -> int:
+    """Ids of the nodes below one, without itself, in preorder; their number. O(nodes below)."""
+    n = 0
+    node = next_in_preorder(nodes, np.int64(root), root)
+    while node >= 0:
+        below[n] = node
+        n += 1
+        node = next_in_preorder(nodes, node, root)
+    return n
+
+
+@kernel
+def take_rows(tree: Any, members: Any, root: int, slots: Any) -> int:
+    """List the slots below a node and free its descendants; the node itself becomes a leaf without a list.
+
+    Returns the number of slots. O(nodes and rows below).
+    """
+    n = freed = 0
+    node = np.int64(root)
+    while node >= 0:
+        after = next_in_preorder(tree.nodes, node, root)
+        slot = tree.nodes[node].head  # -1 of an inner node
+        while slot >= 0:
+            slots[n] = slot
+            n += 1
+            slot = members[slot].next
+        if node != root:
+            freed += 1
+            tree.nodes[node].left = tree.reg[FREE]
+            tree.reg[FREE] = node
+        node = after
+    tree.reg[NODES] -= freed
+    tree.reg[LEAVES] -= freed // 2
+    tree.nodes[root].feature = LEAF
+    tree.nodes[root].left = tree.nodes[root].right = tree.nodes[root].head = -1
+    return n
+
+
+@kernel
 def list_rows(tree: Any, members: Any, leaf: int, slots: Any) -> None:
     """Slots of one leaf, in the order of its list, into an array of their number."""
     slot = tree.nodes[leaf].head
@@ -143,32 +223,26 @@ def listed(tree: NodeTree, leaf: npt.NDArray[np.int32], capacity: int) -> npt.ND
 
 
 @kernel
-def _preorder(tree: Any, order: Any, place: Any) -> int:
-    """Node ids in preorder, and the place of each; returns the largest depth."""
+def number_nodes(nodes: Any, order: Any, position: Any) -> int:
+    """Node ids in preorder, and the position of each in it; returns the largest depth. O(nodes)."""
     n = 0
     deepest: int = 0
-    node: int = 0
-    while True:
+    node = np.int64(0)
+    while node >= 0:
         order[n] = node
-        place[node] = n
+        position[node] = n
         n += 1
-        deepest = max(deepest, tree.nodes[node].depth)
-        if tree.nodes[node].feature >= 0:
-            node = tree.nodes[node].left
-            continue
-        while node != 0 and tree.nodes[tree.nodes[node].parent].right == node:
-            node = tree.nodes[node].parent
-        if node == 0:
-            return int(deepest)
-        node = tree.nodes[tree.nodes[node].parent].right
+        deepest = max(deepest, np.int64(nodes[node].depth))
+        node = next_in_preorder(nodes, node, 0)
+    return int(deepest)
 
 
 def preorder(tree: NodeTree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
-    """Node ids in preorder, the place of each (-1: not in the tree, as the last entry), and the largest depth."""
+    """Node ids in preorder, the position of each (-1: not in the tree, as the last entry), and the largest depth."""
     order = np.empty(int(tree.reg[NODES]), dtype=np.int32)
-    place = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
-    deepest = int(_preorder(tree, order, place[:-1]))
-    return order, place, deepest
+    position = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
+    deepest = int(number_nodes(tree.nodes, order, position[:-1]))
+    return order, position, deepest
 
 
 def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:

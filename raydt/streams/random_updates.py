@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from raydt.arrays.kernel import kernel
@@ -32,19 +31,17 @@ class RandomUpdates(RowStreamOptions):
         return RandomUpdatesStream(self, source)
 
 
+class Chance(NamedTuple):
+    """Keys of the coin and of the choice among active ids, probability of an insert, and where the warm-up ends."""
+
+    coin: np.uint64
+    pick: np.uint64
+    insert: float
+    warmup: int
+
+
 @kernel
-def _draw(
-    coin: np.uint64,
-    pick: np.uint64,
-    p: float,
-    seq: int,
-    warmup: int,
-    ids: npt.NDArray[np.int64],
-    active: npt.NDArray[np.int64],
-    n_active: int,
-    op: npt.NDArray[np.int8],
-    deleted: npt.NDArray[np.int64],
-) -> tuple[int, int, int]:
+def _draw(chance: Any, seq: int, ids: Any, active: Any, n_active: int, op: Any, deleted: Any) -> tuple[int, int, int]:
     """Draw updates ``seq``, ``seq + 1``, ... while a row remains and ``op`` has room.
 
     Returns how many updates, how many of them inserts, and how many active ids.
@@ -53,15 +50,15 @@ def _draw(
     """
     taken, m = 0, 0
     while m < len(op) and taken < len(ids):
-        at = seq + m
-        if n_active == 0 or at < warmup or uniform_at(coin, at) < p:
+        t = seq + m
+        if n_active == 0 or t < chance.warmup or uniform_at(chance.coin, t) < chance.insert:
             op[m] = INSERT
             active[n_active] = ids[taken]
             n_active += 1
             taken += 1
         else:
             op[m] = DELETE
-            drawn = below_at(pick, at, n_active)
+            drawn = below_at(chance.pick, t, n_active)
             deleted[m - taken] = active[drawn]
             n_active -= 1
             active[drawn] = active[n_active]
@@ -99,18 +96,9 @@ class RandomUpdatesStream(RowStream):
             self._active = grown
         op = np.empty(size, dtype=np.int8)
         deleted = np.empty(size, dtype=np.int64)
-        m, taken, self._n_active = _draw(
-            self._coin,
-            self._pick,
-            self._p,
-            self._seq,
-            self.warmup,
-            ids,
-            self._active,
-            self._n_active,
-            op,
-            deleted,
-        )
+        chance = Chance(self._coin, self._pick, self._p, self.warmup)
+        drawn = _draw(chance, self._seq, ids, self._active, self._n_active, op, deleted)
+        m, taken, self._n_active = drawn
         return self._spread(op[:m], self._reader.take(taken), deleted[: m - taken])
 
     def _deletes_before(self, row: GoodRows) -> bool:
@@ -136,4 +124,4 @@ def warmup() -> None:
     """Compile the kernel once, so that processes started later load it from Numba's cache."""
     key = stream_key(0, "warmup")
     ids, op = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int8)
-    _draw(key, key, 0.5, 0, 0, ids, ids.copy(), 0, op, ids.copy())
+    _draw(Chance(key, key, 0.5, 0), 0, ids, ids.copy(), 0, op, ids.copy())

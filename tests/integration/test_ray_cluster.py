@@ -86,7 +86,8 @@ facts = {
 }
 session.close()
 try:
-    RaySession(cluster, *what, shards=3, reserve_seconds=1)
+    cluster.reserve_seconds = 1
+    RaySession(cluster, *what, shards=3)
 except ConfigError as error:
     facts["error"] = str(error)
 cluster.close()

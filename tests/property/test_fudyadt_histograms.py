@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from raydt.learners.fudyadt.build import build, new_scratch
+from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
 from raydt.learners.live_tree import Rules, new_tree, route
 from raydt.learners.nodes import MEMBER
@@ -48,7 +48,7 @@ def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int)
     histograms = histograms._replace(cells=np.full(reserved + 2 * n * d, -1, dtype=np.int32))
     scratch = new_scratch(n, d, classes)._replace(histograms=histograms)
     rows = np.arange(n, dtype=np.int32)
-    build(tree, members, 0, X, rows, rows, y, n, categorical, Rules(0.1, 0.0, 2, depth), 7, scratch)
+    build(tree, members, 0, Listing(X, categorical, rows, rows, y), Rules(0.1, 0.0, 2, depth), 7, scratch)
     assert (histograms.cells[reserved:] == -1).all()
     order, stack = [], [0]
     while stack:

@@ -133,15 +133,15 @@ def session_options(options: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("finder", ["updgini", "updent"])
-def test_several_shards_take_back_what_one_of_them_stopped(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_shards_roll_back_what_one_of_them_stopped(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long windows of a stream that changes its mind: some shard sees a split beaten that another has gone past. A small
     # allowance makes the journal and the pool grow within a window.
-    taken_back, grown = [], []
-    take_back, room = shard_module.take_back, shard_module.SparseTreeShard._room_for_notes
+    rolled_back, grown = [], []
+    roll_back, room = shard_module.roll_back, shard_module.SparseTreeShard._room_for_notes
 
     def counted_back(*args: Any) -> None:
-        taken_back.append(args[-1] - args[-2])
-        take_back(*args)
+        rolled_back.append(args[-1] - args[-2])
+        roll_back(*args)
 
     def counted_room(self: Any, entries: int) -> int:
         before = len(self._pool.journal)
@@ -149,13 +149,13 @@ def test_several_shards_take_back_what_one_of_them_stopped(finder: str, monkeypa
         grown.append(len(self._pool.journal) > before > 0)
         return most
 
-    monkeypatch.setattr(shard_module, "take_back", counted_back)
+    monkeypatch.setattr(shard_module, "roll_back", counted_back)
     monkeypatch.setattr(shard_module.SparseTreeShard, "_room_for_notes", counted_room)
     monkeypatch.setattr(shard_module, "_ROOM", 1)
     options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
     for seed in range(3):
         assert_same(long_stream(seed, 500), options, 4, [1000])
-    assert max(taken_back) > 1
+    assert max(rolled_back) > 1
     assert any(grown)
 
 

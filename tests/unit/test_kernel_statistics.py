@@ -82,7 +82,7 @@ def test_scan_finds_the_best_split(n: int, classes: int, categorical: bool, dist
     if counts.max() == n:
         return  # a pure node is never scanned
     left, spare = np.empty(classes, dtype=np.int64), np.empty(n, dtype=np.int64)
-    score, at = scan(E, 0, 0, n, categorical, counts, 0, left, bits, -1.0, spare)
+    score, at = scan(E[0], categorical, counts, 0, left, bits, -1.0, spare)
     assert score == best_by_hand(values, labels, classes, categorical)
     assert (at >= 0) == (len(np.unique(values)) > 1)
 

@@ -19,7 +19,7 @@ from pipelines.display import going_on
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import HASTE_SECONDS, Interruption
-from pipelines.running.outcome.summary import exit_code_of, run_summary, write_summary
+from pipelines.running.outcome.summary import Ended, exit_code_of, run_summary, write_summary
 from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
@@ -131,21 +131,18 @@ class Ending:
         self, recorder: Recorder, source: Source, error: Exception | None, stop: signal.Signals | None = None
     ) -> dict[str, Any]:
         """The summary of the run as it is now, ended by an error or a signal."""
-        return run_summary(
-            config=self._config,
-            source=source,
-            recorder=recorder,
-            error=error,
-            stop=stop,
-            digest=self.digest,
-            fingerprint=self._data.fingerprint,
-            statistics=recorder.statistics,
-            work=self.work,
-            started=self._started,
-            startup_seconds=self.startup_seconds,
-            recoveries=self._recoveries.entries,
-            checkpoints=self._checkpointer.figures(),
+        ended = Ended(
+            error,
+            stop,
+            self.digest,
+            self._data.fingerprint,
+            self.work,
+            self._started,
+            self.startup_seconds,
+            self._recoveries.entries,
+            self._checkpointer.figures(),
         )
+        return run_summary(self._config, source, recorder, ended)
 
     def kept(self, summary: dict[str, Any], error: Exception) -> str:
         """What a run that has failed leaves, and how it goes on if what it has failed with can pass."""

@@ -7,7 +7,7 @@ import json
 import platform
 import signal
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import raydt
 from actors.memory import peak_rss_bytes
@@ -43,55 +43,50 @@ def _peak(statistics: dict[str, int], work: list[dict[str, Any]]) -> int:
     return total
 
 
-def run_summary(
-    *,
-    config: Config,
-    source: Source,
-    recorder: Recorder,
-    error: Exception | None,
-    stop: signal.Signals | None,
-    digest: str | None,
-    fingerprint: str,
-    statistics: dict[str, int],
-    work: list[dict[str, Any]],
-    started: datetime,
-    startup_seconds: float,
-    recoveries: list[dict[str, Any]],
-    checkpoints: dict[str, Any],
-) -> dict[str, Any]:
-    """The summary of a run that has ended, however it ended.
+class Ended(NamedTuple):
+    """How a run has ended.
 
-    Parameters
+    Attributes
     ----------
-    config : Config
-    source : Source
-    recorder : Recorder
     error : Exception or None
-        What it has failed with.
+        The error it failed with.
     stop : signal or None
-        What has interrupted it, if it has not failed.
+        The signal that interrupted it, if it has not failed.
     digest : str or None
         None if the model was lost with its processes.
     fingerprint : str
         Of the source.
-    statistics : dict
-        As in ``BatchResult.statistics``, at the end.
     work : list of dict
         Work of each shard.
     started : datetime
-        When the run was started first, whatever processes have gone on with it.
+        When the run was started first, whichever processes have resumed it.
     startup_seconds : float
         Connecting, compiling and opening, before the first update.
     recoveries : list of dict
-        One entry for each time the run has gone back to a checkpoint.
+        One entry for each time the run was rolled back to a checkpoint.
     checkpoints : dict
         Figures of the checkpoints written by this process.
     """
+
+    error: Exception | None
+    stop: signal.Signals | None
+    digest: str | None
+    fingerprint: str
+    work: list[dict[str, Any]]
+    started: datetime
+    startup_seconds: float
+    recoveries: list[dict[str, Any]]
+    checkpoints: dict[str, Any]
+
+
+def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended) -> dict[str, Any]:
+    """The summary of a run that has ended, however it ended."""
+    statistics, work = recorder.statistics, ended.work
     seconds = recorder.seconds
     return {
         "schema_version": SCHEMA_VERSION,
         "name": config.name,
-        **_ending(error, stop),
+        **_ending(ended.error, ended.stop),
         "learner": config.learner.kind,
         "updates": recorder.updates,
         "inserts": recorder.inserts,
@@ -113,21 +108,21 @@ def run_summary(
         "peak_rss_bytes": _peak(statistics, work),
         "shards": config.cluster.shards,
         "backend": config.cluster.backend,
-        "restarts": sum(entry["kind"] == "lost" for entry in recoveries),
-        "recoveries": recoveries,
-        "checkpoints": checkpoints,
-        "model_digest": digest,
-        "started": started.astimezone(timezone.utc).isoformat(timespec="seconds"),
+        "restarts": sum(entry["kind"] == "lost" for entry in ended.recoveries),
+        "recoveries": ended.recoveries,
+        "checkpoints": ended.checkpoints,
+        "model_digest": ended.digest,
+        "started": ended.started.astimezone(timezone.utc).isoformat(timespec="seconds"),
         "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "raydt_version": raydt.__version__,
         "versions": versions(),
         "config_hash": config.model_hash(),
-        "source_fingerprint": fingerprint,
+        "source_fingerprint": ended.fingerprint,
         "label": getattr(config.source, "label", None),
         "classes": recorder.classes,
         "positive": source.positive,
         "features": source.features.describe(),
-        "startup_seconds": startup_seconds,
+        "startup_seconds": ended.startup_seconds,
         "report_seconds": None,
         "work": work,
         "audit": None,

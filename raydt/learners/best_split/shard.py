@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
-from raydt.finders.finder import Finder, FinderName
+from raydt.finders.finder import Finder, FinderName, Steps
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.rows import ShardWithRows
 
@@ -64,8 +64,9 @@ class BestSplitShard(ShardWithRows):
             indptr = np.zeros(len(with_row) + 1, dtype=np.int64)
             indptr[1:][with_row] = rows.lengths
             unit = self._unit_of[self._features.groups_of(rows.indices)]
-            steps = np.array(sign[part]), np.array(label[part]), np.cumsum(indptr), rows.indices, unit
-            parts.append(self._finder.apply(*steps, np.array(query[part])))
+            where = np.cumsum(indptr), rows.indices, unit
+            steps = Steps(np.array(sign[part]), np.array(label[part]), *where, np.array(query[part]))
+            parts.append(self._finder.apply(steps))
         candidates = np.ascontiguousarray(np.concatenate(parts).swapaxes(0, 1))
         work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)
         return {"candidates": candidates, "work": work}

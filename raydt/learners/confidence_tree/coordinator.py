@@ -1,10 +1,10 @@
 """The coordinator of the confidence tree: routes and counts rows, and splits leaves by what the shards answer.
 
-A window of updates: (1) its steps are walked through the tree as it is, which shows what every node counts and after
-which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer every check with the
-candidates of their feature groups; (3) the rule decides, in the order of the steps (``deciding``); (4) steps that came
-behind a split, at its leaf, are taken back; one more round asks for the side of every row of the leaves that are
-split, and (5) the steps taken back are walked again. So m, t and the statistics of a check are exactly those just
+A window of updates (``speculation``): (1) its steps are processed as if no leaf were split, which shows what every node
+counts and after which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer every
+check with the candidates of their feature groups; (3) the rule decides, in the order of the steps (``deciding``); (4)
+steps after a split, at its leaf, are rolled back; one more round asks for the side of every row of the leaves that are
+split, and (5) the steps rolled back are processed again. So m, t and the statistics of a check are exactly those just
 after its step, however the stream is cut.
 """
 
@@ -32,10 +32,11 @@ from raydt.learners.confidence_tree.live import LiveTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
-from raydt.learners.confidence_tree.tree import route, take_back
-from raydt.learners.nodes import LEAVES, NODES, preorder
+from raydt.learners.confidence_tree.tree import Path, roll_back
+from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.learners.speculation import WindowLength
 from raydt.learners.tree_predictor import TreePredictor
 
 Int64 = npt.NDArray[np.int64]
@@ -85,8 +86,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._warmup = self._t = 0
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._length = _LONGEST  # steps of the next window
-        self._undo = np.empty((4, 0), dtype=np.int32)  # entries that the shards have yet to count out again
+        self._length = WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._reversed = np.empty((4, 0), dtype=np.int32)  # deltas by which the shards have yet to roll back
 
     @property
     def store(self) -> ExampleStore:
@@ -117,17 +118,17 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         new = rows if len(added) == len(rows.X) else rows.take(admitted.row[added])  # each row is of one update
         yield from self._rows.put(admitted.new[added], new)
         steps, position = steps_of(batch, part, admitted)
-        path, logs = np.zeros(len(steps), dtype=np.int64), []
+        visited, logs = np.zeros(len(steps), dtype=np.int64), []
         warm = int(np.searchsorted(steps["stamp"], 2 * self._warmup)) if self.live.bins is None else 0
         if warm:
-            leaves = np.full(warm, -1, dtype=np.int64)
-            self.live.walk(steps, np.arange(warm), rows, path, leaves, counted=False, scored=False)
+            path = Path(steps, np.arange(warm), np.full(warm, -1, dtype=np.int64), visited, 0)
+            self.live.walk(path, rows, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
-        logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, path)))
-        said = steps["prediction"] >= 0
-        result.predictions[position[said]] = steps["prediction"][said]
-        result.path += np.bincount(position, path, minlength=len(batch)).astype(np.int32)
+        logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, visited)))
+        predicted = steps["prediction"] >= 0
+        result.predictions[position[predicted]] = steps["prediction"][predicted]
+        result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
 
     def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
@@ -144,11 +145,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps = np.zeros(len(slots), dtype=STEP)
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
-        path = np.zeros(len(steps), dtype=np.int64)
-        return (yield from self._advance(steps, np.arange(len(steps)), rows, path, scored=False))
+        visited = np.zeros(len(steps), dtype=np.int64)
+        return (yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=False))
 
     def _advance(
-        self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, path: Int64, *, scored: bool = True
+        self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, visited: Int64, *, scored: bool = True
     ) -> Exchange[Log]:
         """Take some steps, window by window."""
         adds = steps["kind"] == ADD
@@ -156,24 +157,24 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
         times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
-        leaves, void = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
+        leaves, altered = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
         waiting, at = which[:0], 0
         while len(waiting) or at < len(which):
-            begin, at = at, max(at, min(len(which), at + self._length - len(waiting)))
+            begin, at = at, max(at, min(len(which), at + self._length.steps - len(waiting)))
             waiting = np.concatenate([waiting, which[begin:at]])
-            pending, waiting = waiting[: self._length], waiting[self._length :]
-            taken = int(which[at - 1]) + 1
-            window = self.live.walk(steps, pending, rows, path, leaves, taken=taken, scored=scored)
+            pending, waiting = waiting[: self._length.steps], waiting[self._length.steps :]
+            path = Path(steps, pending, leaves, visited, int(which[at - 1]) + 1)
+            window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             changes = yield from self._decider.decide(self.live.tree, window, times, replies)
-            again = self._back(window, leaves, changes, void)
+            again = self._roll_back(window, changes, altered)
             self._note(window, changes, again)
             log += [self._logged(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
             waiting = np.concatenate([again, waiting])
-            if self.options.revisit:  # a change voids all that comes after
-                self._length = max(_SHORTEST, self._length // 2) if changes else min(_LONGEST, 2 * self._length)
+            if self.options.revisit:  # a change rolls back all later steps
+                self._length.adapt(changed=len(changes) > 0)
         if len(steps):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: steps["stamp"][entry.change.step]), steps)
@@ -186,44 +187,47 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _count(self, window: Window) -> Exchange[list[npt.NDArray[np.int64]]]:
         """Have the shards count what was counted, and answer the checks."""
-        if not len(window.entries) and not self._undo.size:
+        if not len(window.counted.entries) and not self._reversed.size:
             return []
-        nodes = self.live.tree.nodes[window.checks["node"]]
-        undone = self._undo.shape[1]
-        checks = [window.checks["entry"] + undone, nodes["place"], nodes["feature"], nodes["cut"]]
+        nodes = self.live.tree.nodes[window.counted.checks["node"]]
+        undone = self._reversed.shape[1]
+        checks = [window.counted.checks["entry"] + undone, nodes["site"], nodes["feature"], nodes["cut"]]
         payload = {
-            "places": self.live.places,
+            "sites": self.live.sites,
             "classes": self.live.tree.counts.shape[1],
-            "entries": np.concatenate([self._undo, window.told], axis=1),
+            "deltas": np.concatenate([self._reversed, window.counted.deltas], axis=1),
             "checks": np.stack(checks, axis=1).astype(np.int64),
         }
-        self._undo = self._undo[:, :0]
+        self._reversed = self._reversed[:, :0]
         return (yield Ask("count", payload))
 
-    def _back(self, window: Window, leaves: Int64, changes: list[Change], void: npt.NDArray[np.bool_]) -> Int64:
-        """Take back the steps that changes void; these steps. ``void`` is False for every step, before and after."""
+    def _roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
+        """Roll back the steps whose path changes alter; these steps, to process again.
+
+        ``altered`` is False for every step, before and after.
+        """
+        leaves, pending, deltas = window.path.leaves, window.path.pending, window.counted.deltas
         for change in changes:
-            behind = window.pending[window.pending > change.step]
-            void[behind if self.options.revisit else behind[leaves[behind] == change.node]] = True
-        again = window.pending[void[window.pending]]
+            later = pending[pending > change.step]
+            altered[later if self.options.revisit else later[leaves[later] == change.node]] = True
+        again = pending[altered[pending]]
         if len(again):
-            where = self.live.tree, self.live.members, self.store.y, window.steps, window.pending
-            take_back(*where, void, leaves, window.entries, window.told)
-            if self.options.revisit:  # else all of them are at places that are given back
+            roll_back(self.live.tree, self.live.examples, window.path, altered, window.counted.entries, deltas)
+            if self.options.revisit:  # else all of them are at sites that are given back
                 # The last first, so that nothing is counted out that has yet to be counted in.
-                self._undo = window.told[:, void[window.entries["step"]]][:, ::-1]
-                self._undo[2] *= -1
-            void[again] = False
+                self._reversed = deltas[:, altered[window.counted.entries["step"]]][:, ::-1]
+                self._reversed[2] *= -1
+            altered[again] = False
         return again
 
-    def _note(self, window: Window, changes: list[Change], void: Int64) -> None:
+    def _note(self, window: Window, changes: list[Change], rolled_back: Int64) -> None:
         """Count checks and changes."""
-        done = np.ones(len(window.checks), dtype=np.bool_)
-        if len(void):
-            done = ~np.isin(window.checks["step"], void)
+        done = np.ones(len(window.counted.checks), dtype=np.bool_)
+        if len(rolled_back):
+            done = ~np.isin(window.counted.checks["step"], rolled_back)
         for change in changes:  # what was due further down at the same step is gone
-            below = window.checks["depth"] > self.live.tree.nodes["depth"][change.node]
-            done &= ~((window.checks["step"] == change.step) & below)
+            below = window.counted.checks["depth"] > self.live.tree.nodes["depth"][change.node]
+            done &= ~((window.counted.checks["step"] == change.step) & below)
         reasons = [None if change.split is None else change.split.reason for change in changes]
         more = _Counts(
             int(done.sum()),
@@ -236,7 +240,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _apply(self, changes: list[Change]) -> Exchange[None]:
         """Change the tree, and ask for the side of every row of what is split."""
-        live, gone = self.live, [place for change in changes for place in self.live.clear(change.node)]
+        live, gone = self.live, [site for change in changes for site in self.live.clear(change.node)]
         new = [change for change in changes if change.split is not None]
         slots = [live.rows_of(change.node) for change in new]
         feature = np.array([change.feature for change in new], dtype=np.int64)
@@ -244,7 +248,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         ends = np.cumsum([len(part) for part in slots], dtype=np.int64)
         payload = {"gone": np.array(gone, dtype=np.int32), "feature": feature, "cut": cut, "ends": ends}
         replies = yield Ask("divide", payload | {"slots": np.concatenate([np.empty(0, dtype=np.int32), *slots])})
-        self._undo = self._undo[:, ~np.isin(self._undo[1], gone)]
+        self._reversed = self._reversed[:, ~np.isin(self._reversed[1], gone)]
         live.free(gone)
         used = [0] * len(replies)
         for change, rows, shard in zip(new, slots, self._rows.owners(feature).tolist(), strict=True):
@@ -264,7 +268,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         rows = self._rows_of(X, sparse).take(np.array([row]))
-        slots = self.live.rows_of(route(self.live.tree, self.live.categorical, *rows, 0))
+        slots = self.live.rows_of(route(self.live.tree, self.live.categorical, rows, 0))
         slots = slots[self.store.y[slots] == y]
         equal = slots[(yield from self._rows.equal(slots, rows))]
         oldest_first: Slots = equal[np.argsort(self.store.born[equal])]
@@ -286,12 +290,12 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return TreePredictor(self.features, filled(node_arrays(self.live.tree)))
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
+        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(ids + nodes)."""
         slots = self.store.find(ids)
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
-        """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, places, list orders."""
+        """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, sites, list orders."""
         slots = self.store.slots()
         state = self.state(slots[np.argsort(self.store.id[slots])])
         ids = np.sort(self.store.id[slots])
@@ -317,5 +321,5 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         self._seq, self._warmup, self._t, self._classes, *counts = (int(state[name][0]) for name in SCALARS)
-        self._counts, self._length = _Counts(*counts), _LONGEST
-        self._undo = np.empty((4, 0), dtype=np.int32)
+        self._counts, self._length = _Counts(*counts), WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._reversed = np.empty((4, 0), dtype=np.int32)

@@ -21,34 +21,17 @@ from raydt.learners.confidence_tree.impurity import (
     merge,
 )
 from raydt.learners.confidence_tree.model import Split
-from raydt.learners.confidence_tree.tree import Tree
+from raydt.learners.confidence_tree.tree import Counted, Path, Tree
 from raydt.learners.nodes import LEAF
 
 Int64 = npt.NDArray[np.int64]
 
 
 class Window(NamedTuple):
-    """Steps that were walked, and what came of it.
+    """Steps that were taken together, and what nodes counted because of them."""
 
-    Attributes
-    ----------
-    steps : ndarray of STEP
-    pending : ndarray of int64
-        The steps that were walked.
-    entries : ndarray of ENTRY
-    told : ndarray of int32, shape (4, entries)
-        What shards are told of the entries: slot, place, sign, label.
-    checks : ndarray of CHECK
-    owns : ndarray of int64, shape (checks, K)
-        What the node of each check had counted then.
-    """
-
-    steps: npt.NDArray[np.void]
-    pending: Int64
-    entries: npt.NDArray[np.void]
-    told: npt.NDArray[np.int32]
-    checks: npt.NDArray[np.void]
-    owns: Int64
+    path: Path
+    counted: Counted
 
 
 class Times(NamedTuple):
@@ -120,7 +103,7 @@ class Decider:
         """
         passed: dict[int, list[int]] = {}
         changes: dict[int, Change] = {}
-        for due in self._due(tree, window, times, np.arange(len(window.checks)), replies):
+        for due in self._due(tree, window, times, np.arange(len(window.counted.checks)), replies):
             if due.node in changes and not self._confirms:
                 continue  # of a leaf that is split by now
             change = self._change(window, due)
@@ -136,14 +119,14 @@ class Decider:
         """Of some checks, to which the shards have answered, those that may come to something."""
         if not len(which):
             return []
-        owns = np.ascontiguousarray(window.owns[which])
+        owns = np.ascontiguousarray(window.counted.owns[which])
         checks, classes = owns.shape
         found = np.empty((checks, 3, COUNTS + classes), dtype=np.int64)
         scores, impurity = np.empty((checks, 3)), np.empty(checks)
         self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
         merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
-        node, step, depth, entry = (window.checks[name][which] for name in ("node", "step", "depth", "entry"))
+        node, step, depth, entry = (window.counted.checks[name][which] for name in ("node", "step", "depth", "entry"))
         inner, m, t, known = tree.nodes["feature"][node] != LEAF, owns.sum(axis=1), times.t[step], times.classes[step]
         of_checks = zip(m.tolist(), t.tolist(), depth.tolist(), known.tolist(), strict=True)
         width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
@@ -151,7 +134,8 @@ class Decider:
         beats = self._rule.beats(scores[:, BEST], rival, width)
         # Most checks of leaves come to nothing, which takes long to find out one by one.
         some = inner | beats | (width <= self._rule.tie_threshold)
-        columns = which, node, step, inner, window.told[2, entry] < 0, m, t, known, width, owns, found, scores, impurity
+        leaving = window.counted.deltas[2, entry] < 0
+        columns = which, node, step, inner, leaving, m, t, known, width, owns, found, scores, impurity
         return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
 
     def _change(self, window: Window, due: _Due) -> Change | None:
@@ -178,7 +162,7 @@ class Decider:
                 return None
             reason = why
         against = rival[:COUNTS] if rival[FEATURE] >= 0 else [-1, -1]
-        stamp = int(window.steps["stamp"][due.step])
+        stamp = int(window.path.steps["stamp"][due.step])
         scores = best_phi, rival_phi, due.impurity, due.width
         # Not of classes that are announced only: these must not change the record.
         sides = tuple(due.own[: due.classes]), tuple(best[COUNTS : COUNTS + due.classes])
@@ -194,12 +178,12 @@ class Decider:
             asked = np.array([checks[0] for checks in passed.values()])
             nodes = np.array(list(passed))
             parts = [
-                np.flatnonzero(window.entries["node"][after:] == node) + after
-                for node, after in zip(passed, (window.checks["entry"][asked] + 1).tolist(), strict=True)
+                np.flatnonzero(window.counted.entries["node"][after:] == node) + after
+                for node, after in zip(passed, (window.counted.checks["entry"][asked] + 1).tolist(), strict=True)
             ]
             later = np.cumsum([0, *(len(part) for part in parts)])
-            entries = window.told[:, np.concatenate(parts)]
-            replies = yield Ask("confirm", {"places": tree.nodes["place"][nodes], "later": later, "entries": entries})
+            deltas = window.counted.deltas[:, np.concatenate(parts)]
+            replies = yield Ask("confirm", {"sites": tree.nodes["site"][nodes], "later": later, "deltas": deltas})
             passed = {node: checks[1:] for node, checks in passed.items()}
             for due in self._due(tree, window, times, asked, replies):
                 change = self._change(window, due)

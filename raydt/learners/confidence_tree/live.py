@@ -12,8 +12,32 @@ from raydt.examples.updates import UpdateBatch
 from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
-from raydt.learners.confidence_tree.tree import CHECK, ENTRY, Tree, collapse, new_tree, split, walk, with_room
-from raydt.learners.nodes import MEMBER, NODES, USED, list_rows, listed, preorder
+from raydt.learners.confidence_tree.tree import (
+    CHECK,
+    ENTRY,
+    Counted,
+    Path,
+    Rules,
+    Test,
+    Tree,
+    new_tree,
+    split,
+    walk,
+    with_room,
+)
+from raydt.learners.nodes import (
+    LEAF,
+    MEMBER,
+    NODES,
+    USED,
+    Examples,
+    link_members,
+    list_nodes,
+    list_rows,
+    listed,
+    preorder,
+    take_rows,
+)
 from raydt.learners.rows import Rows
 from raydt.learners.sequential import Slots
 
@@ -40,8 +64,8 @@ class LiveTree:
         Of the dense features; None before the end of the warm-up.
     splits : dict of int to Split
         By inner node.
-    places : int
-        How many places of statistics there have been at once.
+    sites : int
+        The most sites of statistics that there were at once.
     """
 
     def __init__(self, features: Features, grace_period: int, *, revisit: bool) -> None:
@@ -52,7 +76,7 @@ class LiveTree:
         self.tree: Tree = new_tree()
         self.bins: Bins | None = None
         self.splits: dict[int, Split] = {}
-        self.places = 1
+        self.sites = 1
         self._free: list[int] = []
 
     def make_room(self, batch: UpdateBatch) -> None:
@@ -62,31 +86,27 @@ class LiveTree:
             self.members = grown(self.members, self.store.capacity)
         self.tree = with_room(self.tree, 0, batch.n_classes)
 
-    def walk(
-        self,
-        steps: npt.NDArray[np.void],
-        pending: Int64,
-        rows: Rows,
-        path: Int64,
-        leaves: Int64,
-        *,
-        taken: int = 0,
-        counted: bool = True,
-        scored: bool = True,
-    ) -> Window:
-        """Walk some steps through the tree as it is; what they count. ``leaves`` and ``taken``: see ``tree.walk``."""
+    @property
+    def examples(self) -> Examples:
+        """The live examples, for kernels."""
+        return Examples(self.members, self.store.y, self.store.born)
+
+    def walk(self, path: Path, rows: Rows, *, counted: bool = True, scored: bool = True) -> Window:
+        """Take the pending steps as if the tree did not change; ``counted`` unless in a warm-up."""
         tree = self.tree
         per = 1 + (int(tree.nodes["depth"][: int(tree.reg[USED])].max()) if self._revisit else 0)
-        room = len(pending) * per if counted else 0
-        entries, told = empty(room, ENTRY), empty((4, room), np.int32)
+        room = len(path.pending) * per if counted else 0
+        entries, deltas = empty(room, ENTRY), empty((4, room), np.int32)
         checks = empty(room // self._grace + len(tree.nodes), CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        where = tree, self.members, self.store.y, self.store.born, steps, pending, leaves, self.categorical
-        options = self._grace if counted else 0, self._revisit, scored
-        made, due = walk(
-            *where, *rows, *options, entries, told, checks, owns, path, taken, np.empty_like(tree.counts[:1])
-        )
-        return Window(steps, pending, entries[:made], told[:, :made], checks[:due], owns[:due])
+        rules = Rules(self.categorical, self._grace if counted else 0, self._revisit, scored)
+        out = Counted(entries, deltas, checks, owns)
+        made, due = walk(tree, self.examples, rows, path, rules, out, np.empty_like(tree.counts[:1]))
+        checks, owns = checks[:due], owns[:due]
+        if self._revisit:  # a step may check several nodes, the one nearest to the root comes first
+            order = np.lexsort((checks["depth"], checks["step"]))
+            checks, owns = checks[order], owns[order]
+        return Window(path, Counted(entries[:made], deltas[:, :made], checks, owns))
 
     def rows_of(self, leaf: int) -> Slots:
         """Slots of the live examples of a leaf. O(examples)."""
@@ -95,45 +115,54 @@ class LiveTree:
         return slots
 
     def clear(self, node: int) -> list[int]:
-        """Ready a node for its change, and return the places whose statistics the shards may forget.
+        """Ready a node for its change, and return the sites whose statistics the shards may forget.
 
-        An inner node becomes a leaf, and the places are those of the nodes below, which are gone. A leaf, which is to
-        be split, gives up its own; with ``revisit`` it keeps that, and goes on counting.
+        An inner node becomes a leaf, and the sites are those of the nodes below, which are freed. A leaf, which is to
+        be split, gives up its own; with ``revisit`` it keeps that and continues to count.
         """
         nodes = self.tree.nodes
         if nodes["feature"][node] >= 0:
-            below = np.empty(int(self.tree.reg[NODES]), dtype=np.int64)
-            below = below[: collapse(self.tree, self.members, node, below)]
-            for gone in (node, *below.tolist()):
-                self.splits.pop(gone, None)
-            places: list[int] = nodes["place"][below].tolist()
-            return places
+            return self._collapse(node)
         if self._revisit:
             return []
-        place = int(nodes["place"][node])
-        nodes["place"][node], self.tree.own[node] = -1, 0
-        return [place]
+        site = int(nodes["site"][node])
+        nodes["site"][node], self.tree.own[node] = -1, 0
+        return [site]
+
+    def _collapse(self, node: int) -> list[int]:
+        """Make an inner node a leaf with the examples of all leaves below; returns the sites of the nodes below."""
+        nodes = self.tree.nodes
+        below = np.empty(int(self.tree.reg[NODES]), dtype=np.int64)
+        below = below[: list_nodes(nodes, node, below)]
+        sites: list[int] = nodes["site"][below].tolist()
+        for inner in (node, *below.tolist()):
+            self.splits.pop(inner, None)
+        slots = np.empty(int(self.tree.counts[node].sum()), dtype=np.int32)
+        take_rows(self.tree, self.members, node, slots)
+        self.members["leaf"][slots] = node
+        link_members(self.tree, self.members, slots)
+        nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
+        return sites
 
     def divide(self, change: Change, slots: Slots, right: npt.NDArray[np.bool_]) -> None:
         """Split a leaf whose examples are ``slots``; ``right`` says which of them go right."""
         assert change.split is not None
         self.tree = with_room(self.tree, 2, 2)
-        node, threshold = change.node, self.threshold(change.feature, change.cut)
-        where = self.tree, self.members, self.store.y, node, change.feature, change.cut, threshold
-        split(*where, change.split.stamp, slots, right)
+        node, test = change.node, Test(change.feature, change.cut, self.threshold(change.feature, change.cut))
+        split(self.tree, self.examples, node, test, change.split.stamp, slots, right)
         self.splits[node] = change.split
         for child in (self.tree.nodes["left"][node], self.tree.nodes["right"][node]):
-            self.tree.nodes["place"][child] = self._place()
+            self.tree.nodes["site"][child] = self._new_site()
 
-    def free(self, places: list[int]) -> None:
-        """Let places be used again that the shards have emptied."""
-        self._free += sorted(places, reverse=True)
+    def free(self, sites: list[int]) -> None:
+        """Let sites be used again that the shards have emptied."""
+        self._free += sorted(sites, reverse=True)
 
-    def _place(self) -> int:
+    def _new_site(self) -> int:
         if self._free:
             return self._free.pop()
-        self.places += 1
-        return self.places - 1
+        self.sites += 1
+        return self.sites - 1
 
     def threshold(self, feature: int, cut: int) -> float:
         """What a split compares with: a boundary, infinity where only NaN goes right, or a category; NaN of none."""
@@ -149,9 +178,9 @@ class LiveTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, at = canonical_tree(self.tree, self.splits), preorder(self.tree)[1]
+        arrays, position = canonical_tree(self.tree, self.splits), preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
-        return {**arrays, **bins, "leaf": at[self.members["leaf"][slots]]}
+        return {**arrays, **bins, "leaf": position[self.members["leaf"][slots]]}
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
@@ -159,6 +188,6 @@ class LiveTree:
         self.tree, self.splits = live_tree(state)
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
-        places = state["place"][state["place"] >= 0]
-        self.places = int(places.max(initial=-1)) + 1
-        self._free = np.setdiff1d(np.arange(self.places), places)[::-1].tolist()
+        sites = state["place"][state["place"] >= 0]
+        self.sites = int(sites.max(initial=-1)) + 1
+        self._free = np.setdiff1d(np.arange(self.sites), sites)[::-1].tolist()

@@ -95,17 +95,18 @@ def splits_of_arrays(arrays: Arrays) -> list[Split]:
 
 def node_arrays(tree: Tree, classes: int = 2) -> Arrays:
     """All arrays by node, with counts of at least so many classes."""
-    order, at, _ = preorder(tree)
+    order, position, _ = preorder(tree)
     nodes = tree.nodes[order]
     inner = nodes["feature"] >= 0
     classes = max(classes, int(np.flatnonzero(tree.counts[0] + tree.own[order].max(axis=0)).max(initial=0)) + 1)
     return {
         "feature": nodes["feature"].copy(),
         "threshold": nodes["threshold"].copy(),
-        "left": np.where(inner, at[nodes["left"]], np.int32(-1)),
-        "right": np.where(inner, at[nodes["right"]], np.int32(-1)),
+        "left": np.where(inner, position[nodes["left"]], np.int32(-1)),
+        "right": np.where(inner, position[nodes["right"]], np.int32(-1)),
         "counts": tree.counts[order, :classes],
-        **{name: nodes[name].copy() for name in ("cut", "created", "since", "place")},
+        **{name: nodes[name].copy() for name in ("cut", "created", "since")},
+        "place": nodes["site"].copy(),
         "own": tree.own[order, :classes],
     }
 
@@ -148,8 +149,9 @@ def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)
     nodes = tree.nodes
-    for name in ("feature", "threshold", "left", "right", "cut", "created", "since", "place"):
+    for name in ("feature", "threshold", "left", "right", "cut", "created", "since"):
         nodes[name][:n] = arrays[name]
+    nodes["site"][:n] = arrays["place"]
     tree.counts[:n], tree.own[:n] = arrays["counts"], arrays["own"]
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0

@@ -13,16 +13,27 @@ from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
+from raydt.finders.structure import Structure
 from raydt.learners.binning import Bins, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.statistics import Columns, Search, Sparse, Statistics, confirm, encode, take
+from raydt.learners.confidence_tree.statistics import (
+    Checks,
+    Columns,
+    Held,
+    Search,
+    Sparse,
+    Statistics,
+    confirm,
+    encode,
+    take,
+)
 from raydt.learners.confidence_tree.structured import put_back, take_structured
 from raydt.learners.rows import ShardWithRows
 
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12
-#: Arrays of the sparse features in a group's state, by place and feature.
+#: Arrays of the sparse features in a group's state, by site (``place`` in the file) and feature.
 SEEN = ("place", "feature", "n1", "c11", "bucket")
 
 
@@ -40,7 +51,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
         self._options = options
-        self._structure = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
+        self._buckets = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
         self._entropy = options.resolved_criterion == "entropy"
         sizes = [len(features.group_columns(g)) for g in groups.tolist()]
         self._group_of_columns = np.cumsum([0, *sizes])
@@ -50,7 +61,7 @@ class ConfidenceTreeShard(ShardWithRows):
         self._bins: Bins | None = None
         self._codes = np.empty((0, len(self.columns)), dtype=np.uint16)
         self._counts = Statistics.none()
-        self._pool: Pool = new_pool(0 if self._structure is None else len(self._structure.s))
+        self._pool: Pool = new_pool(0 if self._buckets is None else len(self._buckets.s))
         self._table = xlogx_table(0)
 
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
@@ -81,42 +92,42 @@ class ConfidenceTreeShard(ShardWithRows):
 
     # ---------------------------------------------------------------- counting
 
-    def _on_count(self, places: int, classes: int, entries: Any, checks: Any) -> npt.NDArray[np.int64]:
+    def _on_count(self, sites: int, classes: int, deltas: Any, checks: Any) -> npt.NDArray[np.int64]:
         """Count rows in and out, and answer the checks among them, shape (checks, groups, 3, 2 + K).
 
-        ``entries``, shape (4, entries), int32, has slot, place, sign and label of each; ``checks`` are those of
-        ``statistics.take``; ``places`` and ``classes`` are how many there may be by now.
+        ``deltas`` are those of ``statistics.take``, and ``checks`` is ``asked`` of its checks; ``sites`` and
+        ``classes`` are how many there may be by now.
         """
         if not len(self.groups):
             return np.empty((len(checks), 0, 3, COUNTS + classes), dtype=np.int64)
-        self._room_for(places, classes)
-        asked, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
-        slot, place, sign, label = np.array(entries)
-        checks, left, scores = np.array(checks), np.empty(classes, dtype=np.int64), np.empty(3)
-        found = np.empty((len(checks), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
-        self._held.make_room(slot)
-        check = 0
-        for begin in range(0, max(1, len(slot)), _TOGETHER):
-            stop = min(len(slot), begin + _TOGETHER)
-            search = self._search(slot[begin:stop])
-            where = self._counts, self._columns, self._codes, self._sparse, search
-            rest: tuple[Any, ...] = slot, place, sign, label, begin, stop, checks, check, left, scores, found
-            check = take(*where, *rest) if self._structure is None else take_structured(*where, self._structure, *rest)
-        return found[..., : COUNTS + asked]
+        self._room_for(sites, classes)
+        wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
+        deltas, asked = np.array(deltas), np.array(checks)
+        found = np.empty((len(asked), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
+        self._held.make_room(deltas[0])
+        check, n = 0, deltas.shape[1]
+        for begin in range(0, max(1, n), _TOGETHER):
+            stop = min(n, begin + _TOGETHER)
+            held, search = self._searched(deltas[0, begin:stop])
+            rest = deltas, begin, stop, Checks(asked, found), check
+            if self._buckets is None:
+                check = take(held, search, *rest)
+            else:
+                check = take_structured(held, search, self._buckets, *rest)
+        return found[..., : COUNTS + wanted]
 
-    def _on_confirm(self, places: Any, later: Any, entries: Any) -> npt.NDArray[np.int64]:
-        """Exact candidates at some places before later entries (``statistics.confirm``), as ``count`` answers."""
+    def _on_confirm(self, sites: Any, later: Any, deltas: Any) -> npt.NDArray[np.int64]:
+        """Exact candidates at some sites before later deltas (``statistics.confirm``), as ``count`` answers."""
         classes = self._counts.totals.shape[1]
-        found = np.empty((len(places), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
+        found = np.empty((len(sites), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
         if len(self.groups):
-            slot, _, sign, label = np.array(entries)
-            where = self._counts, self._columns, self._codes, self._sparse, self._search(slot)
-            left, scores = np.empty(classes, dtype=np.int64), np.empty(3)
-            confirm(*where, np.array(places), np.array(later), slot, sign, label, left, scores, found)
+            deltas = np.array(deltas)
+            held, search = self._searched(deltas[0])
+            confirm(held, search, np.array(sites), np.array(later), deltas, found)
         return found
 
     def _on_divide(self, gone: Any, feature: Any, cut: Any, ends: Any, slots: Any) -> npt.NDArray[np.uint8]:
-        """Forget the statistics at some places; of splits whose feature this shard owns, who goes right, as bits.
+        """Forget the statistics at some sites; of splits whose feature this shard owns, who goes right, as bits.
 
         The rows of split i are ``slots[ends[i - 1]:ends[i]]``; the bits of the splits it owns follow each other.
         """
@@ -142,8 +153,8 @@ class ConfidenceTreeShard(ShardWithRows):
         if self._features.sparse and len(self.groups):
             _release(self._pool, gone, len(self.groups))
 
-    def _room_for(self, places: int, classes: int) -> None:
-        self._counts = self._counts.with_room(places, int(self._columns.first[-1]), classes)
+    def _room_for(self, sites: int, classes: int) -> None:
+        self._counts = self._counts.with_room(sites, int(self._columns.first[-1]), classes)
         if self._features.sparse:
             self._pool = with_units(self._pool, len(self._counts.totals) * len(self.groups))
 
@@ -153,8 +164,8 @@ class ConfidenceTreeShard(ShardWithRows):
         of = self._features.groups if self._features.sparse else 0
         return Sparse(self._held.ones, first, of, len(self._features.names))
 
-    def _search(self, slots: npt.NDArray[np.int32]) -> Search:
-        """How to look for candidates, with room for the ones of some rows."""
+    def _searched(self, slots: npt.NDArray[np.int32]) -> tuple[Held, Search]:
+        """What is held, with room for the ones of some rows, and how it is searched."""
         if self._features.sparse:
             begin, end, _ = self._held.ones
             free_dead(self._pool)
@@ -162,12 +173,14 @@ class ConfidenceTreeShard(ShardWithRows):
         self._table = table_of(self._entropy, len(self._held.X), self._table)
         o = self._options
         criterion = CRITERIA.index(o.resolved_criterion)
-        return Search(criterion, o.rival == "feature", self._pool, self._table)
+        left = np.empty(self._counts.totals.shape[1], dtype=np.int64)
+        held = Held(self._counts, self._columns, self._codes, self._sparse, self._pool)
+        return held, Search(criterion, o.rival == "feature", self._table, left, np.empty(3))
 
     # ---------------------------------------------------------------- snapshots
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """By group: the bins, what is counted at every place (``totals``, ``bins``), of sparse features ``SEEN``."""
+        """By group: the bins, what is counted at every site (``totals``, ``bins``), of sparse features ``SEEN``."""
         state: dict[int, dict[str, Any]] = {}
         for i, g in enumerate(self.groups.tolist()):
             state[g] = {}
@@ -181,13 +194,13 @@ class ConfidenceTreeShard(ShardWithRows):
         return state
 
     def _seen(self, group: int) -> dict[str, npt.NDArray[Any]]:
-        """Counters and buckets of the sparse features that are 1 somewhere, ascending by place and feature."""
+        """Counters and buckets of the sparse features that are 1 somewhere, ascending by site and feature."""
         p, per = self._pool, len(self.groups)
         unit = p.unit[: p.reg[USED]]
         used = np.flatnonzero((unit >= 0) & (unit % per == group) & (p.n1[: len(unit)] > 0))
-        place = p.unit[used] // np.int32(per)
-        order = np.lexsort((p.feature[used], place))
-        return {"place": place[order], **{name: getattr(p, name)[used[order]] for name in SEEN[1:]}}
+        site = p.unit[used] // np.int32(per)
+        order = np.lexsort((p.feature[used], site))
+        return {"place": site[order], **{name: getattr(p, name)[used[order]] for name in SEEN[1:]}}
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
@@ -208,16 +221,16 @@ class ConfidenceTreeShard(ShardWithRows):
             unit = part["place"].astype(np.int64) * len(parts) + i
             feature, n1, c11, bucket = (np.array(part[name]) for name in SEEN[1:])
             _restore(self._pool, unit, feature, n1, c11)
-            if self._structure is not None:
-                put_back(self._pool, self._structure, self._table, unit, feature, bucket)
+            if self._buckets is not None:
+                put_back(Structure(self._pool, self._buckets, self._table), unit, feature, bucket)
 
 
 @kernel
-def _release(pool: Any, places: Any, per: int) -> None:
-    for place in places:
-        for group in range(per):
-            if place * per + group < len(pool.first):
-                release(pool, place * per + group)
+def _release(pool: Any, sites: Any, per: int) -> None:
+    for site in sites:
+        for unit in range(site * per, (site + 1) * per):
+            if unit < len(pool.first):
+                release(pool, unit)
 
 
 @kernel

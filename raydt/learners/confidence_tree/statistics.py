@@ -1,7 +1,7 @@
 """What a shard counts at every node that gathers statistics, and the candidates it finds there.
 
-A node has a *place* at the shards. There are: class counts by bin of every dense column, and for sparse features (two
-classes) the rows in which they are 1, in the pool of a finder: a *unit* is one feature group at one place. All counts
+A node that counts has a *site* at the shards: class counts by bin of every dense column, and for sparse features (two
+classes) the rows in which they are 1, in the pool of a finder: a *unit* is one feature group at one site. All counts
 are integers, so that whatever is counted in can be counted out again.
 """
 
@@ -53,12 +53,12 @@ class Columns(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Counts by place.
+    """Counts by site.
 
     Attributes
     ----------
-    totals : ndarray of int64, shape (places, K)
-    bins : ndarray of int32, shape (places, bins of all columns, K)
+    totals : ndarray of int64, shape (sites, K)
+    bins : ndarray of int32, shape (sites, bins of all columns, K)
     """
 
     totals: npt.NDArray[np.int64]
@@ -66,15 +66,15 @@ class Statistics(NamedTuple):
 
     @classmethod
     def none(cls) -> Statistics:
-        """No places."""
+        """No sites."""
         return cls(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 0, 2), dtype=np.int32))
 
-    def with_room(self, places: int, bins: int, classes: int) -> Statistics:
-        """The same counts with room for more places and classes; new ones are 0."""
+    def with_room(self, sites: int, bins: int, classes: int) -> Statistics:
+        """The same counts with room for more sites and classes; new ones are 0."""
         have, _, known = self.bins.shape
-        if places <= have and classes <= known:
+        if sites <= have and classes <= known:
             return self
-        capacity, classes = (max(places, have * 3 // 2) if places > have else have), max(classes, known)
+        capacity, classes = (max(sites, have * 3 // 2) if sites > have else have), max(classes, known)
         grown = Statistics(np.zeros((capacity, classes), dtype=np.int64), empty((capacity, bins, classes), np.int32))
         grown.bins[:] = 0
         grown.totals[:have, :known] = self.totals
@@ -92,13 +92,64 @@ class Sparse(NamedTuple):
     dense: int
 
 
+class Held(NamedTuple):
+    """What a shard holds.
+
+    Attributes
+    ----------
+    counts : Statistics
+    columns : Columns
+    codes : ndarray of uint16, shape (slots, columns)
+        Bin of every row in every dense column.
+    sparse : Sparse
+    pool : Pool
+        Of the sparse features.
+    """
+
+    counts: Any
+    columns: Any
+    codes: Any
+    sparse: Any
+    pool: Any
+
+
 class Search(NamedTuple):
-    """How candidates are compared; ``pool`` has the sparse features, ``table`` k log k for entropy."""
+    """How candidates are compared, and scratch.
+
+    Attributes
+    ----------
+    criterion : int
+    by_feature : bool
+        Whether the rival of a candidate is on another feature.
+    table : ndarray of float64
+        k log k, for entropy.
+    left : ndarray of int64, shape (K,)
+        Scratch: class counts on the left of a candidate.
+    scores : ndarray of float64, shape (3,)
+        Scratch: scores of the best candidate, its rival and the current split.
+    """
 
     criterion: int
     by_feature: bool
-    pool: Any
     table: Any
+    left: Any
+    scores: Any
+
+
+class Checks(NamedTuple):
+    """Questions that come up while rows are counted, and their answers.
+
+    Attributes
+    ----------
+    asked : ndarray of int64, shape (checks, 4)
+        After which delta, at which site; feature and cut of the split that is there, -1 for a leaf. Those of one step
+        may come in any order: their sites are different.
+    found : ndarray of int64, shape (checks, groups, 3, 2 + K)
+        Takes the candidates of each feature group.
+    """
+
+    asked: Any
+    found: Any
 
 
 @kernel
@@ -111,26 +162,31 @@ def encode(X: Any, bins: Any, slots: Any, codes: Any) -> None:
 
 
 @inlined_kernel
-def _add(
-    counts: Any, columns: Any, codes: Any, sparse: Any, search: Any, place: int, slot: int, sign: int, label: int
-) -> None:
-    """Count one row at one place in or out, in everything but the buckets of a structure."""
-    counts.totals[place, label] += sign
-    bins = counts.bins[place]
+def count_dense(held: Any, site: int, slot: int, sign: int, label: int) -> None:
+    """Count one row in or out at one site, in everything but its sparse features."""
+    columns = held.columns
+    held.counts.totals[site, label] += sign
+    bins = held.counts.bins[site]
     for j in range(len(columns.feature)):
-        bins[columns.first[j] + codes[slot, j], label] += sign
+        bins[columns.first[j] + held.codes[slot, j], label] += sign
+
+
+@inlined_kernel
+def _count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
+    """Count one row in or out at one site, in everything but the buckets of a structure."""
+    count_dense(held, site, slot, sign, label)
+    sparse = held.sparse
     if sparse.of:
-        per = len(columns.group) - 1
-        for at in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
-            index = sparse.rows.values[at]
-            count(search.pool, place * per + group_of(index, sparse.of) - sparse.first, index, sign, label)
+        per = len(held.columns.group) - 1
+        for k in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
+            index = sparse.rows.values[k]
+            count(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index, sign, label)
 
 
 @inner_kernel
-def scan_column(
-    bins: Any, columns: Any, j: int, search: Any, totals: Any, m: int, left: Any, found: Any, scores: Any
-) -> None:
+def _scan_column(bins: Any, columns: Any, j: int, search: Any, totals: Any, m: int, found: Any) -> None:
     """Offer the cuts of one column."""
+    left = search.left
     first, stop = columns.first[j], columns.first[j + 1]
     left[:] = 0
     if columns.kinds[j] != CATEGORICAL:
@@ -145,7 +201,7 @@ def scan_column(
                 return
             if inside > 0:  # else it parts as the cut before
                 score = phi(search.criterion, search.table, left, totals)
-                offer(found, scores, search.by_feature, score, columns.feature[j], t, left)
+                offer(found, search.scores, search.by_feature, score, columns.feature[j], t, left)
         return
     filled = 0
     for t in range(stop - first):
@@ -162,37 +218,54 @@ def scan_column(
             inside += bins[first + t, k]
         if inside > 0:
             score = phi(search.criterion, search.table, left, totals)
-            offer(found, scores, search.by_feature, score, columns.feature[j], t, left)
+            offer(found, search.scores, search.by_feature, score, columns.feature[j], t, left)
             if filled == 2:  # the other one parts the same
                 return
 
 
+@inner_kernel
+def scan_group(held: Any, search: Any, site: int, group: int, m: int, found: Any) -> None:
+    """Start the candidates of one group, shape (3, 2 + K), with those of its dense columns."""
+    columns, totals = held.columns, held.counts.totals[site]
+    found[:, FEATURE] = -1
+    found[:, CUT:] = 0
+    search.scores[:] = np.inf
+    for j in range(columns.group[group], columns.group[group + 1]):
+        _scan_column(held.counts.bins[site], columns, j, search, totals, m, found)
+
+
 @inlined_kernel
-def left_of(pool: Any, e: int, totals: Any, left: Any) -> None:
+def offer_sparse(held: Any, search: Any, e: int, totals: Any, m: int, found: Any) -> None:
+    """Offer the sparse feature of one entry of the pool, if it has both values among m rows."""
+    pool, left = held.pool, search.left
+    if 0 < pool.n1[e] < m:
+        _left_of(pool, e, totals, left)
+        score = phi(search.criterion, search.table, left, totals)
+        feature = held.sparse.dense + pool.feature[e]
+        offer(found, search.scores, search.by_feature, score, feature, np.int64(0), left)
+
+
+@inlined_kernel
+def _left_of(pool: Any, e: int, totals: Any, left: Any) -> None:
     """Class counts of the rows in which a sparse feature is 0."""
     left[1] = totals[1] - pool.c11[e]
     left[0] = totals[0] - (pool.n1[e] - pool.c11[e])
 
 
 @inner_kernel
-def _scan_unit(sparse: Any, unit: int, search: Any, totals: Any, m: int, left: Any, found: Any, scores: Any) -> None:
+def _scan_unit(held: Any, search: Any, unit: int, totals: Any, m: int, found: Any) -> None:
     """Offer all sparse features of one unit. O(its entries)."""
-    pool = search.pool
-    e = pool.first[unit]
+    e = held.pool.first[unit]
     while e >= 0:
-        if 0 < pool.n1[e] < m:
-            left_of(pool, e, totals, left)
-            score = phi(search.criterion, search.table, left, totals)
-            offer(found, scores, search.by_feature, score, sparse.dense + pool.feature[e], np.int64(0), left)
-        e = pool.next[e]
+        offer_sparse(held, search, e, totals, m, found)
+        e = held.pool.next[e]
 
 
 @inner_kernel
-def _current(
-    counts: Any, columns: Any, sparse: Any, search: Any, place: int, feature: int, cut: int, found: Any
-) -> None:
+def _current(held: Any, site: int, feature: int, cut: int, found: Any) -> None:
     """Class counts on the left of the split a node has, if this shard owns its feature, for its group."""
-    totals = counts.totals[place]
+    columns, sparse, pool = held.columns, held.sparse, held.pool
+    totals = held.counts.totals[site]
     if feature < sparse.dense:
         for g in range(len(columns.group) - 1):
             for j in range(columns.group[g], columns.group[g + 1]):
@@ -204,7 +277,7 @@ def _current(
                 begin = cut if columns.kinds[j] == CATEGORICAL else 0
                 for t in range(begin, cut + 1):
                     for k in range(len(totals)):
-                        mine[COUNTS + k] += counts.bins[place, columns.first[j] + t, k]
+                        mine[COUNTS + k] += held.counts.bins[site, columns.first[j] + t, k]
         return
     per = len(columns.group) - 1
     g = group_of(feature - sparse.dense, sparse.of) - sparse.first
@@ -213,77 +286,62 @@ def _current(
     mine = found[g, CURRENT]
     mine[FEATURE], mine[CUT] = feature, cut
     mine[COUNTS], mine[COUNTS + 1] = totals[0], totals[1]
-    e = search.pool.first[place * per + g]
+    e = pool.first[site * per + g]
     while e >= 0:
-        if search.pool.feature[e] == feature - sparse.dense:
-            left_of(search.pool, e, totals, mine[COUNTS:])
-        e = search.pool.next[e]
+        if pool.feature[e] == feature - sparse.dense:
+            _left_of(pool, e, totals, mine[COUNTS:])
+        e = pool.next[e]
 
 
 @inner_kernel
-def _candidates(
-    counts: Any, columns: Any, sparse: Any, search: Any, place: int, left: Any, scores: Any, found: Any
-) -> None:
-    """The best and its rival of each group at one place into ``found``, shape (groups, 3, 2 + K)."""
-    totals, per = counts.totals[place], len(columns.group) - 1
+def _candidates(held: Any, search: Any, site: int, found: Any) -> None:
+    """The best and its rival of each group at one site into ``found``, shape (groups, 3, 2 + K)."""
+    totals, per = held.counts.totals[site], len(held.columns.group) - 1
     m = np.int64(0)  # a plain 0 would have all that is called below compiled for the literal, too
     for k in range(len(totals)):
         m += totals[k]
     for g in range(per):
-        found[g, :, FEATURE] = -1
-        found[g, :, CUT:] = 0
-        scores[:] = np.inf
-        for j in range(columns.group[g], columns.group[g + 1]):
-            scan_column(counts.bins[place], columns, j, search, totals, m, left, found[g], scores)
-        if sparse.of:
-            _scan_unit(sparse, place * per + g, search, totals, m, left, found[g], scores)
+        scan_group(held, search, site, g, m, found[g])
+        if held.sparse.of:
+            _scan_unit(held, search, site * per + g, totals, m, found[g])
 
 
 @kernel
-def take(
-    counts: Any, columns: Any, codes: Any, sparse: Any, search: Any, slot: Any, place: Any, sign: Any, label: Any,
-    begin: int, stop: int, checks: Any, check: int, left: Any, scores: Any, found: Any,
-) -> int:  # fmt: skip
-    """Count the entries from ``begin`` to before ``stop``, and answer the checks among them, from ``check`` on.
+def take(held: Any, search: Any, deltas: Any, begin: int, stop: int, checks: Any, check: int) -> int:
+    """Count the deltas from ``begin`` to before ``stop``, and answer the checks among them, from ``check`` on.
 
     Parameters
     ----------
-    slot, place, sign, label : ndarray, shape (entries,)
-        Each a row that is counted in or out at a place.
-    checks : ndarray of int64, shape (checks, 4)
-        After which entry, at which place; feature and cut of the split that is there, -1 for a leaf. Those of one
-        step may come in any order: their places are different.
-    found : ndarray of int64, shape (checks, groups, 3, 2 + K)
-        Takes the answers.
+    deltas : ndarray of int32, shape (4, deltas)
+        Each a row that is counted in or out at a site: slot, site, sign, class.
 
     Returns
     -------
     check : int
         The first check that was not answered.
     """
+    asked = checks.asked
     for i in range(begin, stop):
-        _add(counts, columns, codes, sparse, search, place[i], slot[i], sign[i], label[i])
-        while check < len(checks) and checks[check, 0] <= i:
-            at, feature, cut = checks[check, 1], checks[check, 2], checks[check, 3]
-            _candidates(counts, columns, sparse, search, at, left, scores, found[check])
+        _count_row(held, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
+        while check < len(asked) and asked[check, 0] <= i:
+            site, feature, cut = asked[check, 1], asked[check, 2], asked[check, 3]
+            _candidates(held, search, site, checks.found[check])
             if feature >= 0:
-                _current(counts, columns, sparse, search, at, feature, cut, found[check])
+                _current(held, site, feature, cut, checks.found[check])
             check += 1
     return check
 
 
 @kernel
-def confirm(
-    counts: Any, columns: Any, codes: Any, sparse: Any, search: Any, places: Any, later: Any, slot: Any, sign: Any,
-    label: Any, left: Any, scores: Any, found: Any,
-) -> None:  # fmt: skip
-    """Exact candidates at some places as they were before their later entries, which are counted out and in again.
+def confirm(held: Any, search: Any, sites: Any, later: Any, deltas: Any, found: Any) -> None:
+    """Exact candidates at some sites as they were before their later deltas, which are counted out and in again.
 
-    ``later``, shape (places + 1,), is where the later entries of each place begin in ``slot``, ``sign``, ``label``.
+    ``later``, shape (sites + 1,), is where the later deltas of each site begin; ``found``, shape (sites, groups, 3,
+    2 + K), takes the candidates.
     """
-    for c in range(len(places)):
+    for c in range(len(sites)):
         for i in range(later[c], later[c + 1]):
-            _add(counts, columns, codes, sparse, search, places[c], slot[i], -sign[i], label[i])
-        _candidates(counts, columns, sparse, search, places[c], left, scores, found[c])
+            _count_row(held, sites[c], deltas[0, i], -deltas[2, i], deltas[3, i])
+        _candidates(held, search, sites[c], found[c])
         for i in range(later[c], later[c + 1]):
-            _add(counts, columns, codes, sparse, search, places[c], slot[i], sign[i], label[i])
+            _count_row(held, sites[c], deltas[0, i], deltas[2, i], deltas[3, i])

@@ -4,7 +4,7 @@ Two counts are kept of every node. ``counts`` are the classes of all live exampl
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
 after it was made, and when it was a leaf (with ``revisit``: whether or not).
 
-A window of steps is walked as if nothing changed the tree; what comes behind a change is taken back and walked again.
+A window of steps is processed as if no check changed the tree, and rolled back after a change (``speculation``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.arrays.sparse import is_one
-from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, goes_left, link, majority, split_node, total, unlink
+from raydt.learners.nodes import LEAF, NODES, link, majority, route, split_node, total, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
-#: One node; ``place`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that
-#: made it, ``since`` what it has counted since its last check, ``cut`` the number of its threshold among the bins.
+#: One node; ``site`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that made
+#: it, ``since`` what it has counted since its last check, ``cut`` the number of its threshold among the bins.
 NODE = np.dtype(
     [
         ("threshold", np.float64),
@@ -34,7 +33,7 @@ NODE = np.dtype(
         ("parent", np.int32),
         ("depth", np.int32),
         ("head", np.int32),
-        ("place", np.int32),
+        ("site", np.int32),
     ],
     align=True,
 )
@@ -54,7 +53,7 @@ class Tree(NamedTuple):
 
 
 def new_tree(classes: int = 2, capacity: int = 64) -> Tree:
-    """One leaf without examples, with place 0."""
+    """One leaf without examples, with site 0."""
     nodes = np.zeros(capacity, dtype=NODE)
     for name in ("feature", "cut", "left", "right", "parent", "head", "created"):
         nodes[name] = -1
@@ -74,40 +73,88 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
     return Tree(grown(tree.nodes, capacity), counts, own, tree.reg)
 
 
-@kernel
-def route(tree: Any, categorical: Any, X: Any, indptr: Any, indices: Any, row: int) -> int:
-    """Leaf of one row. NaN goes right, and a sparse feature that is 0 goes left."""
-    node, dense = 0, len(categorical)
-    while tree.nodes[node].feature >= 0:
-        j = tree.nodes[node].feature
-        if j < dense:
-            left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
-        else:
-            left = not is_one(indices, indptr[row], indptr[row + 1], j - dense)
-        node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
-    return node
+class Path(NamedTuple):
+    """Steps on their way through the tree.
+
+    Attributes
+    ----------
+    steps : ndarray of STEP
+    pending : ndarray of int64
+        The steps to take, ascending.
+    leaves : ndarray of int64, shape (steps,)
+        The leaf of each step that was taken, -1 of the others.
+    visited : ndarray of int64, shape (steps,)
+        Takes the number of nodes on the route of each step that changes counts.
+    end : int
+        No step from this one on has been taken.
+    """
+
+    steps: npt.NDArray[np.void]
+    pending: npt.NDArray[np.int64]
+    leaves: npt.NDArray[np.int64]
+    visited: npt.NDArray[np.int64]
+    end: int
+
+
+class Rules(NamedTuple):
+    """How steps are taken.
+
+    Attributes
+    ----------
+    categorical : ndarray of bool, shape (dense features,)
+    grace : int
+        Grace period; 0 for steps that no node counts (a warm-up).
+    revisit : bool
+        Whether inner nodes count too.
+    scored : bool
+        Whether the class of a row that comes is predicted.
+    """
+
+    categorical: npt.NDArray[np.bool_]
+    grace: int
+    revisit: bool
+    scored: bool
+
+
+class Counted(NamedTuple):
+    """What nodes counted, in the order in which they did, and the checks that this made due.
+
+    Attributes
+    ----------
+    entries : ndarray of ENTRY
+    deltas : ndarray of int32, shape (4, entries)
+        What shards have to count: slot, site of the node, sign (1: in, -1: out), class.
+    checks : ndarray of CHECK
+    owns : ndarray of int64, shape (checks, K)
+        ``own`` of the node at each check.
+    """
+
+    entries: npt.NDArray[np.void]
+    deltas: npt.NDArray[np.int32]
+    checks: npt.NDArray[np.void]
+    owns: npt.NDArray[np.int64]
 
 
 @inner_kernel
-def _predicted(tree: Any, leaf: int, steps: Any, leaves: Any, y: Any, begin: int, end: int, now: Any) -> int:
-    """Majority of a leaf or, where it has no examples, of the nearest node above that has some just then.
+def _predicted(tree: Any, y: Any, path: Any, step: int, leaf: int, counts: Any) -> int:
+    """Majority of a leaf or, where it has no examples, of the nearest node above that has some just before ``step``.
 
-    Steps from ``begin`` to before ``end`` come later; those that have a leaf were taken before, elsewhere in the tree,
-    and are not to be counted yet. ``now`` is one row of counts to work in. O(depth), of an empty leaf O(depth x (steps
-    from begin to end)).
+    Later steps that have a leaf were taken before, elsewhere in the tree, and are not to be counted yet. ``counts`` is
+    one row of counts to work in. O(depth), of an empty leaf O(depth x later steps).
     """
     if total(tree.counts, leaf) > 0:
         return majority(tree.counts, leaf)
     node = leaf
     while True:
-        for k in range(now.shape[1]):
-            now[0, k] = tree.counts[node, k]
+        for k in range(counts.shape[1]):
+            counts[0, k] = tree.counts[node, k]
         if node != leaf:
-            for i in range(begin, end):
-                if leaves[i] >= 0 and steps[i].kind != LOOK and _is_above(tree, node, leaves[i]):
-                    now[0, y[steps[i].slot]] -= 1 if steps[i].kind == ADD else -1
-        if total(now, 0) > 0 or tree.nodes[node].parent < 0:
-            return majority(now, 0)
+            for i in range(step + 1, path.end):
+                kind = path.steps[i].kind
+                if path.leaves[i] >= 0 and kind != LOOK and _is_above(tree, node, path.leaves[i]):
+                    counts[0, y[path.steps[i].slot]] -= 1 if kind == ADD else -1
+        if total(counts, 0) > 0 or tree.nodes[node].parent < 0:
+            return majority(counts, 0)
         node = np.int64(tree.nodes[node].parent)
 
 
@@ -140,188 +187,135 @@ def _is_mixed(own: Any, node: int) -> bool:
 
 
 @kernel
-def walk(
-    tree: Any, members: Any, y: Any, born: Any, steps: Any, pending: Any, leaves: Any, categorical: Any, X: Any,
-    indptr: Any, indices: Any, grace: int, revisit: bool, scored: bool, entries: Any, told: Any, checks: Any, owns: Any,
-    path: Any, taken: int, now: Any,
-) -> tuple[int, int]:  # fmt: skip
-    """Take the steps that ``pending`` names, in order.
+def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, counts: Any) -> tuple[int, int]:
+    """Take the pending steps of ``path`` in order, as if no check changed the tree.
 
     Parameters
     ----------
-    y, born : ndarray
-        By slot.
-    leaves : ndarray of int64, shape (steps,)
-        The leaf of each step that was taken, -1 of the others; takes those of the pending ones.
-    grace : int
-        Grace period; 0 for steps that are not counted anywhere (a warm-up).
-    revisit : bool
-        Whether inner nodes count too.
-    scored : bool
-        Whether the class of a row that comes is predicted.
-    entries : ndarray of ENTRY
-    told : ndarray of int32, shape (4, entries)
-        What shards are told of each: slot, place, sign (1: in, -1: out), label.
-    checks : ndarray of CHECK
-        Of one step the one nearest to the root comes first.
-    owns : ndarray of int64, shape (checks, K)
-        ``own`` of the node at each check.
-    path : ndarray of int64, shape (steps,)
-        Takes the nodes on the route of each step that changes counts.
-    taken : int
-        No step from this one on has been taken.
-    now : ndarray of int64, shape (1, K)
-        Room for counts.
+    rows : Rows
+        Of the batch.
+    out : Counted
+        With room for what is counted.
+    counts : ndarray of int64, shape (1, K)
+        Scratch.
 
     Returns
     -------
     entries, checks : int
-        How many there are.
+        How many there are. Checks of one step come from the leaf up.
     """
     made = due = 0
-    for i in pending:
-        kind, slot = steps[i].kind, steps[i].slot
-        if kind == REMOVE:
-            leaf = np.int64(members[slot].leaf)
+    for i in path.pending:
+        step = path.steps[i]
+        if step.kind == REMOVE:
+            leaf = np.int64(examples.members[step.slot].leaf)
         else:
-            leaf = route(tree, categorical, X, indptr, indices, steps[i].row)
-            if scored or kind == LOOK:
-                steps[i].prediction = _predicted(tree, leaf, steps, leaves, y, i + 1, taken, now)
-        leaves[i] = leaf
-        if kind == LOOK:
+            leaf = route(tree, rules.categorical, rows, step.row)
+            if rules.scored or step.kind == LOOK:
+                step.prediction = _predicted(tree, examples.y, path, i, leaf, counts)
+        path.leaves[i] = leaf
+        if step.kind == LOOK:
             continue
-        label, by = y[slot], 1 if kind == ADD else -1
-        path[i] = _count(tree, leaf, label, by)
-        if kind == ADD:
-            link(tree, members, leaf, slot)
+        label, by = examples.y[step.slot], 1 if step.kind == ADD else -1
+        path.visited[i] = _count(tree, leaf, label, by)
+        if step.kind == ADD:
+            link(tree, examples.members, leaf, step.slot)
         else:
-            unlink(tree, members, slot)
-        if grace == 0:
+            unlink(tree, examples.members, step.slot)
+        if rules.grace == 0:
             continue
-        stamp = 2 * born[slot] + 1
-        node, first = leaf, due
+        stamp = 2 * examples.born[step.slot] + 1
+        node = leaf
         while node >= 0:
             inner = tree.nodes[node].feature >= 0
-            if stamp > tree.nodes[node].created and (revisit or not inner):
-                entry = entries[made]
-                entry.before, entry.step, entry.node = tree.nodes[node].since, i, node
-                told[0, made], told[1, made], told[2, made], told[3, made] = slot, tree.nodes[node].place, by, label
+            if stamp > tree.nodes[node].created and (rules.revisit or not inner):
+                _enter(tree, out, made, node, i, step.slot, by, label)
                 made += 1
-                tree.own[node, label] += by
-                if kind == ADD or inner:
+                if step.kind == ADD or inner:
                     tree.nodes[node].since += 1
-                    if tree.nodes[node].since >= grace:
+                    if tree.nodes[node].since >= rules.grace:
                         tree.nodes[node].since = 0
                         if inner or _is_mixed(tree.own, node):
-                            for other in range(due, first, -1):
-                                _copy(checks, owns, other - 1, other)
-                            check = checks[first]
-                            check.entry, check.step, check.node, check.depth = made - 1, i, node, tree.nodes[node].depth
-                            for k in range(owns.shape[1]):
-                                owns[first, k] = tree.own[node, k]
+                            _note_check(tree, out, due, made - 1)
                             due += 1
-            if not revisit:
+            if not rules.revisit:
                 break
             node = np.int64(tree.nodes[node].parent)
     return made, due
 
 
 @inner_kernel
-def _copy(checks: Any, owns: Any, source: int, target: int) -> None:
-    checks[target].entry, checks[target].step = checks[source].entry, checks[source].step
-    checks[target].node, checks[target].depth = checks[source].node, checks[source].depth
-    for k in range(owns.shape[1]):
-        owns[target, k] = owns[source, k]
+def _enter(tree: Any, out: Any, number: int, node: int, step: int, slot: int, by: int, label: int) -> None:
+    """Count an example in or out at one node, as entry ``number``."""
+    entry = out.entries[number]
+    entry.before, entry.step, entry.node = tree.nodes[node].since, step, node
+    out.deltas[0, number], out.deltas[1, number] = slot, tree.nodes[node].site
+    out.deltas[2, number], out.deltas[3, number] = by, label
+    tree.own[node, label] += by
+
+
+@inner_kernel
+def _note_check(tree: Any, out: Any, number: int, entry: int) -> None:
+    """Make the node of an entry be checked."""
+    check, cause = out.checks[number], out.entries[entry]
+    check.entry, check.step, check.node = entry, cause.step, cause.node
+    check.depth = tree.nodes[cause.node].depth
+    for k in range(out.owns.shape[1]):
+        out.owns[number, k] = tree.own[cause.node, k]
 
 
 @kernel
-def take_back(
-    tree: Any, members: Any, y: Any, steps: Any, pending: Any, void: Any, leaves: Any, entries: Any, told: Any
-) -> None:
-    """Undo the steps that ``void`` marks, of those in ``pending``, the last first; they have no leaf then."""
+def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, deltas: Any) -> None:
+    """Roll back the steps that ``altered`` marks, of those of ``path``, the last first; they have no leaf then."""
     for e in range(len(entries) - 1, -1, -1):
-        if void[entries[e].step]:
+        if altered[entries[e].step]:
             node = entries[e].node
-            tree.own[node, told[3, e]] -= told[2, e]
+            tree.own[node, deltas[3, e]] -= deltas[2, e]
             tree.nodes[node].since = entries[e].before
-    for p in range(len(pending) - 1, -1, -1):
-        i = pending[p]
-        if not void[i]:
+    for p in range(len(path.pending) - 1, -1, -1):
+        i = path.pending[p]
+        if not altered[i]:
             continue
-        leaf, leaves[i] = leaves[i], -1
-        slot = steps[i].slot
-        if steps[i].kind == ADD:
-            _count(tree, leaf, y[slot], -1)
-            unlink(tree, members, slot)
-        elif steps[i].kind == REMOVE:
-            _count(tree, leaf, y[slot], 1)
-            link(tree, members, leaf, slot)
+        leaf, path.leaves[i] = path.leaves[i], -1
+        kind, slot = path.steps[i].kind, path.steps[i].slot
+        if kind == ADD:
+            _count(tree, leaf, examples.y[slot], -1)
+            unlink(tree, examples.members, slot)
+        elif kind == REMOVE:
+            _count(tree, leaf, examples.y[slot], 1)
+            link(tree, examples.members, leaf, slot)
+
+
+class Test(NamedTuple):
+    """What an inner node asks of a row: its feature, the number of its threshold among the bins, and the threshold."""
+
+    feature: int
+    cut: int
+    threshold: float
 
 
 @kernel
-def split(
-    tree: Any, members: Any, y: Any, node: int, feature: int, cut: int, threshold: float, stamp: int, slots: Any,
-    right: Any,
-) -> None:  # fmt: skip
+def split(tree: Any, examples: Any, node: int, test: Any, stamp: int, slots: Any, right: Any) -> None:
     """Make a leaf an inner node; ``slots`` are its examples and ``right`` says which of them go right. O(examples)."""
-    a, b = split_node(tree, node, feature, threshold)
-    tree.nodes[node].cut = cut
+    a, b = split_node(tree, node, test.feature, test.threshold)
+    tree.nodes[node].cut = test.cut
     tree.nodes[node].head = -1
     tree.nodes[node].since = 0
     for child in (a, b):
         _start(tree, child, stamp)
     for i in range(len(slots)):
         child = b if right[i] else a
-        tree.counts[child, y[slots[i]]] += 1
-        link(tree, members, child, slots[i])
+        tree.counts[child, examples.y[slots[i]]] += 1
+        link(tree, examples.members, child, slots[i])
 
 
 @inner_kernel
 def _start(tree: Any, node: int, stamp: int) -> None:
     """Make a node that was just taken an empty leaf."""
     tree.nodes[node].feature = tree.nodes[node].cut = LEAF
-    tree.nodes[node].left = tree.nodes[node].right = tree.nodes[node].head = tree.nodes[node].place = -1
+    tree.nodes[node].left = tree.nodes[node].right = tree.nodes[node].head = tree.nodes[node].site = -1
     tree.nodes[node].threshold = 0.0
     tree.nodes[node].created = stamp
     tree.nodes[node].since = 0
     for k in range(tree.counts.shape[1]):
         tree.counts[node, k] = tree.own[node, k] = 0
-
-
-@kernel
-def collapse(tree: Any, members: Any, root: int, gone: Any) -> int:
-    """Make an inner node a leaf that has the examples of all leaves below; ``gone`` takes the nodes below, freed.
-
-    Returns how many there were. O(nodes and examples below).
-    """
-    made = 0
-    node = np.int64(tree.nodes[root].left)
-    while True:  # in preorder
-        gone[made] = node
-        made += 1
-        if tree.nodes[node].feature >= 0:
-            node = np.int64(tree.nodes[node].left)
-            continue
-        while node != root and tree.nodes[tree.nodes[node].parent].right == node:
-            node = np.int64(tree.nodes[node].parent)
-        if node == root:
-            break
-        node = np.int64(tree.nodes[tree.nodes[node].parent].right)
-    tree.nodes[root].feature = tree.nodes[root].cut = LEAF
-    tree.nodes[root].left = tree.nodes[root].right = tree.nodes[root].head = -1
-    tree.nodes[root].threshold = 0.0
-    tree.nodes[root].since = 0
-    for g in range(made):
-        node = gone[g]
-        if tree.nodes[node].feature < 0:
-            slot = np.int64(tree.nodes[node].head)
-            while slot >= 0:
-                after = np.int64(members[slot].next)
-                link(tree, members, root, slot)
-                slot = after
-    for g in range(made):
-        tree.nodes[gone[g]].left = tree.reg[FREE]
-        tree.reg[FREE] = gone[g]
-    tree.reg[NODES] -= made
-    tree.reg[LEAVES] -= made // 2
-    return made

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
@@ -61,136 +61,179 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
     )
 
 
+class Listing(NamedTuple):
+    """Rows to build a subtree from.
+
+    Attributes
+    ----------
+    X : ndarray of float64, shape (any, d), C order
+    categorical : ndarray of bool, shape (d,)
+    rows, slots, labels : ndarray of int32, shape (n,)
+        Row of ``X``, slot and class of each of them.
+    """
+
+    X: npt.NDArray[np.float64]
+    categorical: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.int32]
+
+
 @inner_kernel
-def push(stack: Any, top: int, node: int, first: int, stop: int, slot: int) -> int:
+def push(stack: Any, top: int, node: int, first: int, stop: int, histogram: int) -> int:
     """Put an open node on the stack and return its new height."""
-    stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = node, first, stop, slot
+    stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = node, first, stop, histogram
     return top + 1
 
 
 @kernel
-def build(
-    tree: Any,
-    members: Any,
-    root: int,
-    X: Any,
-    rows: Any,
-    slots: Any,
-    labels: Any,
-    n: int,
-    categorical: Any,
-    rules: Any,
-    stamp: int,
-    scratch: Any,
-) -> None:
-    """Build the subtree at leaf ``root`` from n rows.
+def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: int, scratch: Any) -> None:
+    """Build the subtree at leaf ``root`` from the rows of a ``Listing``.
 
-    Parameters
-    ----------
-    rows, slots, labels : ndarray of int32, shape (>= n,)
-        Row of ``X``, slot and class of each of them. ``tree.counts[root]`` holds their class counts, and the
-        tree has room for the nodes.
+    ``tree.counts[root]`` holds the class counts of the rows, and the tree has room for the nodes.
 
     Notes
     -----
     O(n d (log n + depth)) for sorting codes of fixed width once and one pass per level; O(n d log n) for the
     columns of few values, which are counted (``histograms``), and a pass over the rows alone per level.
     """
+    slots, categorical = listing.slots, listing.categorical
     start_node(tree, root, stamp, rules)
     if stays_leaf(tree.counts, root, tree.nodes[root].depth, rules):
-        for i in range(n):
-            link(tree, members, root, slots[i])
+        for slot in slots:
+            link(tree, members, root, slot)
         return
-    E, spare, side, stack, left = scratch.E, scratch.spare, scratch.side, scratch.stack, scratch.left
-    H = scratch.histograms
+    E, side, stack, H = scratch.E, scratch.side, scratch.stack, scratch.histograms
     d = len(E) - 1
     K = tree.counts.shape[1]
     label_bits = label_bits_of(K)
-    fill_codes(X, rows, n, E[:d])
-    encode(H, E, n, K)
-    for j in range(d):
-        if not H.width[j]:
-            sort_column(E[j, :n], j, labels, label_bits, X, rows, spare, scratch.digits)
-    slot = np.int64(-1)  # of the node's histogram; -1: all columns are sorted
-    if H.reg[COUNTED]:
-        slot = np.int64(0)
-        for i in range(n):
-            E[d, i] = (i << label_bits) | labels[i]
-            side[i] = 0
-        count_side(H, slot, E[d, :n], label_bits, K, side, np.int64(0))
-
-    top = push(stack, np.int64(0), np.int64(root), np.int64(0), n, slot)
+    histogram = _fill_columns(listing, scratch, label_bits, K)
+    top = push(stack, np.int64(0), np.int64(root), np.int64(0), np.int64(len(slots)), histogram)
     while top:
         top -= 1
-        node, first, stop, slot = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
+        node, first, stop, histogram = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
         size = stop - first
-        counted = slot >= 0
-        listed = E[d if counted else 0, first:stop]  # the node's rows, in any order
-        perfect = np.inf
-        if K == 2:
-            perfect = 2.0 * np.float64(tree.counts[node, 0]) * np.float64(tree.counts[node, 1])
-        best = -1.0
-        feature = -1
-        at = -1
-        for j in range(d):
-            if counted and H.width[j]:
-                score, here = best_value(H, j, slot, size, categorical[j], tree.counts, node, left, best)
-            else:
-                score, here = scan(E, j, first, size, categorical[j], tree.counts, node, left, label_bits, best, spare)
-            if here >= 0:
-                best, feature, at = score, j, here
-                if best >= perfect:  # both sides pure: no later feature can do better
-                    break
+        listed = E[d if histogram >= 0 else 0, first:stop]  # the node's rows, in any order
+        feature, at = _best_split(tree, node, categorical, scratch, first, stop, histogram, label_bits)
         if feature < 0:  # nothing separates the rows
             for i in range(size):
                 link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
             continue
-        if counted and H.width[feature]:
-            threshold = value_at(H, feature, slot, at, categorical[feature], K)
-            n_left = mark_rows(H, feature, threshold, categorical[feature], listed, label_bits, side, left)
-        else:
-            threshold = X[rows[(E[feature, first + at] & 0xFFFFFFFF) >> label_bits], feature]
-            if not categorical[feature]:
-                threshold = threshold_between(
-                    threshold, X[rows[(E[feature, first + at + 1] & 0xFFFFFFFF) >> label_bits], feature]
-                )
-            n_left = mark_sides(E, feature, first, size, at, categorical[feature], label_bits, side, left)
-        child, other = split_node(tree, node, feature, threshold)
+        threshold, n_left = _divide_rows(listing, scratch, first, stop, histogram, label_bits, feature, at)
+        left, right = split_node(tree, node, feature, threshold)
         for k in range(K):
-            tree.counts[child, k] = left[k]
-            tree.counts[other, k] = tree.counts[node, k] - left[k]
-        start_node(tree, child, stamp, rules)
-        start_node(tree, other, stamp, rules)
-        keep_left = not stays_leaf(tree.counts, child, tree.nodes[child].depth, rules)
-        keep_right = not stays_leaf(tree.counts, other, tree.nodes[other].depth, rules)
-        if not (keep_left and keep_right):
+            tree.counts[left, k] = scratch.left[k]
+            tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
+        start_node(tree, left, stamp, rules)
+        start_node(tree, right, stamp, rules)
+        left_open = not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules)
+        right_open = not stays_leaf(tree.counts, right, tree.nodes[right].depth, rules)
+        if not (left_open and right_open):
             for i in range(size):
                 row = (listed[i] & 0xFFFFFFFF) >> label_bits
                 if side[row]:
-                    if not keep_right:
-                        link(tree, members, other, slots[row])
-                elif not keep_left:
-                    link(tree, members, child, slots[row])
-        if not (keep_left or keep_right):
+                    if not right_open:
+                        link(tree, members, right, slots[row])
+                elif not left_open:
+                    link(tree, members, left, slots[row])
+        if not (left_open or right_open):
             continue
-        left_slot = right_slot = np.int64(-1)
-        if counted:
-            left_slot, right_slot = divide(H, slot, listed, label_bits, K, side, n_left, keep_left, keep_right)
-        for j in range(d + counted):
-            if counted and j < d and H.width[j]:
-                continue
-            if 0 < j < d and is_constant(E, j, first, size):  # and stays so; column 0 always lists the rows
-                continue
-            if j != feature or categorical[j] or not keep_left:
-                partition(E, j, first, size, label_bits, side, spare, keep_left, keep_right)
-        middle = first + n_left if keep_left else first
-        if counted and keep_left and left_slot < 0:
+        of_left = of_right = np.int64(-1)
+        if histogram >= 0:
+            of_left, of_right = divide(H, histogram, listed, label_bits, K, side, n_left, left_open, right_open)
+        in_order = feature if left_open and not categorical[feature] else -1
+        _partition_columns(scratch, first, stop, histogram, label_bits, in_order, left_open, right_open)
+        middle = first + n_left if left_open else first
+        end = middle + size - n_left
+        if histogram >= 0 and left_open and of_left < 0:
             to_elements(H, E, first, n_left, label_bits, scratch.digits)
-        if counted and keep_right and right_slot < 0:
+        if histogram >= 0 and right_open and of_right < 0:
             to_elements(H, E, middle, size - n_left, label_bits, scratch.digits)
-        for turn in range(2):  # the later histogram belongs on top
-            if (turn == 1) == (left_slot >= right_slot):
-                if keep_left:
-                    top = push(stack, top, child, first, first + n_left, left_slot)
-            elif keep_right:
-                top = push(stack, top, other, middle, middle + size - n_left, right_slot)
+        # The later histogram belongs on top.
+        if left_open and of_left < of_right:
+            top = push(stack, top, left, first, first + n_left, of_left)
+        if right_open:
+            top = push(stack, top, right, middle, end, of_right)
+        if left_open and of_left >= of_right:
+            top = push(stack, top, left, first, first + n_left, of_left)
+
+
+@inlined_kernel
+def _fill_columns(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
+    """Code or sort every column; the number of the root's histogram, -1 if all columns are sorted."""
+    E, H, side = scratch.E, scratch.histograms, scratch.side
+    n, d, labels = len(listing.slots), len(E) - 1, listing.labels
+    fill_codes(listing.X, listing.rows, n, E[:d])
+    encode(H, E, n, K)
+    for j in range(d):
+        if not H.width[j]:
+            sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
+    histogram: int = np.int64(0 if H.reg[COUNTED] else -1)
+    if histogram < 0:
+        return histogram
+    for i in range(n):
+        E[d, i] = (i << label_bits) | labels[i]
+        side[i] = 0
+    count_side(H, histogram, E[d, :n], label_bits, K, side, np.int64(0))
+    return histogram
+
+
+@inlined_kernel
+def _best_split(
+    tree: Any, node: int, categorical: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int
+) -> tuple[int, int]:
+    """Feature of a node's best split (-1: none), and the element or code that ends its left side."""
+    E, H, counts, left = scratch.E, scratch.histograms, tree.counts, scratch.left
+    perfect = np.inf
+    if len(left) == 2:
+        perfect = 2.0 * np.float64(counts[node, 0]) * np.float64(counts[node, 1])
+    best = -1.0
+    feature, at = -1, -1
+    for j in range(len(E) - 1):
+        if histogram >= 0 and H.width[j]:
+            score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
+        else:
+            score, here = scan(E[j, first:stop], categorical[j], counts, node, left, label_bits, best, scratch.spare)
+        if here >= 0:
+            best, feature, at = score, j, here
+            if best >= perfect:  # both sides pure: no later feature can do better
+                break
+    return feature, at
+
+
+@inlined_kernel
+def _divide_rows(
+    listing: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int, feature: int, at: int
+) -> tuple[float, int]:
+    """Threshold of a split and the number of rows on its left; marks their sides and counts the left."""
+    E, H, side, left = scratch.E, scratch.histograms, scratch.side, scratch.left
+    category = listing.categorical[feature]
+    if histogram >= 0 and H.width[feature]:
+        listed = E[len(E) - 1, first:stop]
+        threshold = value_at(H, feature, histogram, at, category, len(left))
+        return threshold, mark_rows(H, feature, threshold, category, listed, label_bits, side, left)
+    S = E[feature, first:stop]
+    threshold = listing.X[listing.rows[(S[at] & 0xFFFFFFFF) >> label_bits], feature]
+    if not category:
+        after = listing.X[listing.rows[(S[at + 1] & 0xFFFFFFFF) >> label_bits], feature]
+        threshold = threshold_between(threshold, after)
+    return threshold, mark_sides(S, at, category, label_bits, side, left)
+
+
+@inlined_kernel
+def _partition_columns(
+    scratch: Any, first: int, stop: int, histogram: int, label_bits: int, in_order: int, left: bool, right: bool
+) -> None:
+    """Partition the sorted columns but that ``in_order`` and, where columns are counted, the list of the rows.
+
+    ``left`` and ``right`` tell which children stay open.
+    """
+    E, H = scratch.E, scratch.histograms
+    d, counted = len(E) - 1, histogram >= 0
+    for j in range(d + counted):
+        if j == in_order or (counted and j < d and H.width[j]):
+            continue
+        S = E[j, first:stop]
+        if 0 < j < d and is_constant(S):  # and stays so; column 0 always lists the rows
+            continue
+        partition(S, label_bits, scratch.side, scratch.spare, left, right)

@@ -17,7 +17,7 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
-from raydt.learners.fudyadt.engine import advance
+from raydt.learners.fudyadt.engine import Steps, advance
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.live_tree import WARMUP_LEFT, route
 from raydt.learners.nodes import list_rows, shares_of
@@ -70,21 +70,9 @@ class FuDyADTCoordinator(TreeCoordinator):
         limit_rows = (self.live.plan.local_work_limit - 1) // max(1, len(self.features))
         most_rows = min(self.live.loop_rows, limit_rows)
         while step < n:
-            X = self.store.X
-            step, node = advance(
-                self.live.tree,
-                self.live.members,
-                X,
-                self.store.y,
-                steps,
-                batch.X,
-                step,
-                self.live.categorical,
-                self.live.rules,
-                self.live.scratch,
-                log,
-                most_rows,
-            )
+            live = self.live
+            rest = live.rules, live.scratch, log, most_rows
+            step, node = advance(live.tree, live.examples, live.cached, Steps(steps, batch.X), step, *rest)
             if node >= 0:
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1

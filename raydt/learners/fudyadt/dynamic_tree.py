@@ -18,8 +18,17 @@ from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import Scratch, build, new_scratch
-from raydt.learners.fudyadt.levels import grow_level, side_words, split_reply
+from raydt.learners.fudyadt.build import Listing, Scratch, build, new_scratch
+from raydt.learners.fudyadt.engine import Cached
+from raydt.learners.fudyadt.levels import (
+    Children,
+    Level,
+    choose_splits,
+    send_rows,
+    side_words,
+    split_nodes,
+    split_reply,
+)
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.live_tree import (
     Rules,
@@ -28,10 +37,9 @@ from raydt.learners.live_tree import (
     new_tree,
     start_node,
     stays_leaf,
-    take_rows,
     with_room,
 )
-from raydt.learners.nodes import MEMBER, NODES, link_members
+from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, take_rows
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_arrays import Arrays, restored
 
@@ -72,6 +80,16 @@ class DynamicTree:
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))
         self.scratch = new_scratch(self.loop_rows, d, 2)
         self._rows_to_fetch = 0
+
+    @property
+    def examples(self) -> Examples:
+        """The live examples, for kernels."""
+        return Examples(self.members, self.store.y, self.store.born)
+
+    @property
+    def cached(self) -> Cached:
+        """The features at hand, for kernels."""
+        return Cached(self.store.X, self.categorical)
 
     def make_room(self, batch: UpdateBatch) -> None:
         """Room for the rows and classes of one batch.
@@ -159,22 +177,9 @@ class DynamicTree:
         slots: npt.NDArray[np.int32],
         stamp: int,
     ) -> None:
-        n = len(slots)
-        scratch = self._scratch_for(n)
-        build(
-            self.tree,
-            self.members,
-            node,
-            X,
-            rows,
-            slots,
-            self.store.y[slots],
-            n,
-            self.categorical,
-            self.rules,
-            stamp,
-            scratch,
-        )
+        listing = Listing(X, self.categorical, rows, slots, self.store.y[slots])
+        scratch = self._scratch_for(len(slots))
+        build(self.tree, self.members, node, listing, self.rules, stamp, scratch)
 
     def _features_of(
         self, slots: npt.NDArray[np.int32]
@@ -196,54 +201,37 @@ class DynamicTree:
         start_node(self.tree, root, stamp, self.rules)
         begin = {"slots": slots, "labels": self.store.y[slots], "counts": self.tree.counts[root].copy()}
         replies = yield Ask("begin", begin)
-        open_nodes = np.array([root], dtype=np.int64)
-        place = np.zeros(n, dtype=np.int32)
+        level = Level(np.array([root], dtype=np.int64), slots, np.zeros(n, dtype=np.int32))
         while True:
-            f = len(open_nodes)
+            f = len(level.nodes)
             candidates, shard_of, words = split_reply(replies, self._groups, f, K, n)
             self.tree = with_room(self.tree, 2 * f, K)
+            chosen, children = np.empty(f, dtype=np.int64), Children.of(f)
+            choose_splits(candidates, chosen)
+            count = split_nodes(self.tree, level.nodes, candidates, chosen, self.rules, stamp, children)
             sides = np.empty(side_words(n), dtype=np.int64)
-            keep, size_left = np.empty(f, dtype=np.uint8), np.zeros(f, dtype=np.int64)
-            below = np.empty(2 * f, dtype=np.int64)
-            count = grow_level(
-                self.tree,
-                self.members,
-                open_nodes,
-                candidates,
-                shard_of,
-                words,
-                place,
-                slots,
-                self.rules,
-                stamp,
-                sides,
-                keep,
-                size_left,
-                below,
-                np.empty((3, f), dtype=np.int64),
-            )
-            open_nodes = below[:count].copy()
-            left_over = int(np.count_nonzero(place >= 0))
+            shards = np.where(chosen < 0, -1, shard_of[chosen])
+            send_rows(self.tree, self.members, level, shards, words, children, sides)
+            level = level._replace(nodes=children.below[:count].copy())
+            left_over = int(np.count_nonzero(level.node_of >= 0))
             if left_over * d < self.plan.local_work_limit or not count:
                 break
             fault("coordinator.between_levels")
-            replies = yield Ask(
-                "level",
-                {"sides": sides, "keep": keep, "size_left": size_left, "counts": self.tree.counts[open_nodes]},
-            )
+            payload = {"sides": sides, "keep": children.keep, "size_left": children.size_left}
+            replies = yield Ask("level", payload | {"counts": self.tree.counts[level.nodes]})
         yield Tell("end", {})
         if left_over:
-            yield from self._finish_open(open_nodes, slots, place, stamp)
+            yield from self._finish_open(level, stamp)
 
-    def _finish_open(
-        self, nodes: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], place: npt.NDArray[np.int32], stamp: int
-    ) -> Exchange[None]:
+    def _finish_open(self, level: Level, stamp: int) -> Exchange[None]:
         """Build the subtrees of the nodes that are still open from the rows in them."""
-        waiting = np.flatnonzero(place >= 0)
-        waiting = waiting[np.argsort(place[waiting], kind="stable")]
-        X, rows = yield from self._features_of(slots[waiting])
-        stops = np.cumsum(np.bincount(place[waiting], minlength=len(nodes)))
+        nodes, node_of = level.nodes, level.node_of
+        waiting = np.flatnonzero(node_of >= 0)
+        waiting = waiting[np.argsort(node_of[waiting], kind="stable")]
+        slots = level.slots[waiting]
+        X, rows = yield from self._features_of(slots)
+        stops = np.cumsum(np.bincount(node_of[waiting], minlength=len(nodes)))
         for node, begin, stop in zip(nodes.tolist(), [0, *stops[:-1].tolist()], stops.tolist(), strict=True):
             room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules)
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
-            self._build(node, X, rows[begin:stop], slots[waiting[begin:stop]], stamp)
+            self._build(node, X, rows[begin:stop], slots[begin:stop], stamp)

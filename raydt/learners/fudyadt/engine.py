@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.learners.fudyadt.build import build
+from raydt.learners.fudyadt.build import Listing, build
 from raydt.learners.live_tree import (
     WARMUP_LEFT,
     climb,
@@ -17,32 +18,34 @@ from raydt.learners.live_tree import (
     set_counts,
     start_node,
     stays_leaf,
-    take_rows,
 )
-from raydt.learners.nodes import NODES, link, majority, unlink
+from raydt.learners.nodes import NODES, link, majority, take_rows, unlink
 from raydt.learners.rebuild_log import COORDINATOR, RESET, record
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 
+class Cached(NamedTuple):
+    """Features at hand: ``X``, shape (cached slots, d), by slot; and which columns are categorical."""
+
+    X: npt.NDArray[np.float64]
+    categorical: npt.NDArray[np.bool_]
+
+
+class Steps(NamedTuple):
+    """Steps of a batch (``STEP``), and the matrix that ``row`` of a step refers to."""
+
+    steps: npt.NDArray[np.void]
+    X: npt.NDArray[np.float64]
+
+
 @kernel
 def advance(
-    tree: Any,
-    members: Any,
-    X: Any,
-    y: Any,
-    steps: Any,
-    batch_X: Any,
-    begin: int,
-    categorical: Any,
-    rules: Any,
-    scratch: Any,
-    log: Any,
-    most_rows: int,
+    tree: Any, examples: Any, cached: Any, batch: Any, begin: int, rules: Any, scratch: Any, log: Any, most_rows: int
 ) -> tuple[int, int]:
-    """Take the steps from ``begin`` on.
+    """Take the steps of ``batch`` from ``begin`` on.
 
-    Rebuilds of up to ``most_rows`` rows whose features are all in ``X`` are done here. At any other the loop
-    stops after the step's counting: the caller rebuilds and goes on with the next step. The depth of the leaf of an
+    Rebuilds of up to ``most_rows`` rows whose features are all cached are done here. At any other the loop
+    stops after the step's counting: the caller rebuilds and continues with the next step. The depth of the leaf of an
     ADD or REMOVE goes into ``row`` of its step.
 
     Returns
@@ -50,8 +53,8 @@ def advance(
     step, node : int
         The step whose rebuild of ``node`` is due; ``(len(steps), -1)`` at the end.
     """
-    reg = tree.reg
-    counts = scratch.counts
+    reg, counts = tree.reg, scratch.counts
+    steps, members, y = batch.steps, examples.members, examples.y
     for i in range(begin, len(steps)):
         kind = steps[i].kind
         slot = steps[i].slot
@@ -61,7 +64,7 @@ def advance(
             tree.counts[leaf, y[slot]] -= 1
             tree.nodes[leaf].label = majority(tree.counts, leaf)
         else:
-            leaf = route(tree, categorical, batch_X, steps[i].row)
+            leaf = route(tree, cached.categorical, batch.X, steps[i].row)
             if kind == LOOK:
                 steps[i].prediction = tree.nodes[leaf].label
                 continue
@@ -91,17 +94,18 @@ def advance(
             continue
         if n > most_rows or len(tree.nodes) - reg[NODES] < most_nodes(n, tree.nodes[node].depth, rules):
             return i, node
-        slots = scratch.slots
+        slots, labels = scratch.slots[:n], scratch.labels[:n]
         take_rows(tree, members, node, slots)
         for r in range(n):
-            if slots[r] >= len(X):
+            if slots[r] >= len(cached.X):
                 for q in range(n):  # features not at hand: hand the rows back as one leaf
                     link(tree, members, node, slots[q])
                 set_counts(tree, node, counts)
                 return i, node
-            scratch.labels[r] = y[slots[r]]
+            labels[r] = y[slots[r]]
         set_counts(tree, node, counts)
         before = reg[NODES]
-        build(tree, members, node, X, slots, slots, scratch.labels, n, categorical, rules, stamp, scratch)
+        listing = Listing(cached.X, cached.categorical, slots, slots, labels)
+        build(tree, members, node, listing, rules, stamp, scratch)
         record(tree, log, node, stamp, n, reg[NODES] - before + 1, np.int64(COORDINATOR), 0.0)
     return len(steps), -1

@@ -11,7 +11,7 @@ threshold, feature, class counts on the left), then ``ceil(rows / 64)`` words of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,26 +32,58 @@ def side_words(rows: int) -> int:
     return (rows + 63) // 64
 
 
+class Columns(NamedTuple):
+    """The columns of a shard, ascending over its groups, and the rows of one BUILD.
+
+    Attributes
+    ----------
+    X : ndarray of float64, shape (any, columns)
+    rows : ndarray of int32, shape (rows,)
+        Row of ``X`` of each row of the BUILD.
+    feature : ndarray of int64, shape (columns,)
+    group : ndarray of int64, shape (columns,)
+    groups : int
+    categorical : ndarray of bool, shape (columns,)
+    """
+
+    X: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.int32]
+    feature: npt.NDArray[np.int64]
+    group: npt.NDArray[np.int64]
+    groups: int
+    categorical: npt.NDArray[np.bool_]
+
+
+class Sorted(NamedTuple):
+    """The open nodes of a BUILD on a shard.
+
+    Attributes
+    ----------
+    E : ndarray of int64, shape (columns, rows)
+        Sorted elements (``presort``).
+    bounds : ndarray of int64, shape (open, 2)
+        Where in each row of ``E`` the elements of a node begin and end.
+    side : ndarray of uint8, shape (rows,)
+    spare : ndarray of int64, shape (rows,)
+        Scratch.
+    label_bits : int
+    """
+
+    E: npt.NDArray[np.int64]
+    bounds: npt.NDArray[np.int64]
+    side: npt.NDArray[np.uint8]
+    spare: npt.NDArray[np.int64]
+    label_bits: int
+
+
 @kernel
-def find_candidates(
-    E: Any,
-    bounds: Any,
-    X: Any,
-    rows: Any,
-    columns: Any,
-    group_of: Any,
-    groups: int,
-    categorical: Any,
-    node_counts: Any,
-    label_bits: int,
-    side: Any,
-    scratch: Any,
-    out: Any,
-) -> None:
+def find_candidates(level: Any, columns: Any, node_counts: Any, scratch: Any, out: Any) -> None:
     """Fill ``out`` (open, groups, 3 + K) with the best split of each group; ``side`` with the shard's own choice.
 
     Columns ascend over the groups of a shard, so that "the first best" is the total order. O(rows x columns) a level.
     """
+    E, bounds, side, label_bits = level.E, level.bounds, level.side, level.label_bits
+    X, rows, groups, categorical = columns.X, columns.rows, columns.groups, columns.categorical
     K = node_counts.shape[1]
     left = scratch[0, :K]
     column_of = scratch[1]
@@ -59,14 +91,13 @@ def find_candidates(
     scores = out[:, :, :2].view(np.float64)
     for f in range(len(bounds)):
         first, stop = bounds[f, 0], bounds[f, 1]
-        size = stop - first
         for g in range(groups):
             scores[f, g, SCORE] = -1.0
             column_of[g] = -1
-        for j in range(len(columns)):
-            g = group_of[j]
+        for j in range(len(columns.feature)):
+            g = columns.group[j]
             best = scores[f, g, SCORE]
-            score, at = scan(E, j, first, size, categorical[j], node_counts, f, left, label_bits, best, scratch[3])
+            score, at = scan(E[j, first:stop], categorical[j], node_counts, f, left, label_bits, best, scratch[3])
             if at >= 0:
                 scores[f, g, SCORE] = score
                 column_of[g] = j
@@ -84,14 +115,15 @@ def find_candidates(
             if not categorical[j]:
                 threshold = threshold_between(threshold, X[rows[(segment[at + 1] & 0xFFFFFFFF) >> label_bits], j])
             scores[f, g, THRESHOLD] = threshold
-            out[f, g, FEATURE] = columns[j]
+            out[f, g, FEATURE] = columns.feature[j]
             mark_counts(segment, at, categorical[j], label_bits, left)
             for k in range(K):
                 out[f, g, LEFT + k] = left[k]
             if scores[f, g, SCORE] > shard_best:
                 shard_best, shard_column, shard_at = scores[f, g, SCORE], j, at
         if shard_column >= 0:
-            mark_sides(E, shard_column, first, size, shard_at, categorical[shard_column], label_bits, side, left)
+            segment = E[shard_column, first:stop]
+            mark_sides(segment, shard_at, categorical[shard_column], label_bits, side, left)
 
 
 @inner_kernel
@@ -121,9 +153,10 @@ def unpack_sides(words: Any, n: int, side: Any) -> None:
 
 
 @kernel
-def next_level(E: Any, bounds: Any, keep: Any, label_bits: int, side: Any, spare: Any, size_left: Any, out: Any) -> int:
+def next_level(level: Any, keep: Any, size_left: Any, out: Any) -> int:
     """Partition every open segment and write the bounds of the nodes that stay open; returns their number."""
     n = 0
+    E, bounds = level.E, level.bounds
     for f in range(len(bounds)):
         if keep[f] == 0:
             continue
@@ -132,9 +165,9 @@ def next_level(E: Any, bounds: Any, keep: Any, label_bits: int, side: Any, spare
         left = (keep[f] & KEEP_LEFT) != 0
         right = (keep[f] & KEEP_RIGHT) != 0
         for j in range(E.shape[0]):
-            if is_constant(E, j, first, size):
-                continue
-            partition(E, j, first, size, label_bits, side, spare, left, right)
+            segment = E[j, first:stop]
+            if not is_constant(segment):
+                partition(segment, level.label_bits, level.side, level.spare, left, right)
         middle = first + size_left[f]
         if left:
             out[n, 0], out[n, 1] = first, middle
@@ -146,51 +179,56 @@ def next_level(E: Any, bounds: Any, keep: Any, label_bits: int, side: Any, spare
     return n
 
 
-@kernel
-def grow_level(
-    tree: Any,
-    members: Any,
-    nodes: Any,
-    candidates: Any,
-    shard_of: Any,
-    words: Any,
-    place: Any,
-    slots: Any,
-    rules: Any,
-    stamp: int,
-    sides: Any,
-    keep: Any,
-    size_left: Any,
-    grown: Any,
-    scratch: Any,
-) -> int:
-    """Merge the candidates of one level, split its nodes and send every row one level down.
+class Level(NamedTuple):
+    """The open nodes of a BUILD at the coordinator.
 
-    Parameters
+    Attributes
     ----------
     nodes : ndarray of int64, shape (open,)
-    candidates : ndarray of int64, shape (open, all groups, 3 + K)
-    shard_of : ndarray of int64, shape (all groups,)
-        Shard that answered for each group.
-    words : ndarray of int64, shape (shards, words)
-    place : ndarray of int32, shape (rows,)
-        Open node of each row of this BUILD, -1 once it is in a leaf; updated.
-    sides, keep, size_left : arrays to fill for the next round
-    grown : ndarray of int64, shape (2 open,)
-        Receives the nodes that are open next.
-    scratch : ndarray of int64, shape (3, open)
-
-    Returns
-    -------
-    Number of nodes that are open next.
+    slots : ndarray of int32, shape (rows,)
+    node_of : ndarray of int32, shape (rows,)
+        Number of the open node of each row, -1 once it is in a leaf.
     """
-    K = candidates.shape[2] - LEFT
+
+    nodes: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    node_of: npt.NDArray[np.int32]
+
+
+class Children(NamedTuple):
+    """What becomes of the open nodes of a level.
+
+    Attributes
+    ----------
+    keep : ndarray of uint8, shape (open,)
+        Which children stay open.
+    size_left : ndarray of int64, shape (open,)
+        Rows on the left.
+    left, right : ndarray of int64, shape (open,)
+        Number of each child among the next open nodes, -1 of one that is a leaf.
+    below : ndarray of int64, shape (2 open,)
+        The next open nodes.
+    """
+
+    keep: npt.NDArray[np.uint8]
+    size_left: npt.NDArray[np.int64]
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    below: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, n_open: int) -> Children:
+        """No children of so many nodes."""
+        left, right = np.full((2, n_open), -1, dtype=np.int64)
+        sizes, below = np.zeros(n_open, dtype=np.int64), np.empty(2 * n_open, dtype=np.int64)
+        return cls(np.zeros(n_open, dtype=np.uint8), sizes, left, right, below)
+
+
+@kernel
+def choose_splits(candidates: Any, chosen: Any) -> None:
+    """The group with the best candidate of each open node by the total order, -1 where nothing separates the rows."""
     scores = candidates[:, :, :2].view(np.float64)
-    n_open = len(nodes)
-    chosen, to_left, to_right = scratch[0], scratch[1], scratch[2]
-    n = 0
-    for f in range(n_open):
-        node = nodes[f]
+    for f in range(len(candidates)):
         best = -1
         for g in range(candidates.shape[1]):
             if candidates[f, g, FEATURE] < 0:
@@ -199,45 +237,65 @@ def grow_level(
             tie = best >= 0 and scores[f, g, SCORE] == scores[f, best, SCORE]
             if better or (tie and candidates[f, g, FEATURE] < candidates[f, best, FEATURE]):
                 best = g
-        keep[f] = 0
-        chosen[f] = -1
-        if best < 0:  # nothing separates the rows
+        chosen[f] = best
+
+
+@kernel
+def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any, stamp: int, children: Any) -> int:
+    """Split the open nodes by their candidates, and fill ``children``; returns the number of nodes open next."""
+    K = candidates.shape[2] - LEFT
+    thresholds = candidates[:, :, :2].view(np.float64)
+    n = 0
+    for f in range(len(nodes)):
+        g, node = chosen[f], nodes[f]
+        if g < 0:
             continue
-        chosen[f] = shard_of[best]
-        left, right = split_node(tree, node, candidates[f, best, FEATURE], scores[f, best, THRESHOLD])
-        size_left[f] = 0
+        left, right = split_node(tree, node, candidates[f, g, FEATURE], thresholds[f, g, THRESHOLD])
         for k in range(K):
-            tree.counts[left, k] = candidates[f, best, LEFT + k]
+            tree.counts[left, k] = candidates[f, g, LEFT + k]
             tree.counts[right, k] = tree.counts[node, k] - tree.counts[left, k]
-            size_left[f] += tree.counts[left, k]
+            children.size_left[f] += tree.counts[left, k]
         start_node(tree, left, stamp, rules)
         start_node(tree, right, stamp, rules)
-        to_left[f] = to_right[f] = -1
         if not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules):
-            keep[f] |= KEEP_LEFT
-            to_left[f] = n
-            grown[n] = left
+            children.keep[f] |= KEEP_LEFT
+            children.left[f], children.below[n] = n, left
             n += 1
         if not stays_leaf(tree.counts, right, tree.nodes[right].depth, rules):
-            keep[f] |= KEEP_RIGHT
-            to_right[f] = n
-            grown[n] = right
+            children.keep[f] |= KEEP_RIGHT
+            children.right[f], children.below[n] = n, right
             n += 1
+    return n
+
+
+@kernel
+def send_rows(tree: Any, members: Any, level: Any, shards: Any, words: Any, children: Any, sides: Any) -> None:
+    """Send every row of the open nodes one level down, and gather the sides of all in ``sides``.
+
+    Parameters
+    ----------
+    level : Level
+        ``node_of`` is brought up to date.
+    shards : ndarray of int64, shape (open,)
+        Shard whose split a node has, -1 for a node that is not split.
+    words : ndarray of int64, shape (shards, words)
+        Sides by each shard.
+    """
     sides[:] = 0
-    for i in range(len(place)):
-        f = place[i]
+    nodes, slots, node_of = level.nodes, level.slots, level.node_of
+    for i in range(len(node_of)):
+        f = node_of[i]
         if f < 0:
             continue
-        if chosen[f] < 0:
+        if shards[f] < 0:
             link(tree, members, nodes[f], slots[i])
-            place[i] = -1
+            node_of[i] = -1
             continue
-        bit = (words[chosen[f], i >> 6] >> (i & 63)) & 1
+        bit = (words[shards[f], i >> 6] >> (i & 63)) & 1
         sides[i >> 6] |= np.int64(bit) << (i & 63)
-        place[i] = to_right[f] if bit else to_left[f]
-        if place[i] < 0:
+        node_of[i] = children.right[f] if bit else children.left[f]
+        if node_of[i] < 0:
             link(tree, members, np.int64(tree.nodes[nodes[f]].right if bit else tree.nodes[nodes[f]].left), slots[i])
-    return n
 
 
 def split_reply(

@@ -12,7 +12,16 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Payload
-from raydt.learners.fudyadt.levels import LEFT, find_candidates, next_level, pack_sides, side_words, unpack_sides
+from raydt.learners.fudyadt.levels import (
+    LEFT,
+    Columns,
+    Sorted,
+    find_candidates,
+    next_level,
+    pack_sides,
+    side_words,
+    unpack_sides,
+)
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
 from raydt.learners.fudyadt.split_search import BLOCK
 
@@ -37,7 +46,8 @@ class FuDyADTShard:
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._store = store
         self._own = np.empty((0, len(self.columns)))  # by slot, where there is no store
-        self._build: dict[str, Any] = {}
+        self._columns: Columns | None = None  # of the BUILD that is under way
+        self._level: Sorted | None = None
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: ``rows``, ``begin``, ``level``, ``end``, ``gather`` or ``equal``."""
@@ -55,7 +65,7 @@ class FuDyADTShard:
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
-        self._build = {}
+        self._columns = self._level = None
         if not len(self.groups):
             return
         X = np.concatenate([state[int(g)]["X"] for g in self.groups], axis=1)
@@ -94,31 +104,25 @@ class FuDyADTShard:
                 spare,
                 np.empty(DIGITS, dtype=np.int64),
             )
-        self._build = {
-            "X": X,
-            "rows": rows,
-            "E": E,
-            "spare": spare,
-            "side": np.zeros(n, dtype=np.uint8),
-            "bounds": np.array([[0, n]], dtype=np.int64),
-            "bits": bits,
-        }
+        columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical
+        self._columns = Columns(*columns)
+        bounds, side = np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8)
+        self._level = Sorted(E, bounds, side, spare, bits)
         return self._candidates(np.array(counts, dtype=np.int64)[None, :])
 
     def _on_level(self, sides: Any, keep: Any, size_left: Any, counts: Any) -> npt.NDArray[np.int64]:
         """Go one level down: partition by the winning sides, answer for the nodes that stay open."""
-        b = self._build
-        unpack_sides(np.array(sides, dtype=np.int64), len(b["rows"]), b["side"])
+        level = self._level
+        assert level is not None
+        unpack_sides(np.array(sides, dtype=np.int64), len(level.side), level.side)
         bounds = np.empty((2 * len(keep), 2), dtype=np.int64)
-        n_open = next_level(
-            b["E"], b["bounds"], np.array(keep), b["bits"], b["side"], b["spare"], np.array(size_left), bounds
-        )
-        b["bounds"] = bounds[:n_open].copy()
+        n_open = next_level(level, np.array(keep), np.array(size_left), bounds)
+        self._level = level._replace(bounds=bounds[:n_open].copy())
         return self._candidates(np.array(counts, dtype=np.int64))
 
     def _on_end(self) -> None:
         """The BUILD is complete: give its memory back."""
-        self._build = {}
+        self._columns = self._level = None
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """Columns of rows that the coordinator does not keep."""
@@ -139,26 +143,14 @@ class FuDyADTShard:
         return equal
 
     def _candidates(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        b = self._build
+        level, columns = self._level, self._columns
+        assert level is not None
         n_open, K = counts.shape
-        n = len(b["rows"])
+        n = len(level.side)
         found = np.zeros((n_open, len(self.groups), LEFT + K), dtype=np.int64)
         if len(self.columns):
-            find_candidates(
-                b["E"],
-                b["bounds"],
-                b["X"],
-                b["rows"],
-                self.columns,
-                self._group_of,
-                len(self.groups),
-                self._categorical,
-                counts,
-                b["bits"],
-                b["side"],
-                np.empty((4, max(K, len(self.groups), BLOCK)), dtype=np.int64),
-                found,
-            )
+            scratch = np.empty((4, max(K, len(self.groups), BLOCK)), dtype=np.int64)
+            find_candidates(level, columns, counts, scratch, found)
         words = np.empty(side_words(n), dtype=np.int64)
-        pack_sides(b["side"], n, words)
+        pack_sides(level.side, n, words)
         return np.concatenate([found.ravel(), words])

@@ -45,14 +45,14 @@ def _beats(left_ones: float, n_left: float, ones: float, n: float, bar: float) -
 
 
 @inner_kernel
-def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: float, spare: Any) -> tuple[float, int]:
+def _scan_binary(S: Any, total_ones: int, best: float, spare: Any) -> tuple[float, int]:
     """Best threshold of a numeric column with two classes: (score, last element on the left) or (best, -1).
 
     A block of elements is first judged as a whole. The gain is convex in (n_left, left_ones), and over a block with
     k ones the path of these two lies in the parallelogram "ones first" / "zeros first": no split in it beats the best
     if none of its corners does. Then all its elements are screened at once, without a division or a branch.
     """
-    S = E[j, first : first + size]
+    size = len(S)
     ahead = spare.view(np.int32)  # ones up to each element of a block
     at = -1
     n = np.float64(size)
@@ -103,11 +103,9 @@ def _scan_binary(E: Any, j: int, first: int, size: int, total_ones: int, best: f
 
 
 @inner_kernel
-def _scan_classes(
-    E: Any, j: int, first: int, n: int, counts: Any, node: int, left: Any, mask: int, best: float
-) -> tuple[float, int]:
+def _scan_classes(S: Any, counts: Any, node: int, left: Any, mask: int, best: float) -> tuple[float, int]:
     """The same for K classes. A cheap test on sums of squares, kept up to date, screens the exact score."""
-    S = E[j, first : first + n]
+    n = len(S)
     total = 0
     for k in range(len(left)):
         left[k] = 0
@@ -134,11 +132,9 @@ def _scan_classes(
 
 
 @inner_kernel
-def _scan_values(
-    E: Any, j: int, first: int, n: int, counts: Any, node: int, left: Any, mask: int, best: float
-) -> tuple[float, int]:
+def _scan_values(S: Any, counts: Any, node: int, left: Any, mask: int, best: float) -> tuple[float, int]:
     """Best value against the rest of a categorical column: (score, last element of the value's run)."""
-    S = E[j, first : first + n]
+    n = len(S)
     at = -1
     start = 0
     while start < n:
@@ -158,32 +154,22 @@ def _scan_values(
 
 
 @inner_kernel
-def is_constant(E: Any, j: int, first: int, n: int) -> bool:
+def is_constant(S: Any) -> bool:
     """Whether all rows of a sorted segment have the same value."""
-    same: bool = E[j, first] >> 32 == E[j, first + n - 1] >> 32
+    same: bool = S[0] >> 32 == S[len(S) - 1] >> 32
     return same
 
 
 @kernel
 def scan(
-    E: Any,
-    j: int,
-    first: int,
-    n: int,
-    categorical: bool,
-    counts: Any,
-    node: int,
-    left: Any,
-    label_bits: int,
-    best: float,
-    spare: Any,
+    S: Any, categorical: bool, counts: Any, node: int, left: Any, label_bits: int, best: float, spare: Any
 ) -> tuple[float, int]:
     """Best split of one sorted segment, if its score is above ``best``.
 
     Parameters
     ----------
-    E : ndarray of int64, shape (columns, rows)
-        Sorted elements (``presort``); the segment is ``E[j, first : first + n]``.
+    S : ndarray of int64, shape (rows,)
+        Sorted elements of one column (``presort``).
     counts : ndarray of int64, shape (nodes, K)
         ``counts[node]`` are the class counts of the segment's rows.
     left : ndarray of int64, shape (K,)
@@ -198,27 +184,23 @@ def scan(
     score : float
         The better of ``best`` and the segment's best.
     at : int
-        Last element on the left (numeric) or of the chosen value's run (categorical), counted from ``first``;
-        -1 if nothing is better.
+        Last element on the left (numeric) or of the chosen value's run (categorical); -1 if nothing is better.
     """
-    if is_constant(E, j, first, n):
+    if is_constant(S):
         return best, -1
     if categorical:
-        return _scan_values(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
+        return _scan_values(S, counts, node, left, (1 << label_bits) - 1, best)
     if len(left) == 2:
-        return _scan_binary(E, j, first, n, counts[node, 1], best, spare)
-    return _scan_classes(E, j, first, n, counts, node, left, (1 << label_bits) - 1, best)
+        return _scan_binary(S, counts[node, 1], best, spare)
+    return _scan_classes(S, counts, node, left, (1 << label_bits) - 1, best)
 
 
 @inner_kernel
-def mark_sides(
-    E: Any, j: int, first: int, n: int, at: int, categorical: bool, label_bits: int, side: Any, left: Any
-) -> int:
+def mark_sides(S: Any, at: int, categorical: bool, label_bits: int, side: Any, left: Any) -> int:
     """Write the side (0 left, 1 right) of each row of a segment split after element ``at``; count the left.
 
     Returns the number of rows on the left; ``left`` receives their class counts.
     """
-    S = E[j, first : first + n]
     start = 0
     if categorical:
         start = at
@@ -234,7 +216,7 @@ def mark_sides(
     for i in range(start, at + 1):
         side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 0
         ones += S[i] & 1
-    for i in range(at + 1, n):
+    for i in range(at + 1, len(S)):
         side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
     if len(left) == 2:
         left[0], left[1] = at - start + 1 - ones, ones
@@ -245,11 +227,9 @@ def mark_sides(
 
 
 @inner_kernel
-def partition(
-    E: Any, j: int, first: int, n: int, label_bits: int, side: Any, spare: Any, keep_left: bool, keep_right: bool
-) -> None:
+def partition(S: Any, label_bits: int, side: Any, spare: Any, keep_left: bool, keep_right: bool) -> None:
     """Stable partition of one segment by side; a side that is not kept is dropped, the other moves up."""
-    S = E[j, first : first + n]
+    n = len(S)
     bits = np.uint64(label_bits)
     one = np.uint64(1)
     kept = np.uint64(0)

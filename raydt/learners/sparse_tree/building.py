@@ -15,8 +15,8 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.live_tree import count_rows, new_tree, start_node, take_rows, with_room
-from raydt.learners.nodes import MEMBER, NODES, link_members, split_node
+from raydt.learners.live_tree import count_rows, new_tree, start_node, with_room
+from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, list_nodes, split_node, take_rows
 from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.opening import best_candidates
 from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -38,7 +38,7 @@ class Builder:
     Attributes
     ----------
     keep : int
-        Steps of the last window that count; the shards take back the others with the next message.
+        Steps of the last window up to its first change; the shards roll back the others with the next message.
     """
 
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int) -> None:
@@ -57,8 +57,13 @@ class Builder:
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
 
-    def kept(self) -> int:
-        """Steps of the last window to keep, said once."""
+    @property
+    def examples(self) -> Examples:
+        """The live examples, for kernels."""
+        return Examples(self.members, self.store.y, self.store.born)
+
+    def take_keep(self) -> int:
+        """``keep`` for the next message, once."""
         keep, self.keep = self.keep, 0
         return keep
 
@@ -74,7 +79,7 @@ class Builder:
         n = count_rows(self.tree, root, counts)
         self._table = table_of(self._watch_rules.entropy, n, self._table)
         slots = np.empty(n, dtype=np.int32)
-        gone = self._nodes_below(root)
+        gone = self._nodes_from(root)
         take_rows(self.tree, self.members, root, slots)
         slots.sort()
         before = int(self.tree.reg[NODES])
@@ -84,7 +89,7 @@ class Builder:
         while len(nodes):
             self._start(nodes, ends, slots, stamp)
             payload = {
-                "keep": self.kept(),
+                "keep": self.take_keep(),
                 "gone": gone,
                 "splits": splits,
                 "nodes": nodes,
@@ -100,15 +105,11 @@ class Builder:
             self.tree, log, root, stamp, n, int(self.tree.reg[NODES]) - before + 1, SHARDS, time.perf_counter() - began
         )
 
-    def _nodes_below(self, root: int) -> npt.NDArray[np.int64]:
+    def _nodes_from(self, root: int) -> npt.NDArray[np.int64]:
         """A node and all below it."""
-        nodes, waiting = [], [root]
-        while waiting:
-            node = waiting.pop()
-            nodes.append(node)
-            if self.tree.nodes["feature"][node] >= 0:
-                waiting += [int(self.tree.nodes["left"][node]), int(self.tree.nodes["right"][node])]
-        return np.array(nodes, dtype=np.int64)
+        nodes = np.empty(int(self.tree.reg[NODES]) + 1, dtype=np.int64)
+        nodes[0] = root
+        return nodes[: 1 + list_nodes(self.tree.nodes, root, nodes[1:])]
 
     def _start(self, nodes: npt.NDArray[Any], ends: npt.NDArray[Any], slots: Slots, stamp: int) -> None:
         """Make fresh leaves of nodes, with their rows listed."""

@@ -1,9 +1,10 @@
-"""The coordinator of the sparse tree: walks windows of updates with the shards, and rebuilds what was beaten.
+"""The coordinator of the sparse tree: processes windows of updates with the shards, and rebuilds split nodes.
 
-A window: (1) its steps are routed and counted as if nothing had to be rebuilt; (2) in one round the shards change the
-structures along every path and answer with the first step after which one of their candidates beats a split; (3) what
-any of them, or the coordinator, has done behind the first such step of all is taken back; (4) the root-most node found
-there, or an ancestor of its size, is built anew (``building``), and the next window begins.
+A window (``speculation``): (1) its steps are routed and counted as if nothing had to be rebuilt; (2) in one round the
+shards change the structures along every path and answer with the first step after which one of their candidates beats a
+split; (3) the steps after the earliest of these are rolled back, by the coordinator at once, by the shards with the
+next message; (4) the root-most node found there, or an ancestor of its size, is rebuilt (``building``), and the next
+window begins.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.live_tree import WARMUP_LEFT, target_of
-from raydt.learners.nodes import NODES, list_rows
+from raydt.learners.nodes import NODES, list_rows, route
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.building import Builder
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.walk import list_steps, route, walk, walk_back
+from raydt.learners.sparse_tree.walk import Rules, list_steps, roll_back, walk
+from raydt.learners.speculation import WindowLength
 from raydt.learners.tree_arrays import Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.learners.tree_predictor import TreePredictor
 
-#: Steps of the first window, and of the longest.
-_FIRST, _LONGEST = 16, 4096
+#: Steps of the shortest window, which is the first, and of the longest.
+_SHORTEST, _LONGEST = 16, 4096
 
 
 class SparseTreeCoordinator(TreeCoordinator):
@@ -59,8 +61,8 @@ class SparseTreeCoordinator(TreeCoordinator):
         self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()
         # Dense features have no structure: for them a node is rebuilt by schedule, as an exact tree does.
         self._scheduled = len(features.names) > 0
-        self._window = _FIRST
-        self._behind = False  # whether the shards of a restored state have yet to be told its tree
+        self._length = WindowLength(_SHORTEST, _LONGEST, _SHORTEST)
+        self._tree_unsent = False  # whether the shards of a restored state have yet to receive its tree
 
     # ---------------------------------------------------------------- one batch
 
@@ -76,13 +78,13 @@ class SparseTreeCoordinator(TreeCoordinator):
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
 
     def _catch_up(self) -> Exchange[None]:
-        """After a restore: tell the shards the tree, so that they can set up their structures."""
-        if self._behind:
+        """After a restore: send the tree to the shards, so that they can set up their structures."""
+        if self._tree_unsent:
             n = int(self.live.tree.reg[NODES])
             nodes, counts = self.live.tree.nodes[:n], self.live.tree.counts[:n]
             shape = {name: nodes[name].copy() for name in ("parent", "left", "right", "depth")}
             yield Tell("resume", {**shape, "n": counts.sum(axis=1), "c1": counts[:, 1].copy()})
-            self._behind = False
+            self._tree_unsent = False
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
@@ -116,20 +118,19 @@ class SparseTreeCoordinator(TreeCoordinator):
         """Take some steps from ``begin`` on, and rebuild what has to be after the last of them; the next step."""
         live, y = self.live, self.store.y
         warmup = int(live.tree.reg[WARMUP_LEFT])
-        limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._window)
-        where = live.tree, live.members, y, steps, leaf_of
-        rules = self._rules, self._scheduled, warmup == 0
-        stop, broken = walk(*where, begin, limit, live.categorical, *rows, *rules)
+        limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._length.steps)
+        rules = Rules(live.categorical, self._rules, self._scheduled, warmup == 0)
+        stop, broken = walk(live.tree, live.examples, rows, steps, leaf_of, begin, limit, rules)
         done, beaten = stop, -1
         if not warmup:
             done, beaten = yield from self._watch(steps, leaf_of, begin, stop)
         if done < stop:
-            walk_back(live.tree, y, steps, leaf_of, done, stop)
+            roll_back(live.tree, y, steps, leaf_of, done, stop)
             broken = -1
         steps["prediction"][done:stop] = -1
         list_steps(live.tree, live.members, steps, leaf_of, begin, done)
         stamp = int(steps["stamp"][done - 1])
-        self._window = max(_FIRST, self._window // 2) if beaten >= 0 or broken >= 0 else min(_LONGEST, 2 * self._window)
+        self._length.adapt(changed=beaten >= 0 or broken >= 0)
         if warmup:
             left = warmup - int((steps["kind"][begin:done] == ADD).sum())
             live.tree.reg[WARMUP_LEFT] = left
@@ -149,13 +150,13 @@ class SparseTreeCoordinator(TreeCoordinator):
     def _watch(
         self, steps: npt.NDArray[np.void], leaf_of: npt.NDArray[np.int64], begin: int, stop: int
     ) -> Exchange[tuple[int, int]]:
-        """Have the shards take steps; the step after the last that counts, and the root-most node beaten by that."""
+        """Have the shards take steps; the step after the first change, and the root-most node it beats (-1: none)."""
         moved = np.flatnonzero(steps["kind"][begin:stop] != LOOK) + begin
         if not len(moved):
             return stop, -1
         slots = steps["slot"][moved]
         payload = {
-            "keep": self.live.kept(),
+            "keep": self.live.take_keep(),
             "sign": np.where(steps["kind"][moved] == ADD, 1, -1).astype(np.int8),
             "label": self.store.y[slots].astype(np.int8),
             "slot": slots,
@@ -184,7 +185,7 @@ class SparseTreeCoordinator(TreeCoordinator):
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         live, rows = self.live, self._rows_of(X, sparse)
-        leaf = route(live.tree, live.categorical, *rows, row)
+        leaf = route(live.tree, live.categorical, rows, row)
         slots = np.empty(int(live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(live.tree, live.members, leaf, slots)
         slots = slots[self.store.y[slots] == y]
@@ -214,4 +215,4 @@ class SparseTreeCoordinator(TreeCoordinator):
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         super().restore(state)
-        self._window, self._behind = _FIRST, True
+        self._length, self._tree_unsent = WindowLength(_SHORTEST, _LONGEST, _SHORTEST), True

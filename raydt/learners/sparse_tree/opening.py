@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.sparse import group_of, is_one
+from raydt.arrays.sparse import is_one
 from raydt.finders.pool import find_or_add, release
 from raydt.finders.scores import score_of
-from raydt.finders.structure import place
+from raydt.finders.structure import assign
+from raydt.learners.sparse_tree.shard_nodes import unit_of
 
 #: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold.
 FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, CANDIDATE = 0, 1, 2, 3, 4
@@ -27,25 +29,24 @@ def release_nodes(pool: Any, groups: int, nodes: Any) -> None:
 
 
 @inner_kernel
-def _count(
-    pool: Any, groups: int, first_group: int, of_groups: int, rows: Any, node: int, slot: Any, label: Any
-) -> None:
+def _count(pool: Any, groups: Any, rows: Any, node: int, slot: Any, label: Any) -> None:
     """Count the ones of a new node's rows."""
     for i in range(len(slot)):
         for k in range(rows.begin[slot[i]], rows.end[slot[i]]):
             j = rows.values[k]
-            e = find_or_add(pool, node * groups + group_of(j, of_groups) - first_group, j)
+            e = find_or_add(pool, unit_of(groups, node, j), j)
             pool.n1[e] += 1
             pool.c11[e] += label[i]
 
 
 @inner_kernel
-def _enter(pool: Any, buckets: Any, table: Any, unit: int, n: int, c1: int) -> int:
+def _enter(structure: Any, unit: int, n: int, c1: int) -> int:
     """Put the counted features of a unit into buckets; the entry of the smallest (score, feature), -1 if none."""
+    pool, buckets, table = structure
     e = np.int64(pool.first[unit])
     least, chosen = np.inf, np.int64(-1)
     while e >= 0:
-        place(pool, buckets, table, e, n, c1)
+        assign(structure, e, n, c1)
         score = score_of(buckets.entropy, table, n, c1, pool.n1[e], pool.c11[e])
         if score < least or (score == least and pool.feature[e] < pool.feature[chosen]):
             least, chosen = score, e
@@ -60,53 +61,71 @@ def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
         out[i] = is_one(rows.values, rows.begin[slots[i]], rows.end[slots[i]], feature)
 
 
+class Level(NamedTuple):
+    """Nodes to open, and the rows of all of them, one node after the other.
+
+    Attributes
+    ----------
+    nodes : ndarray of int64, shape (nodes,)
+    ends : ndarray of int64, shape (nodes,)
+        Where the rows of each node end.
+    slots : ndarray of int32, shape (rows,)
+    labels : ndarray of int8, shape (rows,)
+    """
+
+    nodes: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.int8]
+
+
+class Found(NamedTuple):
+    """The best splits of a level.
+
+    Attributes
+    ----------
+    candidates : ndarray of int64, shape (nodes, groups, CANDIDATE)
+        Of each group.
+    right : ndarray of bool, shape (rows,)
+        Whether each row is on the right of the best of these for its node.
+    """
+
+    candidates: npt.NDArray[np.int64]
+    right: npt.NDArray[np.bool_]
+
+
 @kernel
 def open_nodes(
-    pool: Any,
-    buckets: Any,
-    table: Any,
-    nodes: Any,
-    groups: int,
-    first_group: int,
-    of_groups: int,
-    rows: Any,
-    opened: Any,
-    ends: Any,
-    slots: Any,
-    labels: Any,
-    max_depth: int,
-    dense: int,
-    found: Any,
-    right: Any,
+    structure: Any, nodes: Any, groups: Any, rows: Any, level: Any, max_depth: int, dense: int, found: Any
 ) -> None:
-    """Open nodes whose rows are given one after the other; the caller has made room.
+    """Open the nodes of a level, and find their best sparse splits; the caller has made room.
 
-    ``found``, shape (nodes, groups, CANDIDATE), takes the best sparse split of each group; ``right`` whether each row
-    is on the right of the best of these for its node. O(ones of the rows + features seen).
+    ``dense`` is the number of dense features. O(ones of the rows + features seen).
     """
+    pool, buckets, table = structure
     begin = 0
-    for i in range(len(opened)):
-        node, end = opened[i], ends[i]
-        slot, label = slots[begin:end], labels[begin:end]
+    for i in range(len(level.nodes)):
+        node, end = level.nodes[i], level.ends[i]
+        slot, label = level.slots[begin:end], level.labels[begin:end]
         n, c1 = end - begin, 0
         for r in range(n):
             c1 += label[r]
-        nodes.n[node], nodes.c1[node] = n, c1
-        if nodes.depth[node] < max_depth:
-            _count(pool, groups, first_group, of_groups, rows, node, slot, label)
+        nodes[node].n, nodes[node].c1 = n, c1
+        if nodes[node].depth < max_depth:
+            _count(pool, groups, rows, node, slot, label)
             chosen, least = np.int64(-1), np.inf
-            for group in range(groups):
-                e = _enter(pool, buckets, table, node * groups + group, n, c1)
+            for group in range(groups.owned):
+                e = _enter(structure, node * groups.owned + group, n, c1)
                 if e < 0:
                     continue
-                candidate = found[i, group]
+                candidate = found.candidates[i, group]
                 candidate[FEATURE], candidate[THRESHOLD] = dense + pool.feature[e], _HALF
                 candidate[RIGHT], candidate[RIGHT_ONES] = pool.n1[e], pool.c11[e]
                 score = score_of(buckets.entropy, table, n, c1, pool.n1[e], pool.c11[e])
                 if score < least or (score == least and pool.feature[e] < pool.feature[chosen]):
                     chosen, least = e, score
             if chosen >= 0:
-                _ones_of(rows, slot, pool.feature[chosen], right[begin:end])
+                _ones_of(rows, slot, pool.feature[chosen], found.right[begin:end])
         begin = end
 
 

@@ -24,19 +24,23 @@ from raydt.finders.pool import (
     with_units,
 )
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.finders.structure import attach
+from raydt.finders.structure import Structure, attach
+from raydt.learners.nodes import number_nodes
 from raydt.learners.rows import HeldRows, ShardWithRows
 from raydt.learners.sparse_tree.dense import best_cut
 from raydt.learners.sparse_tree.opening import (
     CANDIDATE,
     FEATURE,
     THRESHOLD,
+    Found,
+    Level,
     best_candidates,
     open_nodes,
     release_nodes,
 )
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.watching import Nodes, places, take_back, watch
+from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
+from raydt.learners.sparse_tree.watching import Limits, Steps, roll_back, watch
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14
@@ -70,35 +74,35 @@ class SparseTreeShard(ShardWithRows):
 
     def _clear(self) -> None:
         self._pool: Pool = new_pool(len(self._buckets.s))
-        link, count = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-        self._nodes = Nodes(link, link, link, link, count, count)
+        self._nodes = np.empty(0, dtype=NODE)
         self._table = xlogx_table(0)
-        self._window: tuple[Any, ...] = ()
+        self._steps = Steps.none()  # of the last window
         self._done = 0
         self._saved: dict[int, dict[str, Any]] = {}
         self._room_for(1)
-        t = self._nodes
-        t.parent[0] = t.left[0] = t.right[0] = -1
-        t.depth[0] = t.n[0] = t.c1[0] = 0
+        self._nodes[0] = (-1, -1, -1, 0, 0, 0)
 
     @property
-    def _where(self) -> tuple[int, int, int]:
-        """Groups of this shard, the first of them, and groups of all shards."""
-        return len(self.groups), int(self.groups[0]) if len(self.groups) else 0, self._features.groups
+    def _owned(self) -> Groups:
+        return Groups(len(self.groups), int(self.groups[0]) if len(self.groups) else 0, self._features.groups)
+
+    @property
+    def _structure(self) -> Structure:
+        return Structure(self._pool, self._buckets, self._table)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Of each group ``node``, ``feature``, ``n1``, ``c11``, ``bucket`` of all features seen at all nodes.
 
-        Nodes by their place in preorder; ascending by node, then feature.
+        Nodes by their position in preorder; ascending by node, then feature.
         """
         if self._saved:  # restored, and no batch since
             return {g: {name: self._saved[g][name] for name in STATE} for g in self.groups.tolist()}
         p, per = self._pool, max(1, len(self.groups))
         used = np.flatnonzero((p.unit[: p.reg[USED]] >= 0) & (p.bucket[: p.reg[USED]] >= 0))
         node, group = np.divmod(p.unit[used], np.int32(per))
-        place = np.full(len(self._nodes.n), -1, dtype=np.int32)
-        places(self._nodes.left, self._nodes.right, self._nodes.parent, place)
-        node = place[node]
+        preorder, position = np.full((2, len(self._nodes)), -1, dtype=np.int32)
+        number_nodes(self._nodes, preorder, position)
+        node = position[node]
         order = np.lexsort((p.feature[used], node, group))
         bounds = np.searchsorted(group[order], np.arange(len(self.groups) + 1))
         state: dict[int, dict[str, Any]] = {}
@@ -117,23 +121,15 @@ class SparseTreeShard(ShardWithRows):
     def _on_resume(self, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any) -> None:
         """Take the tree that was restored: its nodes in preorder."""
         self._room_for(len(n))
-        t = self._nodes
-        for mine, array in (
-            (t.parent, parent),
-            (t.left, left),
-            (t.right, right),
-            (t.depth, depth),
-            (t.n, n),
-            (t.c1, c1),
-        ):
-            mine[: len(n)] = array
+        for name, array in zip(NODE.names or (), (parent, left, right, depth, n, c1), strict=True):
+            self._nodes[name][: len(n)] = array
         self._table = table_of(self._buckets.entropy, int(n[0]), self._table)
         for i, g in enumerate(self.groups.tolist()):
             part = self._saved[g]
             units = part["node"].astype(np.int64) * len(self.groups) + i
             self._pool = with_entries(self._pool, len(units))
             arrays = (np.array(part[name]) for name in STATE[1:])
-            _fill(self._pool, self._buckets, self._table, units, *arrays)
+            _fill(self._structure, units, *arrays)
         self._saved = {}
 
     # ---------------------------------------------------------------- updates
@@ -141,29 +137,27 @@ class SparseTreeShard(ShardWithRows):
     def _on_watch(self, keep: int, sign: Any, label: Any, slot: Any, leaf: Any, alone: bool) -> Any:
         """Take steps up to the first that beats a split; how many were taken, and the root-most node beaten (or -1).
 
-        Of the window before, only the first ``keep`` steps were taken by all shards; the rest is taken back first.
+        Of the window before, only the first ``keep`` steps were taken by all shards; the others are rolled back first.
         """
-        self._back(keep)
+        self._roll_back(keep)
         if not len(self.groups):
             return np.array([len(sign), -1], dtype=np.int64)
-        steps = np.array(sign), np.array(label), np.array(slot), np.array(leaf)
         marks = np.empty(len(sign), dtype=np.int64)
-        self._window = *steps, marks
+        self._steps = steps = Steps(np.array(sign), np.array(label), np.array(slot), np.array(leaf), marks)
         reg = self._pool.reg
         reg[NOTES] = -1 if alone else 0
-        self._table = table_of(self._buckets.entropy, int(self._nodes.n[0]) + len(sign), self._table)
+        self._table = table_of(self._buckets.entropy, int(self._nodes["n"][0]) + len(sign), self._table)
         step, node, asked = 0, -1, 0
         while step < len(sign) and node < 0:
             first, rows = int(slot[step]), self._held.ones
             if reg[NOTES] <= 0:  # no note names an entry
                 free_dead(self._pool)
-            in_step = (int(self._nodes.depth[leaf[step]]) + 1) * int(rows.end[first] - rows.begin[first])
+            in_step = (int(self._nodes["depth"][leaf[step]]) + 1) * int(rows.end[first] - rows.begin[first])
             asked = room_at_once(self._pool, asked, _ROOM)
             room = max(asked, in_step)
             self._pool = with_entries(self._pool, room)
-            most = 0 if alone else self._room_for_notes(room)
-            where = self._pool, self._buckets, self._table, self._nodes, *self._where, rows
-            step, node = watch(*where, *steps, step, self._rules, marks, room, most)
+            limits = Limits(rows, room, 0 if alone else self._room_for_notes(room))
+            step, node = watch(self._structure, self._nodes, self._owned, steps, step, self._rules, limits)
         self._done = step
         return np.array([step, node], dtype=np.int64)
 
@@ -177,22 +171,20 @@ class SparseTreeShard(ShardWithRows):
             self._pool = self._pool._replace(journal=journal)
         return len(self._pool.journal) - in_a_step
 
-    def _back(self, keep: int) -> None:
-        """Take back the steps of the last window from ``keep`` on."""
+    def _roll_back(self, keep: int) -> None:
+        """Roll back the steps of the last window from ``keep`` on."""
         if keep < self._done:
-            sign, label, _, leaf, marks = self._window
-            where = self._pool, self._buckets, self._table, self._nodes
-            take_back(*where, sign, label, leaf, marks, keep, self._done)
-        self._done, self._window = 0, ()
+            roll_back(self._structure, self._nodes, self._steps, keep, self._done)
+        self._done, self._steps = 0, Steps.none()
         self._pool.reg[NOTES] = -1
 
     # ---------------------------------------------------------------- building
 
     def _room_for(self, nodes: int) -> None:
         """Room for node ids below ``nodes``."""
-        if nodes > len(self._nodes.n):
-            capacity = max(nodes, len(self._nodes.n) * 3 // 2, 16)
-            self._nodes = Nodes(*(grown(array, capacity) for array in self._nodes))
+        if nodes > len(self._nodes):
+            capacity = max(nodes, len(self._nodes) * 3 // 2, 16)
+            self._nodes = grown(self._nodes, capacity)
             self._pool = with_units(self._pool, capacity * max(1, len(self.groups)))
 
     def _on_build(
@@ -219,7 +211,7 @@ class SparseTreeShard(ShardWithRows):
             ``found``, shape (nodes, groups, 4), see ``CANDIDATE``; ``sides``, a bit for each row: whether it is right
             of the best split this shard has for its node.
         """
-        self._back(keep)
+        self._roll_back(keep)
         per, gone, nodes, slots, labels = len(self.groups), *(np.array(a) for a in (gone, nodes, slots, labels))
         found, right = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
         if not per:
@@ -227,20 +219,20 @@ class SparseTreeShard(ShardWithRows):
         release_nodes(self._pool, per, gone)
         self._room_for(int(max(nodes.max(initial=-1), splits[:, 1:].max(initial=-1))) + 1)
         t = self._nodes
-        t.left[splits[:, 0]], t.right[splits[:, 0]] = splits[:, 1], splits[:, 2]
-        t.parent[splits[:, 1]] = t.parent[splits[:, 2]] = splits[:, 0]
-        t.left[nodes] = t.right[nodes] = -1
-        t.depth[nodes] = depth
+        t["left"][splits[:, 0]], t["right"][splits[:, 0]] = splits[:, 1], splits[:, 2]
+        t["parent"][splits[:, 1]] = t["parent"][splits[:, 2]] = splits[:, 0]
+        t["left"][nodes] = t["right"][nodes] = -1
+        t["depth"][nodes] = depth
         rows = self._held.ones
         self._table = table_of(self._buckets.entropy, len(slots), self._table)
         self._pool = with_entries(self._pool, int((rows.end[slots] - rows.begin[slots]).sum()))
-        where = self._pool, self._buckets, self._table, t, *self._where, rows
-        dense = len(self._features.names)
-        open_nodes(*where, nodes, np.array(ends), slots, labels, self._rules.max_depth, dense, found, right)
+        level, dense = Level(nodes, np.array(ends), slots, labels), len(self._features.names)
+        rest = rows, level, self._rules.max_depth, dense, Found(found, right)
+        open_nodes(self._structure, t, self._owned, *rest)
         if len(self.columns):
             begins = [0, *ends[:-1].tolist()]
             for i, (begin, end) in enumerate(zip(begins, ends.tolist(), strict=True)):
-                if end > begin and t.depth[nodes[i]] < self._rules.max_depth:
+                if end > begin and t["depth"][nodes[i]] < self._rules.max_depth:
                     self._compare(slots[begin:end], labels[begin:end], found[i], right[begin:end])
         return {"found": found, "sides": np.packbits(right)}
 
@@ -267,9 +259,10 @@ class SparseTreeShard(ShardWithRows):
 
 
 @kernel
-def _fill(pool: Any, buckets: Any, table: Any, unit: Any, feature: Any, n1: Any, c11: Any, bucket: Any) -> None:
+def _fill(structure: Any, unit: Any, feature: Any, n1: Any, c11: Any, bucket: Any) -> None:
     """Entries as they were saved."""
+    pool = structure.pool
     for i in range(len(unit)):
         e = find_or_add(pool, unit[i], feature[i])
         pool.n1[e], pool.c11[e] = n1[i], c11[i]
-        attach(pool, buckets, table, e, np.int64(bucket[i]))
+        attach(structure, e, np.int64(bucket[i]))

@@ -1,35 +1,20 @@
 """The coordinator's half of an update: rows are routed, counted along their paths, and listed in their leaves.
 
-A window of steps is walked as if no node had to be rebuilt; what comes behind the first step that shows otherwise is
-taken back (``walk_back``). Class counts are kept at all nodes, not only at leaves.
+A window of steps is taken as if no node had to be rebuilt, and rolled back after the first that shows otherwise
+(``speculation``). Class counts are kept at all nodes, not only at leaves.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.sparse import is_one
-from raydt.learners.nodes import goes_left, link, majority, unlink
+from raydt.learners.nodes import link, majority, route, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.learners.sparse_tree.rules import must_be_leaf
-
-
-@kernel
-def route(tree: Any, categorical: Any, X: Any, indptr: Any, indices: Any, row: int) -> int:
-    """Leaf of one row; a sparse feature that is 0 goes left."""
-    node = 0
-    dense = len(categorical)
-    while tree.nodes[node].feature >= 0:
-        j = tree.nodes[node].feature
-        if j < dense:
-            left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
-        else:
-            left = not is_one(indices, indptr[row], indptr[row + 1], j - dense)
-        node = tree.nodes[node].left if left else tree.nodes[node].right
-    return node
+from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
 
 
 @inner_kernel
@@ -41,28 +26,33 @@ def _count(tree: Any, leaf: int, label: int, by: int) -> None:
         node = tree.nodes[node].parent
 
 
+class Rules(NamedTuple):
+    """How steps are taken.
+
+    Attributes
+    ----------
+    categorical : ndarray of bool, shape (dense features,)
+    watch : WatchRules
+    scheduled : bool
+        Whether a node must be rebuilt that took more than epsilon * s updates, too.
+    watched : bool
+        Otherwise (in a warm-up) nothing is predicted or tested, and c stays.
+    """
+
+    categorical: npt.NDArray[np.bool_]
+    watch: WatchRules
+    scheduled: bool
+    watched: bool
+
+
 @kernel
 def walk(
-    tree: Any,
-    members: Any,
-    y: Any,
-    steps: Any,
-    leaf_of: Any,
-    begin: int,
-    stop: int,
-    categorical: Any,
-    X: Any,
-    indptr: Any,
-    indices: Any,
-    rules: Any,
-    scheduled: bool,
-    watched: bool,
+    tree: Any, examples: Any, rows: Any, steps: Any, leaf_of: Any, begin: int, stop: int, rules: Any
 ) -> tuple[int, int]:
     """Take steps from ``begin`` to before ``stop``, or through the first after which a node must be rebuilt.
 
-    That is an inner node that must be a leaf or, if ``scheduled``, one that took more than epsilon * s updates.
-    ``leaf_of`` takes the leaf of each step. Without ``watched`` (a warm-up) nothing is predicted or tested, and c
-    stays.
+    That is an inner node that must be a leaf, or one that is due by the schedule. ``leaf_of`` takes the leaf of each
+    step.
 
     Returns
     -------
@@ -72,27 +62,27 @@ def walk(
     for i in range(begin, stop):
         kind, slot = steps[i].kind, steps[i].slot
         if kind == REMOVE:
-            leaf = np.int64(members[slot].leaf)
+            leaf = np.int64(examples.members[slot].leaf)
         else:
-            leaf = route(tree, categorical, X, indptr, indices, steps[i].row)
-            if watched or kind == LOOK:
+            leaf = route(tree, rules.categorical, rows, steps[i].row)
+            if rules.watched or kind == LOOK:
                 steps[i].prediction = majority(tree.counts, leaf)
             if kind == ADD:
-                members[slot].leaf = leaf
+                examples.members[slot].leaf = leaf
         leaf_of[i] = leaf
         if kind == LOOK:
             continue
         by = 1 if kind == ADD else -1
-        _count(tree, leaf, y[slot], by)
+        _count(tree, leaf, examples.y[slot], by)
         broken = -1
         node = leaf
         while node >= 0:
-            if watched:
+            if rules.watched:
                 tree.nodes[node].c += 1
                 n1 = tree.counts[node, 1]
-                if tree.nodes[node].feature >= 0 and must_be_leaf(rules, tree.counts[node, 0] + n1, n1):
+                if tree.nodes[node].feature >= 0 and must_be_leaf(rules.watch, tree.counts[node, 0] + n1, n1):
                     broken = node
-                if scheduled and tree.nodes[node].c > tree.nodes[node].allowed:
+                if rules.scheduled and tree.nodes[node].c > tree.nodes[node].allowed:
                     broken = node
             node = tree.nodes[node].parent
         if broken >= 0:
@@ -101,8 +91,8 @@ def walk(
 
 
 @kernel
-def walk_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
-    """Take back the counts of the steps from ``keep`` to before ``stop``."""
+def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
+    """Roll back the counts of the steps from ``keep`` to before ``stop``."""
     for i in range(keep, stop):
         kind = steps[i].kind
         if kind == LOOK:

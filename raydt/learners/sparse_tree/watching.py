@@ -1,8 +1,4 @@
-"""The shard's half of an update: the structures of all nodes on the path change, and every split is tested.
-
-A *unit* is one of the shard's feature groups at one node: unit = node * groups + group, counted within the shard. A
-node at the largest depth, which is never split, has no structure.
-"""
+"""The shard's half of an update: the structures of all nodes on the path change, and every split is tested."""
 
 from __future__ import annotations
 
@@ -12,132 +8,119 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.sparse import group_of
 from raydt.finders.pool import NOTES
 from raydt.finders.scores import score_of
-from raydt.finders.structure import best, change, rewind, settle
+from raydt.finders.structure import best, change, roll_back_notes, settle
 from raydt.learners.sparse_tree.rules import beaten, impurity, may_split
+from raydt.learners.sparse_tree.shard_nodes import unit_of
 
 
-class Nodes(NamedTuple):
-    """What a shard knows of the nodes, by node id: parent, children (-1: none), depth, rows and those of class 1."""
+class Steps(NamedTuple):
+    """Rows that come and go.
 
-    parent: npt.NDArray[np.int32]
-    left: npt.NDArray[np.int32]
-    right: npt.NDArray[np.int32]
-    depth: npt.NDArray[np.int32]
-    n: npt.NDArray[np.int64]
-    c1: npt.NDArray[np.int64]
+    Attributes
+    ----------
+    sign : ndarray of int8, shape (steps,)
+        1: a row is inserted, -1: it is deleted.
+    label : ndarray of int8, shape (steps,)
+    slot : ndarray of int32, shape (steps,)
+    leaf : ndarray of int64, shape (steps,)
+    marks : ndarray of int64, shape (steps,)
+        Takes how many notes the journal had before each step.
+    """
+
+    sign: npt.NDArray[np.int8]
+    label: npt.NDArray[np.int8]
+    slot: npt.NDArray[np.int32]
+    leaf: npt.NDArray[np.int64]
+    marks: npt.NDArray[np.int64]
+
+    @classmethod
+    def none(cls) -> Steps:
+        """No steps."""
+        flags, links = np.empty(0, dtype=np.int8), np.empty(0, dtype=np.int64)
+        return cls(flags, flags, np.empty(0, dtype=np.int32), links, links)
+
+
+class Limits(NamedTuple):
+    """When to stop for want of memory: new entries that there is room for, and notes beyond which a step may not fit.
+
+    ``rows`` has the shard's sparse features by slot, which tell how many entries a step may need.
+    """
+
+    rows: Any
+    entries: int
+    notes: int
 
 
 @inner_kernel
-def _is_beaten(pool: Any, buckets: Any, table: Any, nodes: Any, groups: int, node: int, rules: Any) -> bool:
+def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -> bool:
     """Whether a candidate of this shard beats the split of a node, or asks for one at a leaf."""
-    n, c1 = nodes.n[node], nodes.c1[node]
-    right = nodes.right[node]
+    n, c1, table = nodes[node].n, nodes[node].c1, structure.table
+    right = nodes[node].right
     if n == 0:
         return False
     if right < 0:
-        if not may_split(rules, table, n, c1, nodes.depth[node]):
+        if not may_split(rules, table, n, c1, nodes[node].depth):
             return False
         score = impurity(rules, table, n, c1)
     else:
-        score = score_of(rules.entropy, table, n, c1, nodes.n[right], nodes.c1[right])
-    for group in range(groups):
-        _, candidate = best(pool, buckets, table, node * groups + group, n, c1)
+        score = score_of(rules.entropy, table, n, c1, nodes[right].n, nodes[right].c1)
+    for group in range(groups.owned):
+        _, candidate = best(structure, node * groups.owned + group, n, c1)
         if beaten(rules, score, candidate):
             return True
     return False
 
 
 @kernel
-def watch(
-    pool: Any,
-    buckets: Any,
-    table: Any,
-    nodes: Any,
-    groups: int,
-    first_group: int,
-    of_groups: int,
-    rows: Any,
-    sign: Any,
-    label: Any,
-    slot: Any,
-    leaf: Any,
-    begin: int,
-    rules: Any,
-    marks: Any,
-    room: int,
-    notes: int,
-) -> tuple[int, int]:
+def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules: Any, limits: Any) -> tuple[int, int]:
     """Take steps from ``begin`` on, as long as their new entries and notes surely fit, and through the first beaten.
-
-    ``rows`` has the shard's sparse features by slot; the shard owns ``groups`` of ``of_groups`` groups, from
-    ``first_group`` on. ``marks`` takes how many notes the journal had before each step; it may have ``notes``.
 
     Returns
     -------
     step, node : int
         The step after the last that was taken; the root-most node that was beaten by it, -1 if none was.
     """
-    for i in range(begin, len(sign)):
-        first, last = rows.begin[slot[i]], rows.end[slot[i]]
-        depth = nodes.depth[leaf[i]] + 1
-        room -= depth * (last - first)
-        if room < 0 or pool.reg[NOTES] > notes:
+    reg, rows, room = structure.pool.reg, limits.rows, limits.entries
+    for i in range(begin, len(steps.sign)):
+        sign, label = steps.sign[i], steps.label[i]
+        first, last = rows.begin[steps.slot[i]], rows.end[steps.slot[i]]
+        room -= (nodes[steps.leaf[i]].depth + 1) * (last - first)
+        if room < 0 or reg[NOTES] > limits.notes:
             return i, -1
-        marks[i] = pool.reg[NOTES]
-        node = np.int64(leaf[i])
+        steps.marks[i] = reg[NOTES]
+        node = np.int64(steps.leaf[i])
         while node >= 0:
-            nodes.n[node] += sign[i]
-            nodes.c1[node] += sign[i] * label[i]
-            n, c1 = nodes.n[node], nodes.c1[node]
-            if nodes.depth[node] < rules.max_depth:
+            nodes[node].n += sign
+            nodes[node].c1 += sign * label
+            n, c1 = nodes[node].n, nodes[node].c1
+            if nodes[node].depth < rules.max_depth:
                 for k in range(first, last):
                     j = rows.values[k]
-                    unit = node * groups + group_of(j, of_groups) - first_group
-                    change(pool, buckets, table, unit, j, sign[i], label[i], n, c1)
-                for group in range(groups):
-                    settle(pool, buckets, table, node * groups + group, n, c1)
-            node = np.int64(nodes.parent[node])
+                    change(structure, unit_of(groups, node, j), j, sign, label, n, c1)
+                for group in range(groups.owned):
+                    settle(structure, node * groups.owned + group, n, c1)
+            node = np.int64(nodes[node].parent)
         found = -1
-        node = np.int64(leaf[i])
+        node = np.int64(steps.leaf[i])
         while node >= 0:
-            if nodes.depth[node] < rules.max_depth and _is_beaten(pool, buckets, table, nodes, groups, node, rules):
+            if nodes[node].depth < rules.max_depth and _is_beaten(structure, nodes, groups, node, rules):
                 found = node
-            node = np.int64(nodes.parent[node])
+            node = np.int64(nodes[node].parent)
         if found >= 0:
             return i + 1, found
-    return len(sign), -1
+    return len(steps.sign), -1
 
 
 @kernel
-def take_back(
-    pool: Any, buckets: Any, table: Any, nodes: Any, sign: Any, label: Any, leaf: Any, marks: Any, keep: int, stop: int
-) -> None:
-    """Undo the steps from ``keep`` to before ``stop``."""
+def roll_back(structure: Any, nodes: Any, steps: Any, keep: int, stop: int) -> None:
+    """Roll back the steps from ``keep`` to before ``stop``."""
     if keep < stop:
-        rewind(pool, buckets, table, marks[keep])
+        roll_back_notes(structure, steps.marks[keep])
     for i in range(keep, stop):
-        node = leaf[i]
+        node = steps.leaf[i]
         while node >= 0:
-            nodes.n[node] -= sign[i]
-            nodes.c1[node] -= sign[i] * label[i]
-            node = nodes.parent[node]
-
-
-@kernel
-def places(left: Any, right: Any, parent: Any, place: Any) -> None:
-    """The place in preorder of every node of the tree."""
-    node, count = 0, 0
-    while True:
-        place[node] = count
-        count += 1
-        if right[node] >= 0:
-            node = np.int64(left[node])
-            continue
-        while node != 0 and right[parent[node]] == node:
-            node = np.int64(parent[node])
-        if node == 0:
-            return
-        node = np.int64(right[parent[node]])
+            nodes[node].n -= steps.sign[i]
+            nodes[node].c1 -= steps.sign[i] * steps.label[i]
+            node = np.int64(nodes[node].parent)

@@ -9,9 +9,10 @@ next is one draw and O(log d2) multiplications.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.rng import stream_key, uniform, uniform_at
@@ -29,15 +30,35 @@ _MEAN_ONES = 10
 _LEAD = 2
 
 
+class Law(NamedTuple):
+    """How rows are drawn.
+
+    Attributes
+    ----------
+    key : uint64
+    width : int
+        Features of a row.
+    flips : ndarray of float64, shape (parts, informative features)
+        Probability in each part of the stream that an informative feature is not the label.
+    powers : ndarray of float64
+        ``powers[p]`` is the probability that ``2**p`` irrelevant features in a row are 0.
+    noise : float
+    """
+
+    key: Any
+    width: int
+    flips: npt.NDArray[np.float64]
+    powers: npt.NDArray[np.float64]
+    noise: float
+
+
 @kernel
-def _draw(
-    key: Any, row: Any, width: int, flips: Any, part: Any, powers: Any, noise: float, y: Any, indptr: Any, ones: Any
-) -> int:
+def _draw(law: Any, row: Any, part: Any, y: Any, indptr: Any, ones: Any) -> int:
     """Draw rows until one has no room in ``ones``; fills the beginnings of ``y``, ``indptr`` and ``ones``.
 
-    ``flips[part[i], j]`` is the probability that informative feature j of row i is not its label, ``powers[p]`` that
-    2**p irrelevant features in a row are 0. Returns how many rows are drawn.
+    ``part`` is that of each row. Returns how many rows are drawn.
     """
+    key, width, flips, powers, noise = law
     informative, at = flips.shape[1], 0
     indptr[0] = 0
     for i in range(len(row)):
@@ -94,6 +115,7 @@ class SparseSyntheticSource(SyntheticSource):
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""
         width = self.features.sparse
+        law = Law(self._key, width, self._flips, self._powers, self._noise)
         step = max(64, CHUNK_DRAWS // self._draws)
         ones = np.empty(step * self._draws, dtype=np.int32)
         begin = start
@@ -101,7 +123,7 @@ class SparseSyntheticSource(SyntheticSource):
             row = self._numbers(begin, step)
             y, indptr = np.empty(len(row), dtype=np.int32), np.empty(len(row) + 1, dtype=np.int64)
             part = row * self._parts // self._n
-            drawn = _draw(self._key, row, width, self._flips, part, self._powers, self._noise, y, indptr, ones)
+            drawn = _draw(law, row, part, y, indptr, ones)
             if not drawn:  # a row of very many ones
                 ones = np.empty(2 * len(ones), dtype=np.int32)
                 continue
