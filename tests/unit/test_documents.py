@@ -65,6 +65,15 @@ def test_paths_in_prose_exist(path: Path) -> None:
     assert not [mention for mention in mentions if not (ROOT / mention).exists()]
 
 
+def test_documents_named_in_code_and_configs_exist() -> None:
+    folders = ("raydt", "actors", "pipelines", "tests", "benchmarks", "configs")
+    files = [path for folder in folders for kind in ("*.py", "*.yaml") for path in (ROOT / folder).rglob(kind)]
+    texts = [path.read_text(errors="replace") for path in files]  # the corpus has files that are not UTF-8
+    mentions = {mention for text in texts for mention in re.findall(r"\bdocs/[\w./-]+\.md", text)}
+    assert mentions
+    assert not [mention for mention in mentions if not (ROOT / mention).exists()]
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_prose_is_wrapped(path: Path) -> None:
     lines = prose(path.read_text()).splitlines()
