@@ -14,7 +14,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 #: A path of the repository in prose or code; what has a variable part (``<kind>``, ``*``, ``NAME``) is none.
 MENTION = re.compile(
-    r"(?<![\w/.:-])((?:raydt|actors|pipelines|tests|configs|docs|benchmarks)/[\w./-]*\w)(?![\w*<>{|-])"
+    r"(?<![\w/.:-])((?:raydt|actors|pipelines|tests|configs|docs|benchmarks|examples)/[\w./-]*\w)(?![\w*<>{|-])"
 )
 FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 #: Made when they are needed, and ignored by git.
