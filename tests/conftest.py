@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # "ci" is the default, so that a failure on any machine is the failure on every machine;
-# HYPOTHESIS_PROFILE=explore draws fresh examples, and more of them.
+# HYPOTHESIS_PROFILE=explore draws fresh examples, and more of them where a test does not set their number itself.
 settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None)
 settings.register_profile(
     "explore", max_examples=500, print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

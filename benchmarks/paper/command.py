@@ -5,7 +5,7 @@ Every measurement is one row of measurements.csv in the output folder; a run tha
     python benchmarks/paper/run.py --table 2 --figure 1      measure, and print these
     python benchmarks/paper/run.py --all                     measure everything
     python benchmarks/paper/run.py --all --quick             the first 3,000 rows of everything
-    python benchmarks/paper/run.py --write                   write docs/results.md from what was measured
+    python benchmarks/paper/run.py --write                   write the results page from what was measured
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raydt.sessions.warmup import compile_kernels
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENT = ROOT / "docs" / "results.md"
+DOCUMENT = ROOT / "docs" / "explanation" / "results" / "fudyadt.md"
 QUICK_ROWS = 3000
 
 SECTIONS: dict[str, Callable[[Bench, int | None], Section]] = {
@@ -82,7 +82,7 @@ def write(bench: Bench) -> None:
             sys.exit(f"{name} has not been measured in full ({missing}): run benchmarks/paper/run.py --all first")
         document = replace(document, section)
         for file, picture in section.pictures.items():
-            (DOCUMENT.parent / "results").mkdir(exist_ok=True)
-            (DOCUMENT.parent / "results" / file).write_text(picture)
+            DOCUMENT.with_suffix("").mkdir(exist_ok=True)
+            (DOCUMENT.with_suffix("") / file).write_text(picture)
     document = replace(document, Section("machine", "\n\n".join(bench.conditions())))
     DOCUMENT.write_text(document)

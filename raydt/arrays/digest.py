@@ -2,7 +2,8 @@
 
 Invariant: two sequences have the same digest exactly if names, order, dtypes, shapes and little-endian bytes are
 equal. Each array is preceded by a header that fixes its length, so that no two sequences share their bytes.
-Which arrays describe a model, and in which order, is the learner's to say; the format is in ``docs/formats.md``.
+Which arrays describe a model, and in which order, is the learner's to say.
+The format is in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Within a bucket features are compared by a key that depends on their own counter
 keys of its ones and no others; the interval [s, t] of rho is such that the smallest key is within (1 + alpha) of the
 best score of the bucket (paper, Propositions 4.2 and 5.2). Intervals overlap, so that a feature at a border does not
 move at every update. For entropy this departs from the paper, which keeps a feature in a range of trees; see
-``docs/guarantees.md``.
+``docs/explanation/guarantees.md``.
 
 A mirrored bucket takes class 0 for class 1: of entropy those with rho > 1/2.
 """

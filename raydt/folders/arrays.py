@@ -9,7 +9,7 @@ Invariant: what :func:`load_folder` returns was written by :func:`save_folder`, 
 its own hash and that of every file; a folder that fails any check is refused as a whole, naming the file.
 
 Not here: which arrays make up a model or a state (the learner's to say) and when to write one. The format is
-described in ``docs/formats.md``.
+described in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Invariant: a manifest that :func:`read_manifest` returns was written by :func:`write_manifest`, bit for bit, and names
 no file outside its folder but the row segments that checkpoints share, in the folder ``rows`` beside it.
 
-Not here: the contents of the files (``raydt.folders.arrays``). The format is described in ``docs/formats.md``.
+Not here: the contents of the files (``raydt.folders.arrays``). The format is
+described in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations

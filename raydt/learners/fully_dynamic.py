@@ -1,8 +1,8 @@
 """What fully dynamic trees have in common: their options, and how small epsilon has to be for the guarantee.
 
 A node is rebuilt before more than ``epsilon * s`` updates have passed through it, s its size when it was built.
-``docs/guarantees.md`` proves that the tree is then feasible for (alpha, beta) after every update, for any number
-of classes, if epsilon lies below :func:`epsilon_bound`, which is computed in exact rational arithmetic.
+``docs/explanation/guarantees.md`` proves that the tree is then feasible for (alpha, beta) after every update, for any
+number of classes, if epsilon lies below :func:`epsilon_bound`, which is computed in exact rational arithmetic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counters and limits that audits of finders compute again from their definitions (``docs/guarantees.md``).
+"""Counters and limits that audits of finders compute again from their definitions (``docs/explanation/guarantees.md``).
 
 Nothing of the fast path is imported.
 """

@@ -1,4 +1,7 @@
-"""Definition 3.1 of the FuDyADT paper, as ``docs/guarantees.md`` amends it, by brute force in exact fractions."""
+"""Definition 3.1 of the FuDyADT paper, as ``docs/explanation/guarantees.md`` amends it.
+
+By brute force, in exact fractions.
+"""
 
 from __future__ import annotations
 

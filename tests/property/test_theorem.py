@@ -1,4 +1,4 @@
-"""The lemmas of ``docs/guarantees.md`` in exact fractions, and the theorem end to end with the slow twin."""
+"""The lemmas of ``docs/explanation/guarantees.md`` in exact fractions, and the theorem with the slow twin."""
 
 from __future__ import annotations
 

@@ -1,24 +1,113 @@
-"""The documents are finished, and what they point at is there."""
+"""The documents are finished: links and paths lead somewhere, and the Python examples run."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
+
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+#: A path of the repository in prose or code; what has a variable part (``<kind>``, ``*``, ``NAME``) is none.
+MENTION = re.compile(
+    r"(?<![\w/.:-])((?:raydt|actors|pipelines|tests|configs|docs|benchmarks|examples)/[\w./-]*\w)(?![\w*<>{|-])"
+)
+FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+#: Made when they are needed, and ignored by git.
+GENERATED = {"benchmarks/results"}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_no_placeholder_and_no_dead_link(path: Path) -> None:
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(text: str) -> str:
+    return FENCE.sub("", text)
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def examples(path: Path) -> list[tuple[str, str | None]]:
+    """The Python examples of a page, each with the output shown right after it."""
     text = path.read_text()
+    blocks = [*FENCE.finditer(text), None]
+    found = []
+    for block, following in pairwise(blocks):
+        if block.group(1) == "python":
+            shown = following and not following.group(1) and not text[block.end() : following.start()].strip()
+            found.append((block.group(2), following.group(2) if shown else None))
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_to_pages_and_headings(path: Path) -> None:
+    text = prose(path.read_text())
     assert not re.search(r"@[A-Z]+@|TODO|FIXME", text)
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert "://" in target or (path.parent / target).exists(), target
+    for target in LINK.findall(text):
+        if "://" not in target:
+            page, _, anchor = target.partition("#")
+            there = (path.parent / page).resolve() if page else path
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_paths_in_prose_exist(path: Path) -> None:
+    mentions = set(MENTION.findall(path.read_text())) - GENERATED
+    assert not [mention for mention in mentions if not (ROOT / mention).exists()]
+
+
+def test_documents_named_in_code_and_configs_exist() -> None:
+    folders = ("raydt", "actors", "pipelines", "tests", "benchmarks", "configs")
+    files = [path for folder in folders for kind in ("*.py", "*.yaml") for path in (ROOT / folder).rglob(kind)]
+    texts = [path.read_text(errors="replace") for path in files]  # the corpus has files that are not UTF-8
+    mentions = {mention for text in texts for mention in re.findall(r"\bdocs/[\w./-]+\.md", text)}
+    assert mentions
+    assert not [mention for mention in mentions if not (ROOT / mention).exists()]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_prose_is_wrapped(path: Path) -> None:
+    lines = prose(path.read_text()).splitlines()
+    # Tables and headings are one line each; equations stay together.
+    assert not [line for line in lines if len(line) > 125 and not line.startswith(("|", "#")) and " " in line.strip()]
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if examples(path)], ids=name)
+def test_python_examples_print_what_the_page_shows(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}  # later examples of a page may use names of earlier ones
+    for code, output in examples(path):
+        exec(compile(code, name(path), "exec"), names)
+        printed = capsys.readouterr().out
+        assert output is None or printed == output
+
+
+def test_readme_has_two_examples_worth_running() -> None:
+    assert any(output for _, output in examples(ROOT / "README.md"))
+    assert examples(ROOT / "docs" / "tutorials" / "python.md")
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in LINK.findall(index.read_text())}
+    results = ROOT / "docs" / "explanation" / "results"
+    linked |= {(results / target).resolve() for target in LINK.findall((results / "README.md").read_text())}
+    assert not [name(page) for page in (ROOT / "docs").rglob("*.md") if page != index and page.resolve() not in linked]
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
-    assert "'.[dev]'" in (ROOT / "README.md").read_text()
-    assert "README.md" in (ROOT / ".ci" / "run").read_text()
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if "'.[dev]'" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("python3 -m venv .venv && ")
+    assert "grep -m1 -F \"'.[dev]'\" README.md" in (ROOT / ".ci" / "run").read_text()

@@ -1,4 +1,7 @@
-"""The commands behind docs/results.md: measurements that last, scores, equal-time tuning, charts, generated parts."""
+"""The commands behind ``docs/explanation/results/fudyadt.md``.
+
+Measurements that last, scores, equal-time tuning, charts, generated parts.
+"""
 
 from __future__ import annotations
 
@@ -142,8 +145,10 @@ def test_the_document_has_a_place_for_every_section_and_shows_every_figure():
     for name in [*SECTIONS, "machine"]:
         changed = put(document, Section(name, "new"))
         assert put(changed, Section(name, "new")) == changed != document
-    for picture in (DOCUMENT.parent / "results").glob("*.svg"):
-        assert f"results/{picture.name}" in document
+    pictures = list(DOCUMENT.with_suffix("").glob("*.svg"))
+    assert len(pictures) == 5
+    for picture in pictures:
+        assert f"fudyadt/{picture.name}" in document
         assert picture.stat().st_size < 60_000
     with pytest.raises(ValueError, match="no markers"):
         put(document, Section("table 6", ""))

@@ -5,7 +5,7 @@ now, every feature lies within the limits of its bucket, and the search found wh
 split is within (1 + alpha) of the optimum over all features, by brute force.
 
 Nothing of the fast path is imported: scores, buckets and keys are computed here again, from their definitions
-(``docs/guarantees.md``).
+(``docs/explanation/guarantees.md``).
 """
 
 from __future__ import annotations

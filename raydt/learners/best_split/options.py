@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from raydt.finders.finder import FinderName
 from raydt.learners.base import LearnerOptions, Promise
 
-#: ``auto`` keeps a structure where there are so many seen features for each one of a row (docs/sparse-results.md).
+#: ``auto`` keeps a structure where there are so many seen features for each one of a row (measured
+#: in docs/explanation/results/sparse.md).
 STRUCTURE_FROM = 50
 
 #: What ``auto`` goes by: features seen in the warm-up, their ones, and its rows.

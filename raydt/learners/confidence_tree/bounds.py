@@ -43,7 +43,10 @@ def entropy_width(m: int, delta: float, classes: int = 2) -> float:
 
 
 def gini_width(m: int, delta: float) -> float:
-    """Eq. (5): the conditional Gini index; it holds as printed for any number of classes (``docs/guarantees.md``)."""
+    """Eq. (5): the conditional Gini index; it holds as printed for any number of classes.
+
+    Proof: ``docs/explanation/guarantees.md``.
+    """
     return math.sqrt(8.0 / m * math.log(2.0 / delta)) + 4.0 * math.sqrt(1.0 / m)
 
 

@@ -2,7 +2,7 @@
 
 *Conformance*: every live example lies in the leaf it routes to, all counts and counters equal their
 recomputation, and every node is what BUILD makes of the examples it was built from. *Feasibility*: Definition 3.1
-of the paper, as ``docs/guarantees.md`` amends it, at every node on the live examples.
+of the paper, as ``docs/explanation/guarantees.md`` amends it, at every node on the live examples.
 
 Nothing of the fast path is imported (``recompute``). Not here: a replay of the updates one by one; that a rebuild
 happened no earlier, and no higher up, than Algorithm 1 asks for is checked by the tests' twin.

@@ -3,7 +3,7 @@
 FuDyADT rebuilds a node at the first update after which ``c > epsilon * s``: ``s`` examples when it was built, ``c``
 updates since. Whole numbers therefore decide: the budget of a node is ``floor(epsilon * s)``, its margin what ``c``
 leaves of that. And whatever those updates were, its split lacks at most ``2 c / n`` to the best gain on its n live
-examples (``docs/guarantees.md``, Lemma 3): a gap that is known without an audit.
+examples (``docs/explanation/guarantees.md``, Lemma 3): a gap that is known without an audit.
 
 Invariant: budgets are exact, also where the float64 product would be rounded up to the next integer.
 """

@@ -2,8 +2,8 @@
 
 *Conformance*: every live example lies in the leaf it routes to, all counts and counters equal their recomputation,
 every node is what BUILD makes of the examples it was built from, and the structures hold the features of each node,
-each within the limits of its bucket. *Feasibility*: the promise of ``docs/guarantees.md`` at every node, by brute
-force.
+each within the limits of its bucket. *Feasibility*: the promise of ``docs/explanation/guarantees.md`` at every node,
+by brute force.
 
 Nothing of the fast path is imported (``recompute``). Not here: that a rebuild happened no earlier, and no higher up,
 than it had to; that is compared with a slow twin in the tests.
