@@ -196,9 +196,10 @@ def test_a_cluster_is_asked_for_its_resources_first(cluster, monkeypatch):
     with faulty(joined, resources={"coordinator": {"num_cpus": 0}}) as session:
         assert len(list(session.process([act("report", 0)]))) == 1
         assert psutil.Process(session.work()[0]["pid"]).environ()["NUMBA_NUM_THREADS"] == "1"
-    monkeypatch.setattr(joined, "reserve_seconds", 0.5)
-    with pytest.raises(ConfigError, match=r"needs 1001 CPUs, the cluster has \d+ "):
-        faulty(joined, shards=1000).__enter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(joined, "reserve_seconds", 0.5)
+        with pytest.raises(ConfigError, match=r"needs 1001 CPUs, the cluster has \d+ "):
+            faulty(joined, shards=1000).__enter__()
     with faulty(joined):  # nothing stayed reserved
         pass
     joined.close()
