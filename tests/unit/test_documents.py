@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import raydt
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
 
@@ -104,6 +106,17 @@ def test_every_page_is_in_the_index() -> None:
     results = ROOT / "docs" / "explanation" / "results"
     linked |= {(results / target).resolve() for target in LINK.findall((results / "README.md").read_text())}
     assert not [name(page) for page in (ROOT / "docs").rglob("*.md") if page != index and page.resolve() not in linked]
+
+
+def test_one_version_everywhere() -> None:
+    for file, line in {
+        "pyproject.toml": f'version = "{raydt.__version__}"',
+        "CITATION.cff": f"version: {raydt.__version__}",
+    }.items():
+        assert line in (ROOT / file).read_text().splitlines(), file
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest.group(1) == raydt.__version__
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
