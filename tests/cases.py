@@ -167,6 +167,11 @@ def one_of_each(trial: Trial) -> bool:
     return trial in first_cases()
 
 
+def never(trial: Trial) -> bool:
+    """For nets, or parts of one, that only nightly runs take."""
+    return False
+
+
 def noted(name: str, often: Iterable[Trial], nightly: Iterable[Trial] = ()) -> None:
     """Note a net that draws its cases itself."""
     daily, rest = NETS.setdefault(name, (set(), set()))
