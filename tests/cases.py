@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from raydt.examples.reading import Reading
 from raydt.examples.features import Features
+from raydt.examples.reading import Reading
 from raydt.learners import learners
 from raydt.learners.base import Case, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
@@ -41,6 +41,11 @@ class Trial:
     def name(self) -> str:
         """Unique among the cases of all learners."""
         return f"{self.learner.kind}: {self.case.name}"
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the learner comes with raydt, and not with another package."""
+        return type(self.learner).__module__.startswith("raydt.")
 
     @property
     def options(self) -> LearnerOptions:
