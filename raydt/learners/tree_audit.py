@@ -109,6 +109,12 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 
 
+def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> list[str]:
+    """How many insertions a warm-up still waits for: none once it has ended, which the end of the stream does too."""
+    left, expected = int(state["warmup_left"][0]), max(0, history.warmup - len(history.id))
+    return [] if left in (0, expected) else [f"{left} insertions of the warm-up are left, not {expected}"]
+
+
 def compare_counters(truth: Truth, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:
     """s, c and built of every node against the history; with ``epsilon`` Lemma 3.4, and that no rebuild is due."""
     tree = truth.tree

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from raydt.errors import ExchangeError, StaleEpochError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch
@@ -22,19 +24,26 @@ from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.learners.base import WorkPlan
 from raydt.sessions.snapshots import take_snapshot, whole
+from raydt.sources.base import Source
 from raydt.streams.base import Stream
+from tests.cases import Trial
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
 from tests.simulation.network import NO_FAULTS, Faults, Network
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A learner, its options, and where its work is done."""
+    """A learner, its options, where its work is done, and the case it is, if it is one."""
 
     name: str
     learner: Any
     options: Any
     plan: WorkPlan
+    trial: Trial | None = None
+
+    def features(self, source: Source) -> Features:
+        """The features of the rows, in groups."""
+        return replace(source.features, groups=self.options.feature_groups)
 
 
 class DriverDied(BaseException):
@@ -46,7 +55,7 @@ class Record:
     """What a driver has written down, as in a run folder: everything up to ``updates``, once."""
 
     updates: int = 0
-    predictions: list[int] = field(default_factory=list)
+    predictions: list[float | None] = field(default_factory=list)
     refused: list[list[int]] = field(default_factory=list)
     inserts: int = 0
     deletes: int = 0
@@ -55,7 +64,7 @@ class Record:
         """Note a batch, which must be the next one, and have been taken in full."""
         assert (batch.start, result.applied) == (self.updates, len(batch)), "an update is missing, or comes twice"
         self.updates = batch.stop
-        self.predictions += result.predictions.tolist()
+        self.predictions += [None if value != value else value for value in result.predictions.tolist()]  # of NaN
         self.refused += [[batch.start + refusal.position, refusal.reason] for refusal in result.refused]
         self.inserts += result.inserts
         self.deletes += result.deletes
@@ -120,7 +129,7 @@ class Simulation(Network):
         self.setup, self.store, self.plan = setup, store, plan
         self._open = open_stream
         self.driver: Driver = Driver(open_stream())
-        self._features: Features = self.driver.stream.source.features
+        self._features: Features = setup.features(self.driver.stream.source)
         self._count = 0  # shards of this incarnation, once all have been started
         self._outcome: dict[str, Any] = {}
 
@@ -316,7 +325,39 @@ class Simulation(Network):
 
 def outcome(digest: str, record: Record, state: tuple[dict[str, Any], dict[int, dict[str, Any]]]) -> dict[str, Any]:
     """What must be the same whatever happens."""
-    coordinator, groups = state
-    arrays = {name: array.tolist() for name, array in coordinator.items()}
-    columns = {group: {name: array.tolist() for name, array in groups[group].items()} for group in sorted(groups)}
-    return {"digest": digest, **asdict(record), "state": arrays, "groups": columns}
+    coordinator, groups = by_node(*state)
+    columns = {group: exactly(groups[group]) for group in sorted(groups)}
+    return {"digest": digest, **asdict(record), "state": exactly(coordinator), "groups": columns}
+
+
+def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as values that are equal if all bits are: NaN is not equal to itself."""
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Any]]:
+    """The same state with statistics in the order of the nodes that gather them, where nodes have a ``place``.
+
+    Which place a node has depends on how the stream was cut; the digest leaves it out.
+    """
+    if "place" not in state:
+        return state, groups
+    place = state["place"]
+    old = place[place >= 0]
+    order = np.full(place.max(initial=-1) + 1, -1)
+    order[old] = np.arange(len(old))
+    ordered = {}
+    for number, arrays in groups.items():
+        ordered[number] = dict(arrays)
+        for name in {"totals", "bins"} & arrays.keys():
+            counted = np.zeros((len(old), *arrays[name].shape[1:]), arrays[name].dtype)
+            here = old < len(arrays[name])
+            counted[here] = arrays[name][old[here]]
+            assert counted.sum() == arrays[name].sum(), f"{name} counts examples where no node does"
+            ordered[number][name] = counted
+        if "place" in arrays:
+            nodes = order[arrays["place"]]
+            rank = np.lexsort((arrays["feature"], nodes))
+            ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11", "bucket")}
+            ordered[number]["place"] = nodes[rank]
+    return {**state, "place": np.where(place >= 0, order[place], -1)}, ordered

@@ -1,0 +1,33 @@
+"""Every case, and every shipped config with few rows, gives the committed digest, here and on every other machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.yaml12 import load_yaml
+from tests.cases import Trial, every_case
+from tests.golden.small import CONFIGS, FILE, SMALL, of_case, of_config
+
+GOLDEN = json.loads(FILE.read_text())
+
+
+@every_case("golden digest")
+def test_a_case(trial: Trial, tmp_path: Path) -> None:
+    golden = GOLDEN["cases"] if trial.shipped else {trial.name: of_case(trial.config(tmp_path), tmp_path / "first")}
+    assert trial.name in golden, "python -m tests.golden.small > tests/golden/small.json adds it"
+    assert of_case(trial.config(tmp_path), tmp_path) == golden[trial.name]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_shipped_config(name: str, tmp_path: Path) -> None:
+    assert of_config(name, tmp_path) == GOLDEN["configs"][name]
+
+
+def test_every_config_that_draws_its_rows_is_there() -> None:
+    drawn = {
+        file.stem for file in CONFIGS.glob("*.yaml") if load_yaml(file.read_text())["source"]["kind"] == "synthetic"
+    }
+    assert drawn == SMALL.keys() == GOLDEN["configs"].keys()
