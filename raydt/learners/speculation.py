@@ -12,9 +12,8 @@ the shards can tell. To ask them step by step would take a round of messages for
 A result is therefore that of one step at a time, whatever the windows are. A *window* should reach about as far as the
 next change: what lies behind it is work for nothing, and each window costs a round.
 
-The learners differ in what they roll back: the sparse tree all later steps (``sparse_tree.walk``, ``watching``), the
-confidence tree those at the changed leaf or, with ``revisit``, all (``confidence_tree.tree``), the GBDT all later
-iterations (``gbdt.window``).
+The learners differ in what they roll back: all later steps, those at the changed leaf only, or, where an update passes
+through many trees, all later iterations.
 """
 
 from __future__ import annotations

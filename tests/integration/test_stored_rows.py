@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from pipelines.cli import cli
 from pipelines.running.job import replay
 from raydt.errors import ModelFileError
-from raydt.learners import learners
+from raydt.learners import learners, traits_of
 from tests.fuzz.reseal import with_arrays
 
 N, WIDTH = 160, 40
@@ -59,9 +59,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with deleted rows among those of its segments, and a path of its own to the state."""
     kind, settings = request.param
-    options = learners()[kind].Options.model_validate(settings)
-    dense = [] if options.needs_sparse else ["a", "b"]
-    features = dense + ["words"] * options.takes_sparse
+    reading = traits_of(learners()[kind].Options.model_validate(settings)).reading
+    dense = [] if reading.needs_sparse else ["a", "b"]
+    features = dense + ["words"] * reading.sparse
     job = {
         "source": {"kind": "parquet", "path": str(data), "label": "y", "features": features},
         "stream": {"model": "sliding_window", "window": 90, "warmup": 60},

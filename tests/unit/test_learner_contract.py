@@ -40,12 +40,15 @@ CASES = [
 
 
 def names_of(learner: Learner) -> re.Pattern[str]:
-    """Kind and folder as words, however they are written, and names that begin as the learner's classes do."""
+    """Kind and folder as words, however they are written, and names that begin as the learner's classes do.
+
+    A name after an underscore, such as a private ``_best_split``, is the field's term and no learner's.
+    """
     folder = type(learner).__module__.split(".")[-2]
     words = {word.replace("_", "_?") for word in (learner.kind, folder)}
     classes = {type(learner).__name__, learner.Options.__name__.removesuffix("Options")}
     return re.compile(
-        rf"(?<![A-Za-z0-9])(?i:{'|'.join(sorted(words))})(?![a-z0-9])|(?<![a-z0-9])({'|'.join(sorted(classes))})"
+        rf"(?<![A-Za-z0-9_])(?i:{'|'.join(sorted(words))})(?![a-z0-9])|(?<![a-z0-9])({'|'.join(sorted(classes))})"
     )
 
 

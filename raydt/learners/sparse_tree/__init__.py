@@ -1,7 +1,7 @@
 """The sparse fully dynamic tree: every node keeps the structure of ``raydt.finders`` for its sparse features.
 
-Where FuDyADT rebuilds a node after epsilon * s updates, because its best split may have changed by then, this tree
-knows after every update whether it has: a node is rebuilt when its split is beaten, and not before. Argued in
+Where an exact tree rebuilds a node after epsilon * s updates, because its best split may have changed by then, this
+tree knows after every update whether it has: a node is rebuilt when its split is beaten, and not before. Argued in
 ``docs/explanation/guarantees.md``.
 
 The coordinator's half, in the order to read it: ``coordinator`` (the path of a batch, window by window), ``walk``
