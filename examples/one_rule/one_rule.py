@@ -106,6 +106,7 @@ class Coordinator(SequentialCoordinator):
         super().__init__()
         self.rows_on_shards, self._store = RowsOnShards(features, shards), ExampleStore(0, 0)
         self.rule: Any = (0, -1, [], [])
+        self.by_class: Counter[int] = Counter()  # not from the store, which holds the rest of the batch already
 
     @property
     def store(self) -> ExampleStore:
@@ -126,6 +127,7 @@ class Coordinator(SequentialCoordinator):
             if step["kind"] == LOOK:
                 continue
             sign, label = (1 if step["kind"] == ADD else -1), int(self.store.y[step["slot"]])
+            self.by_class[label] += sign
             replies = yield Ask("step", {"slot": int(step["slot"]), "label": label, "sign": sign})
             before, self.rule = self.rule, min((reply for reply in replies if reply is not None), default=self.rule)
             result.path[position] += 1
@@ -158,7 +160,7 @@ class Coordinator(SequentialCoordinator):
     def model(self) -> Any:
         """The rule."""
         _, feature, values, labels = self.rule
-        counts = np.bincount(self.store.y[self.store.slots()])
+        counts = [self.by_class[label] for label in range(max(+self.by_class, default=-1) + 1)]
         found = {"feature": [feature], "value": values, "label": labels, "counts": counts}
         return {name: np.array(found[name], dtype=dtype) for name, dtype in MODEL.items()}
 
@@ -183,6 +185,7 @@ class Coordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         self._seq, feature = int(state["seq"][0]), int(state["feature"][0])
         self.rule = (0, feature, state["value"].tolist(), state["label"].tolist())
+        self.by_class = Counter(state["y"].tolist())
 
 
 class OneRule(Learner):
@@ -190,6 +193,7 @@ class OneRule(Learner):
 
     kind = "one_rule"
     Options = Options
+    unproven = {"seq": "the number of updates: the live examples do not tell it"}  # noqa: RUF012
 
     def traits(self, options: Options) -> Traits:
         """Numbers and categories, any number of classes."""
