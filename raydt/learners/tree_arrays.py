@@ -78,13 +78,13 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features)
 
 
 def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
-    """The arrays of the model, and the preorder place of each node id."""
-    order, place, _ = preorder(tree)
+    """The arrays of the model, and the preorder position of each node id."""
+    order, position, _ = preorder(tree)
     counts = tree.counts[order]
     nodes = tree.nodes[order]
     feature = nodes["feature"].copy()
-    left = np.where(feature >= 0, place[nodes["left"]], np.int32(-1))
-    right = np.where(feature >= 0, place[nodes["right"]], np.int32(-1))
+    left = np.where(feature >= 0, position[nodes["left"]], np.int32(-1))
+    right = np.where(feature >= 0, position[nodes["right"]], np.int32(-1))
     _sum_up(feature, left, right, counts)
     classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)  # a class announced is not yet a class seen
     arrays: Arrays = {
@@ -97,7 +97,7 @@ def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
         "built": nodes["built"].copy(),
         "counts": counts[:, :classes].copy(),
     }
-    return arrays, place
+    return arrays, position
 
 
 def live_tree(arrays: Arrays, rules: Rules) -> Tree:

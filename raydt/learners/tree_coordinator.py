@@ -21,7 +21,7 @@ from raydt.learners.tree_arrays import Arrays, canonical_tree
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
 
 
-class LiveTree(Protocol):
+class DynamicTree(Protocol):
     """A tree, the lists of its leaves and the live examples."""
 
     store: ExampleStore
@@ -33,14 +33,14 @@ class LiveTree(Protocol):
 
 
 class TreeCoordinator(SequentialCoordinator):
-    """A coordinator that holds a live tree.
+    """A coordinator that holds a dynamic tree.
 
     Attributes
     ----------
-    live : LiveTree
+    live : DynamicTree
     """
 
-    live: LiveTree
+    live: DynamicTree
 
     @property
     def store(self) -> ExampleStore:
@@ -48,7 +48,7 @@ class TreeCoordinator(SequentialCoordinator):
         return self.live.store
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its place in preorder) of live examples. O(ids + nodes)."""
+        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(ids + nodes)."""
         slots = self.store.find(ids)
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
@@ -78,9 +78,9 @@ class TreeCoordinator(SequentialCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        arrays, place = canonical_tree(self.live.tree)
+        arrays, position = canonical_tree(self.live.tree)
         totals = {name: self.live.tree.reg[[register]] for name, register in _TOTALS}
-        leaf = place[self.live.members["leaf"][slots]]
+        leaf = position[self.live.members["leaf"][slots]]
         return {**arrays, "leaf": leaf, "seq": np.array([self._seq], dtype=np.int64), **totals}
 
     def restore(self, state: Arrays) -> None:

@@ -56,7 +56,7 @@ class TreePredictor:
         self.counts = model["counts"]
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
-        """Preorder place of the leaf of each row, shape (n,). O(depth log ones) a row."""
+        """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
         ones = sparse or SparseRows.empty(self._sparse, len(X))
         leaves = np.empty(len(X), dtype=np.int32)
         rows = np.ascontiguousarray(X, dtype=np.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.learners.confidence_tree.live import LiveTree
+from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.sessions.session import InProcessSession
 from tests.confidence_streams import LEARNER, GroupedStream, assert_same_tree, grown, session_of, twin_of
@@ -145,15 +145,16 @@ def test_counts_are_those_of_the_remaining_examples(setting: str) -> None:
 
 def at_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tenth row is counted out at the place of another."""
-    walk = LiveTree.walk
+    walk = DynamicTree.walk
 
     def mistaken(*args: Any, **options: Any) -> Any:
         window = walk(*args, **options)
-        out = np.flatnonzero(window.told[2] < 0)[::10]
-        window.told[1, out] = window.told[1, (out + 1) % window.told.shape[1]] if window.told.shape[1] else 0
+        deltas = window.counted.deltas
+        out = np.flatnonzero(deltas[2] < 0)[::10]
+        deltas[1, out] = deltas[1, (out + 1) % deltas.shape[1]] if deltas.shape[1] else 0
         return window
 
-    monkeypatch.setattr(LiveTree, "walk", mistaken)
+    monkeypatch.setattr(DynamicTree, "walk", mistaken)
 
 
 def never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,15 +164,15 @@ def never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def own_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """An inner node keeps what it counted as a leaf."""
-    clear = LiveTree.clear
+    clear = DynamicTree.clear
 
-    def mistaken(self: LiveTree, node: int) -> list[int]:
+    def mistaken(self: DynamicTree, node: int) -> list[int]:
         own = self.tree.own[node].copy()
         places = clear(self, node)
         self.tree.own[node] = own
         return places
 
-    monkeypatch.setattr(LiveTree, "clear", mistaken)
+    monkeypatch.setattr(DynamicTree, "clear", mistaken)
 
 
 MISTAKES = [(at_another_place, "kept"), (never_forgotten, "kept"), (own_kept, "kept")]

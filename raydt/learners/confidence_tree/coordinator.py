@@ -28,7 +28,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.binning import Bins, joined
 from raydt.learners.confidence_tree.bounds import REVISIT, TIE
 from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Window
-from raydt.learners.confidence_tree.live import LiveTree
+from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
@@ -69,14 +69,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     Attributes
     ----------
-    live : LiveTree
+    live : DynamicTree
     """
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
-        self.live = LiveTree(features, options.grace_period, revisit=options.revisit)
+        self.live = DynamicTree(features, options.grace_period, revisit=options.revisit)
         self._decider = Decider(
             options.split_rule(len(features)),
             by_feature=options.rival == "feature",

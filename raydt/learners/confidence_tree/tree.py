@@ -210,7 +210,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
         if step.kind == REMOVE:
             leaf = np.int64(examples.members[step.slot].leaf)
         else:
-            leaf = route(tree, rules.categorical, rows, step.row)
+            leaf = route(tree, rules.categorical, rows, np.int64(step.row))
             if rules.scored or step.kind == LOOK:
                 step.prediction = _predicted(tree, examples.y, path, i, leaf, counts)
         path.leaves[i] = leaf

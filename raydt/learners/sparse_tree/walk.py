@@ -64,7 +64,7 @@ def walk(
         if kind == REMOVE:
             leaf = np.int64(examples.members[slot].leaf)
         else:
-            leaf = route(tree, rules.categorical, rows, steps[i].row)
+            leaf = route(tree, rules.categorical, rows, np.int64(steps[i].row))
             if rules.watched or kind == LOOK:
                 steps[i].prediction = majority(tree.counts, leaf)
             if kind == ADD:

@@ -44,7 +44,7 @@ from raydt.learners.sequential import Slots
 Int64 = npt.NDArray[np.int64]
 
 
-class LiveTree:
+class DynamicTree:
     """The tree with what hangs on it.
 
     Parameters
