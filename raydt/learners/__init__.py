@@ -1,7 +1,9 @@
-"""The learners, found by name: each sub-package of this folder that defines ``LEARNER`` is one.
+"""The learners, found by name: sub-packages of this folder that define ``LEARNER``, and entry points of other packages.
 
 Adding a method means adding a folder; nothing here needs to be edited. No method imports another: what several share
-is a module of this folder.
+is a module of this folder. A package of its own names its learner in the entry-point group ``raydt.learners``, one
+entry ``kind = "module:LEARNER"``. Every process that has the package finds it there: workers of Ray and child processes
+need nothing else.
 """
 
 from __future__ import annotations
@@ -10,21 +12,42 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
+from raydt.errors import ConfigError
 from raydt.examples.reading import Reading
 from raydt.learners.base import Learner, LearnerOptions, Renamed, Traits
 from raydt.learners.description import Description
 
+#: The entry points that name learners of other packages.
+GROUP = "raydt.learners"
+
 
 @cache
 def learners() -> dict[str, Learner]:
-    """All learners by their ``kind``."""
-    found = {}
+    """All learners by their ``kind``.
+
+    Raises
+    ------
+    ConfigError
+        An entry point cannot be loaded, names no learner, or one of another kind or of a kind there is already.
+    """
+    found: dict[str, Learner] = {}
     for module in pkgutil.iter_modules(__path__):
         if module.ispkg:
             learner: Learner = importlib.import_module(f"{__name__}.{module.name}").LEARNER
             found[learner.kind] = learner
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
+        where = f"the entry point {entry.name} = {entry.value!r} of the group {GROUP}"
+        try:
+            learner = entry.load()
+        except Exception as error:
+            raise ConfigError(f"{where} cannot be loaded: {error}. Repair or uninstall its package") from error
+        if not isinstance(learner, Learner) or learner.kind != entry.name:
+            raise ConfigError(f"{where} is no learner of the kind {entry.name!r}. Repair or uninstall its package")
+        if found.setdefault(learner.kind, learner) is not learner:
+            raise ConfigError(f"{where}: there is another learner of that kind. Uninstall one of the two packages")
     return found
 
 

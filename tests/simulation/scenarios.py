@@ -8,13 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 from tests.simulation.network import Faults
-from tests.simulation.setups import SETUPS, undisturbed
+from tests.simulation.setups import SETUPS, fitted, undisturbed
 from tests.simulation.simulator import Plan, Simulation
 from tests.simulation.stores import Checkpoints
-from tests.simulation.streams import random_workload
+from tests.simulation.streams import WARMUP, random_workload
 
-#: What is learned: not what needs a warm-up, which most random streams neither have nor could begin with.
-DRAWN = [setup for setup in SETUPS.values() if not setup.learner.traits(setup.options).warmup]
+#: Seeds take the learners in turn.
+DRAWN = list(SETUPS.values())
 #: Every so many seeds each learner has met each of the moods below.
 MOODS = (
     Faults(loss=0.1, duplicate=0.2, late=0.1, crash=0.004, crash_writing=0.05, survivors=True),
@@ -30,7 +30,8 @@ def scenario(seed: int, folder: Path) -> tuple[Simulation, dict[str, object]]:
     draw = random.Random(f"scenario {seed}")
     setup = DRAWN[seed % len(DRAWN)]
     faults = MOODS[seed // len(DRAWN) % len(MOODS)]
-    workload = random_workload(folder, seed).fit(setup.learner.traits(setup.options))
+    least_warmup = WARMUP if setup.trial is not None and setup.trial.needs_warmup else 0
+    workload = fitted(setup, random_workload(folder, seed, least_warmup))
     sizes = draw.choice(((1, 2, 3), (workload.batch,), (1, 5, 9), (4, 16)))
     shards, often = draw.choice(((1,), (2,), (3,), (1, 2, 3), (2, 5))), draw.choice((0.2, 0.5, 0.9))
     # Restarted with as many shards mostly, or survivors would never be used again.

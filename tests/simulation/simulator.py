@@ -23,18 +23,20 @@ from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.learners.base import WorkPlan
 from raydt.sessions.snapshots import take_snapshot, whole
 from raydt.streams.base import Stream
+from tests.cases import Trial
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
 from tests.simulation.network import NO_FAULTS, Faults, Network
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A learner, its options, and where its work is done."""
+    """A learner, its options, where its work is done, and the case it is, if it is one."""
 
     name: str
     learner: Any
     options: Any
     plan: WorkPlan
+    trial: Trial | None = None
 
 
 class DriverDied(BaseException):
@@ -46,7 +48,7 @@ class Record:
     """What a driver has written down, as in a run folder: everything up to ``updates``, once."""
 
     updates: int = 0
-    predictions: list[int] = field(default_factory=list)
+    predictions: list[float | None] = field(default_factory=list)
     refused: list[list[int]] = field(default_factory=list)
     inserts: int = 0
     deletes: int = 0
@@ -55,7 +57,7 @@ class Record:
         """Note a batch, which must be the next one, and have been taken in full."""
         assert (batch.start, result.applied) == (self.updates, len(batch)), "an update is missing, or comes twice"
         self.updates = batch.stop
-        self.predictions += result.predictions.tolist()
+        self.predictions += [None if value != value else value for value in result.predictions.tolist()]  # of NaN
         self.refused += [[batch.start + refusal.position, refusal.reason] for refusal in result.refused]
         self.inserts += result.inserts
         self.deletes += result.deletes
@@ -317,6 +319,10 @@ class Simulation(Network):
 def outcome(digest: str, record: Record, state: tuple[dict[str, Any], dict[int, dict[str, Any]]]) -> dict[str, Any]:
     """What must be the same whatever happens."""
     coordinator, groups = state
-    arrays = {name: array.tolist() for name, array in coordinator.items()}
-    columns = {group: {name: array.tolist() for name, array in groups[group].items()} for group in sorted(groups)}
-    return {"digest": digest, **asdict(record), "state": arrays, "groups": columns}
+    columns = {group: exactly(groups[group]) for group in sorted(groups)}
+    return {"digest": digest, **asdict(record), "state": exactly(coordinator), "groups": columns}
+
+
+def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as values that are equal if all bits are: NaN is not equal to itself."""
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}

@@ -1,0 +1,169 @@
+"""Every case of every learner, and the nets that take each of them.
+
+A net is a test that runs the cases of all learners, those of other packages too. It is made by :func:`every_case`
+or :func:`net`, which also note what it takes: ``docs/guarantees.md`` shows the notes as a table (``tests.nets``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raydt.examples.reading import Reading
+from raydt.learners import learners
+from raydt.learners.base import Case, Learner, LearnerOptions
+from raydt.sessions.session import InProcessSession
+from raydt.sources.base import Source
+from raydt.sources.opening import open_source
+from raydt.sources.options import ArrowFiles
+from raydt.streams.base import Stream
+from raydt.streams.changelog import Changelog
+from tests.small_tables import columns, label, random_changes, table_of, written
+
+#: Feature groups of a case that does not name a number: as many as a case has columns of its table at most.
+GROUPS = 4
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A learner and one of its cases."""
+
+    learner: Learner
+    case: Case
+
+    @property
+    def name(self) -> str:
+        """Unique among the cases of all learners."""
+        return f"{self.learner.kind}: {self.case.name}"
+
+    @property
+    def options(self) -> LearnerOptions:
+        """The options of the case, validated."""
+        options: LearnerOptions = self.learner.Options.model_validate(self.section)
+        return options
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """The ``learner`` section of a config."""
+        return {"feature_groups": GROUPS, **self.case.options, "kind": self.learner.kind}
+
+    @property
+    def reading(self) -> Reading:
+        """How rows are to be read."""
+        return self.learner.traits(self.options).reading
+
+    @property
+    def needs_warmup(self) -> bool:
+        """Whether the learner cannot begin without a warm-up."""
+        return bool(self.learner.traits(self.options).warmup)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the small tables that the case takes, as keys of the ``source`` section of a config."""
+        case = self.case
+        features = columns(dense=case.dense, sparse=case.sparse, missing=case.missing)
+        return {"id": "id", "features": features, "label": label(case.classes)}
+
+    # -- a change log of its own ----------------------------------------------------------------------------------
+
+    def config(self, folder: Path, updates: int = 120, **sections: dict[str, Any]) -> dict[str, Any]:
+        """A config that replays a change log, written to ``folder``; ``sections`` are laid over it."""
+        path = written(folder / "changes.arrow", table_of(change_log(updates, self.case.warmup)))
+        base: dict[str, dict[str, Any]] = {
+            "source": {"kind": "arrow", "path": str(path), "op": "op", **self.columns},
+            "stream": {"model": "changelog", "warmup": self.case.warmup, "on_error": "skip"},
+            "learner": self.section,
+            "cluster": {
+                "backend": "in_process",
+                "batch_size": 16,
+                "local_work_limit": self.case.plan.local_work_limit,
+                "row_cache_bytes": self.case.plan.row_cache_bytes,
+            },
+            "checkpoint": {"every_updates": 30, "every_seconds": None},
+            "output": {"report": False, "predictions": True, "metrics_every": 25},
+        }
+        return {name: {**section, **sections.get(name, {})} for name, section in base.items()}
+
+    def stream(self, folder: Path, updates: int = 120) -> Stream:
+        """The change log of :meth:`config` as updates."""
+        config = self.config(folder, updates)
+        return Changelog.model_validate(config["stream"]).make(self.source(config))
+
+    def source(self, config: dict[str, Any]) -> Source:
+        """The rows of the change log."""
+        return open_source(ArrowFiles.model_validate(config["source"]), reading=self.reading)
+
+    def session(self, stream: Stream, shards: int = 2) -> InProcessSession:
+        """A session in this process; shards have stores of their own."""
+        return InProcessSession(self.learner, self.options, stream.source.features, shards, self.case.plan)
+
+
+def change_log(updates: int, warmup: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Inserts for the warm-up, then any operations; some of them are refused."""
+    return random_changes(random.Random(f"change log {seed}"), updates, warmup)
+
+
+#: Every case of every learner.
+CASES = [Trial(learner, case) for _, learner in sorted(learners().items()) for case in learner.cases()]
+
+
+def first_cases() -> list[Trial]:
+    """One case of each learner: the first."""
+    return [Trial(learner, learner.cases()[0]) for _, learner in sorted(learners().items())]
+
+
+# -- nets ---------------------------------------------------------------------------------------------------------
+
+#: Of each net, the cases that every test run takes, and those that nightly runs take.
+NETS: dict[str, tuple[set[str], set[str]]] = {}
+
+
+def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: Callable[..., bool]) -> Any:
+    """Parametrise a test by cases and something else; what is not run often is run nightly.
+
+    Parameters
+    ----------
+    name : str
+        Of the net, a few words: its column in ``docs/guarantees.md``.
+    arguments : str
+        Names of the test's arguments: that of the trial, and that of the other values, which are text.
+    values : iterable of (Trial, str)
+    often : callable
+        Of a trial and a value, whether every test run takes them.
+    """
+    daily, nightly = NETS.setdefault(name, (set(), set()))
+    params = []
+    for trial, value in values:
+        chosen = often(trial, value)
+        (daily if chosen else nightly).add(trial.name)
+        params.append(
+            pytest.param(trial, value, id=f"{trial.name}, {value}", marks=[] if chosen else pytest.mark.nightly)
+        )
+    return pytest.mark.parametrize(arguments, params)
+
+
+def every_case(name: str, often: Callable[[Trial], bool] = lambda trial: True) -> Any:
+    """Parametrise a test by ``trial``; see :func:`net`."""
+    daily, nightly = NETS.setdefault(name, (set(), set()))
+    params = []
+    for trial in CASES:
+        (daily if often(trial) else nightly).add(trial.name)
+        params.append(pytest.param(trial, id=trial.name, marks=[] if often(trial) else pytest.mark.nightly))
+    return pytest.mark.parametrize("trial", params)
+
+
+def one_of_each(trial: Trial) -> bool:
+    """Whether a case is the first of its learner: for nets that are too slow to take all of them in every test run."""
+    return trial in first_cases()
+
+
+def noted(name: str, often: Iterable[Trial], nightly: Iterable[Trial] = ()) -> None:
+    """Note a net that draws its cases itself."""
+    daily, rest = NETS.setdefault(name, (set(), set()))
+    daily.update(trial.name for trial in often)
+    rest.update(trial.name for trial in nightly)

@@ -1,0 +1,117 @@
+"""Small tables that any learner can take: text ids, text categories, labels or numbers, missing values, index lists.
+
+One file serves every case: each picks its columns. The values are few, so that there are ties and equal rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        ("op", pa.string()),
+        ("id", pa.string()),
+        *((name, pa.float64()) for name in "abc"),
+        ("d", pa.string()),
+        ("a_or_null", pa.float64()),
+        ("d_or_null", pa.string()),
+        ("y", pa.string()),
+        ("y_of_three", pa.string()),
+        ("number", pa.float64()),
+        ("ts", pa.int64()),
+        ("ones", pa.list_(pa.int32())),
+    ],
+    {"n_features": "16"},
+)
+
+Row = dict[str, Any]
+
+
+def columns(*, dense: bool, sparse: bool, missing: bool) -> list[str]:
+    """The columns of the features of rows with numbers and categories, with index lists, or with both."""
+    a, d = ("a_or_null", "d_or_null") if missing else ("a", "d")
+    if sparse:
+        return [a, d, "ones"] if dense else ["ones"]
+    return [a, "b", "c", d]
+
+
+def label(classes: int) -> str:
+    """The column of the labels: that of two classes, of three, or of numbers (0)."""
+    return {0: "number", 2: "y"}.get(classes, "y_of_three")
+
+
+def written(path: Path, table: pa.Table) -> Path:
+    """``path``, once the table is in it."""
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    return path
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """A table of rows; what they do not say themselves follows from what they say, so that equal rows are equal."""
+    return pa.Table.from_pylist([{**derived(row), **row} for row in rows], SCHEMA)
+
+
+def derived(row: Row) -> Row:
+    """The columns that other learners take of a row: missing values, a third class, a number, and indices."""
+    indices = [
+        *(5 * j + int(2 * row[name]) for j, name in enumerate("abc") if row[name]),
+        4 + 5 * "pqr".index(row["d"]),
+    ]
+    return {
+        "a_or_null": None if row["b"] == row["c"] == 1.0 else row["a"],
+        "d_or_null": None if row["b"] == 0.0 and row["d"] == "p" else row["d"],
+        "y_of_three": "z" if row["y"] == "x" and row["c"] > 0.5 else row["y"],
+        "number": None if row["y"] is None else "xyz".index(row["y"]) * 1.7 - row["c"] / 3,
+        "ones": indices,
+    }
+
+
+def examples(n: int, seed: int = 0, classes: str = "xy") -> list[Row]:
+    """Examples with few distinct values, so that there are ties and equal rows, and a label that needs two features."""
+    draw = random.Random(seed)
+    rows = []
+    for i in range(n):
+        a, b, c = (draw.randrange(4) / 2 for _ in range(3))
+        d = draw.choice("pqr")
+        y = classes[(a > b) ^ (d == "r")] if draw.random() > 0.15 else draw.choice(classes)
+        rows.append({"op": "insert", "id": f"e{i}", "a": a, "b": b, "c": c, "d": d, "y": y, "ts": 10 * i})
+    return rows
+
+
+def spelled(text: str, seed: int = 0) -> list[Row]:
+    """A change log from words: ``+3`` (insert e3), ``-3``, ``*3`` (update), ``?3`` (query), ``=3`` (delete by value).
+
+    Inserts, queries and deletions by value of one number carry the same row, updates another one each.
+    """
+    numbers = [int(word[1:]) for word in text.split()]
+    base = examples(max(numbers) + 1, seed)
+    other = examples(len(numbers), seed + 1)
+    rows = []
+    for place, (word, number) in enumerate(zip(text.split(), numbers, strict=True)):
+        op = {"+": "insert", "-": "delete", "*": "update", "?": "query", "=": "delete_value"}[word[0]]
+        values = other[place] if op == "update" else base[number]
+        rows.append({**values, "op": op, "id": f"e{number}", "ts": place})
+    return rows
+
+
+def random_changes(draw: random.Random, n: int, inserts: int = 0) -> list[Row]:
+    """A change log of any operations, inserts first; now and then an id is unknown, live already, or just deleted."""
+    words = [f"+{number}" for number in range(inserts)]
+    live = list(range(inserts))
+    for _ in range(n - inserts):
+        number = draw.choice(live) if live and draw.random() < 0.9 else draw.randrange(n)
+        kind = draw.choices("+-*?=", (8, 4, 3, 1, 1))[0]
+        if kind == "+" and draw.random() < 0.9:
+            number = draw.choice([i for i in range(n) if i not in live])
+        if kind in "-=" and number in live:
+            live.remove(number)
+        elif kind == "+" and number not in live:
+            live.append(number)
+        words.append(f"{kind}{number}")
+    return spelled(" ".join(words), draw.randrange(1000))
