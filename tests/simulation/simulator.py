@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from raydt.errors import ExchangeError, StaleEpochError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch
@@ -318,7 +320,7 @@ class Simulation(Network):
 
 def outcome(digest: str, record: Record, state: tuple[dict[str, Any], dict[int, dict[str, Any]]]) -> dict[str, Any]:
     """What must be the same whatever happens."""
-    coordinator, groups = state
+    coordinator, groups = by_node(*state)
     columns = {group: exactly(groups[group]) for group in sorted(groups)}
     return {"digest": digest, **asdict(record), "state": exactly(coordinator), "groups": columns}
 
@@ -326,3 +328,31 @@ def outcome(digest: str, record: Record, state: tuple[dict[str, Any], dict[int, 
 def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
     """Arrays as values that are equal if all bits are: NaN is not equal to itself."""
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Any]]:
+    """The same state with statistics in the order of the nodes that gather them, where nodes have a ``place``.
+
+    Which place a node has depends on how the stream was cut; the digest leaves it out.
+    """
+    if "place" not in state:
+        return state, groups
+    place = state["place"]
+    old = place[place >= 0]
+    order = np.full(place.max(initial=-1) + 1, -1)
+    order[old] = np.arange(len(old))
+    ordered = {}
+    for number, arrays in groups.items():
+        ordered[number] = dict(arrays)
+        for name in {"totals", "bins"} & arrays.keys():
+            counted = np.zeros((len(old), *arrays[name].shape[1:]), arrays[name].dtype)
+            here = old < len(arrays[name])
+            counted[here] = arrays[name][old[here]]
+            assert counted.sum() == arrays[name].sum(), f"{name} counts examples where no node does"
+            ordered[number][name] = counted
+        if "place" in arrays:
+            nodes = order[arrays["place"]]
+            rank = np.lexsort((arrays["feature"], nodes))
+            ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11", "bucket")}
+            ordered[number]["place"] = nodes[rank]
+    return {**state, "place": np.where(place >= 0, order[place], -1)}, ordered

@@ -71,7 +71,7 @@ def a_new_epoch_goes_on_with_the_old_numbers(patch):
     patch.setattr(FeatureShard, "begin_epoch", lambda self, epoch: setattr(self, "epoch", epoch))
 
 
-@mutant("spread")
+@mutant("fudyadt: spread")
 def a_shard_restores_its_rows_in_another_order(patch):
     restore = FuDyADTShard.restore
 
@@ -81,7 +81,7 @@ def a_shard_restores_its_rows_in_another_order(patch):
     patch.setattr(FuDyADTShard, "restore", reversing)
 
 
-@mutant("spread")
+@mutant("fudyadt: spread")
 def a_coordinator_does_not_restore_the_rest_of_the_warm_up(patch):
     restore = FuDyADTCoordinator.restore
 
@@ -91,7 +91,7 @@ def a_coordinator_does_not_restore_the_rest_of_the_warm_up(patch):
     patch.setattr(FuDyADTCoordinator, "restore", without)
 
 
-@mutant("cached")
+@mutant("fudyadt: cached")
 def the_cache_is_not_filled_after_a_restore(patch):
     def fill_cache(self):
         yield from ()

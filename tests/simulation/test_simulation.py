@@ -6,15 +6,19 @@ from collections import Counter
 
 import pytest
 
+from tests.cases import CASES, net, noted
 from tests.simulation.network import Faults
 from tests.simulation.regressions import REGRESSIONS
-from tests.simulation.scenarios import survives
-from tests.simulation.setups import SETUPS, undisturbed
+from tests.simulation.scenarios import DRAWN, survives
+from tests.simulation.setups import SETUPS, fitted, undisturbed
 from tests.simulation.simulator import Plan, Simulation
 from tests.simulation.stores import Checkpoints, Memory
 from tests.simulation.streams import NAMED
 
-SEEDS, BLOCK = 500, 50
+#: Seeds of a nightly run, in blocks, and those after them that every test run takes.
+SEEDS, BLOCK, DAILY = 640, 64, 60
+
+STREAMS, KINDS = list(NAMED), sorted({trial.learner.kind for trial in CASES})
 
 
 def simulate(setup, workload, shards, *, store=Memory, **kwargs):
@@ -45,53 +49,84 @@ def crashes_everywhere(setup, workload, shards, survivors, store=Memory):
     return quiet.places
 
 
-def turns(name):
-    """For each setup the shards, and whether machines survive, of a stream: all pairs meet in the ten streams."""
-    stream = list(NAMED).index(name)
-    return {setup: ((stream + place) % 3 + 1, bool((stream // 3 + place) % 2)) for place, setup in enumerate(SETUPS)}
+def turn(setup, name):
+    """The shards of a learner and a stream, and whether machines survive: all pairs meet in the ten streams."""
+    stream, place = STREAMS.index(name), list(SETUPS).index(setup)
+    return (stream + place) % 3 + 1, bool((stream // 3 + place) % 2)
+
+
+def often(trial, name):
+    """Whether every test run takes a stream with a case: each learner two streams, its cases in turn."""
+    cases = [other.name for other in CASES if other.learner.kind == trial.learner.kind]
+    first = 3 * KINDS.index(trial.learner.kind)
+    mine = {STREAMS[(first + i) % len(STREAMS)]: cases[i % len(cases)] for i in range(2)}
+    return mine.get(name) == trial.name
 
 
 def test_turns_are_pairwise():
     """Each learner meets each number of shards, with and without survivors, and these meet each other."""
-    met = [(setup, *turn) for name in NAMED for setup, turn in turns(name).items()]
+    met = [(setup, *turn(setup, name)) for name in NAMED for setup in SETUPS]
     for values in (SETUPS, (1, 2, 3)), (SETUPS, (False, True)), ((1, 2, 3), (False, True)):
         assert set(itertools.product(*values)) <= {pair for one in met for pair in itertools.combinations(one, 2)}
 
 
+@net("a crash at every place", "trial, name", itertools.product(CASES, NAMED), often)
+def test_a_crash_at_every_place(trial, name, tmp_path):
+    setup = SETUPS[trial.name]
+    assert crashes_everywhere(setup, fitted(setup, NAMED[name](tmp_path).store()), *turn(trial.name, name)) > 40
+
+
 @pytest.mark.parametrize("name", NAMED)
-def test_a_crash_at_every_place(name, tmp_path):
-    workload = NAMED[name](tmp_path).store()
-    for setup, (shards, survivors) in turns(name).items():
-        fitted = workload.fit(SETUPS[setup].learner.traits(SETUPS[setup].options))
-        assert crashes_everywhere(SETUPS[setup], fitted, shards, survivors) > 40
+def test_a_crash_at_every_place_of_the_chain(name, tmp_path):
+    assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path).store(), *turn("chain", name)) > 40
 
 
 @pytest.mark.parametrize("name", ["slot_reuse", "late_class"])
 def test_a_crash_at_every_place_goes_on_from_real_checkpoints(name, tmp_path):
-    assert crashes_everywhere(SETUPS["cached"], NAMED[name](tmp_path), 2, False, Checkpoints) > 100
+    assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path), 2, False, Checkpoints) > 100
 
 
-@pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
-def test_a_second_crash_while_recovering_from_the_first(setup, tmp_path):
-    draw = random.Random(setup.name)
-    recovering = 0
-    for name, make in NAMED.items():
-        workload = make(tmp_path).store().fit(setup.learner.traits(setup.options))
-        expected = undisturbed(setup, workload)
-        for shards in (1, 3):
-            quiet = simulate(setup, workload, shards)
-            assert quiet.run() == expected
-            for survivors in (True, False) * 6:
-                first = draw.randrange(quiet.places - 5)
-                crashes = frozenset([first, first + draw.randint(1, 12)])
-                simulation = simulate(setup, workload, shards, faults=Faults(crash_at=crashes, survivors=survivors))
-                assert simulation.run() == expected, f"{name}, {shards} shards, crashes at {sorted(crashes)}"
-                recovering += simulation.events["crash in recovery"]
-    assert recovering > 50
+@net("a second crash", "trial, name", itertools.product(CASES, NAMED), often)
+def test_a_second_crash_while_recovering_from_the_first(trial, name, tmp_path):
+    assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 5
 
 
+def test_a_second_crash_of_the_chain(tmp_path):
+    assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in NAMED.values()) > 50
+
+
+def crashes_twice(setup, workload):
+    """Crash at two places near each other; how often the second was while the first was being recovered from."""
+    draw, recovering = random.Random(setup.name), 0
+    workload = fitted(setup, workload)
+    expected = undisturbed(setup, workload)
+    for shards in (1, 3):
+        quiet = simulate(setup, workload, shards)
+        assert quiet.run() == expected
+        for survivors in (True, False) * 6:
+            first = draw.randrange(quiet.places - 5)
+            crashes = frozenset([first, first + draw.randint(1, 12)])
+            simulation = simulate(setup, workload, shards, faults=Faults(crash_at=crashes, survivors=survivors))
+            assert simulation.run() == expected, f"{setup.name}, {shards} shards, crashes at {sorted(crashes)}"
+            recovering += simulation.events["crash in recovery"]
+    return recovering
+
+
+noted("random faults", CASES)
+
+
+def test_seeds_take_every_case():
+    assert {DRAWN[seed % len(DRAWN)].name for seed in range(SEEDS, SEEDS + DAILY)} == SETUPS.keys()
+
+
+def test_nothing_that_happens_by_chance_changes_anything(tmp_path):
+    for seed in range(SEEDS, SEEDS + DAILY):
+        survives(seed, tmp_path)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
-def test_nothing_that_happens_by_chance_changes_anything(first, tmp_path):
+def test_nothing_that_happens_by_chance_changes_anything_in_volume(first, tmp_path):
     events = Counter()
     for seed in range(first, first + BLOCK):
         events += survives(seed, tmp_path)
@@ -104,6 +139,6 @@ def test_nothing_that_happens_by_chance_changes_anything(first, tmp_path):
         assert events[kind] >= 1, (kind, events)
 
 
-@pytest.mark.parametrize(("seed", "fault"), REGRESSIONS)
-def test_what_has_failed_once(seed, fault, tmp_path):
-    survives(seed, tmp_path)
+def test_what_has_failed_once(tmp_path):
+    for seed, _ in REGRESSIONS:
+        survives(seed, tmp_path)

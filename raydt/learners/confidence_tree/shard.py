@@ -181,14 +181,15 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """By group: the bins, what is counted at every site (``totals``, ``bins``), of sparse features ``SEEN``."""
+        counts = self._counts.without_room()
         state: dict[int, dict[str, Any]] = {}
         for i, g in enumerate(self.groups.tolist()):
             state[g] = {}
             if self._bins is not None:
                 mine = np.arange(self._group_of_columns[i], self._group_of_columns[i + 1])
                 first = self._columns.first[self._group_of_columns[[i, i + 1]]]
-                counted = self._counts.bins[:, first[0] : first[1]].copy()
-                state[g] = {**self._bins.select(mine).arrays(), "totals": self._counts.totals.copy(), "bins": counted}
+                counted = counts.bins[:, first[0] : first[1]].copy()
+                state[g] = {**self._bins.select(mine).arrays(), "totals": counts.totals.copy(), "bins": counted}
             if self._features.sparse:
                 state[g] |= self._seen(i)
         return state

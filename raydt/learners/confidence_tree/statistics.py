@@ -82,6 +82,16 @@ class Statistics(NamedTuple):
             grown.bins[:have, :, :known] = self.bins
         return grown
 
+    def without_room(self) -> Statistics:
+        """The same counts up to the last place and class that counts something, two classes at least; views.
+
+        How much room there is beyond depends on how the stream was cut, and must not show in a state.
+        """
+        counted = self.totals != 0
+        places = int(np.flatnonzero(counted.any(axis=1)).max(initial=-1)) + 1
+        classes = max(2, int(np.flatnonzero(counted.any(axis=0)).max(initial=-1)) + 1)
+        return Statistics(self.totals[:places, :classes], self.bins[:places, :, :classes])
+
 
 class Sparse(NamedTuple):
     """The sparse features of a shard: rows by slot, and which groups it owns (``first`` on, of ``of``)."""
