@@ -120,8 +120,11 @@ def test_seeds_take_every_case():
 
 
 def test_nothing_that_happens_by_chance_changes_anything(tmp_path):
+    events = Counter()
     for seed in range(SEEDS, SEEDS + DAILY):
-        survives(seed, tmp_path)
+        events += survives(seed, tmp_path)
+    for kind in ("loss", "duplicate", "late", "pause", "crash of shard", "crash of coordinator", "crash of driver", "rot"):
+        assert events[kind] >= 1, (kind, events)
 
 
 @pytest.mark.nightly
