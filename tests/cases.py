@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from raydt.examples.reading import Reading
+from raydt.examples.features import Features
 from raydt.learners import learners
 from raydt.learners.base import Case, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
@@ -25,7 +26,7 @@ from raydt.streams.base import Stream
 from raydt.streams.changelog import Changelog
 from tests.small_tables import columns, label, random_changes, table_of, written
 
-#: Feature groups of a case that does not name a number: as many as a case has columns of its table at most.
+#: Feature groups of a case that does not name a number.
 GROUPS = 4
 
 
@@ -98,9 +99,13 @@ class Trial:
         """The rows of the change log."""
         return open_source(ArrowFiles.model_validate(config["source"]), reading=self.reading)
 
+    def features(self, source: Source) -> Features:
+        """The features of the rows, in the groups of the options."""
+        return replace(source.features, groups=self.options.feature_groups)
+
     def session(self, stream: Stream, shards: int = 2) -> InProcessSession:
         """A session in this process; shards have stores of their own."""
-        return InProcessSession(self.learner, self.options, stream.source.features, shards, self.case.plan)
+        return InProcessSession(self.learner, self.options, self.features(stream.source), shards, self.case.plan)
 
 
 def change_log(updates: int, warmup: int, seed: int = 0) -> list[dict[str, Any]]:

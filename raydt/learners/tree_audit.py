@@ -109,6 +109,14 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 
 
+def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> list[str]:
+    """What is left of a warm-up that has not ended, against the updates so far."""
+    left, expected = int(state["warmup_left"][0]), history.warmup - int(state["seq"][0])
+    if left in (0, expected):
+        return []
+    return [f"{left} updates of the warm-up are left, not {max(0, expected)}"]
+
+
 def compare_counters(truth: Truth, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:
     """s, c and built of every node against the history; with ``epsilon`` Lemma 3.4, and that no rebuild is due."""
     tree = truth.tree

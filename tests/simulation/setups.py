@@ -10,7 +10,7 @@ from raydt.learners.base import LearnerOptions, WorkPlan
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.snapshots import whole
 from raydt.streams.history import history_of
-from tests.cases import CASES
+from tests.cases import CASES, GROUPS
 from tests.simulation.chain import Chain
 from tests.simulation.simulator import Record, Setup, outcome
 from tests.simulation.streams import Workload
@@ -19,7 +19,7 @@ from tests.simulation.streams import Workload
 SETUPS = {
     setup.name: setup
     for setup in (
-        Setup("chain", Chain(), LearnerOptions(kind="chain"), WorkPlan(shared_store=False)),
+        Setup("chain", Chain(), LearnerOptions(kind="chain", feature_groups=GROUPS), WorkPlan(shared_store=False)),
         *(Setup(trial.name, trial.learner, trial.options, trial.case.plan, trial) for trial in CASES),
     )
 }
@@ -36,7 +36,7 @@ def undisturbed(setup: Setup, workload: Workload) -> dict[str, Any]:
     The live ids are compared with those of a plain replay, which knows no learner.
     """
     stream = workload.open()
-    session = InProcessSession(setup.learner, setup.options, stream.source.features, 1, WorkPlan())
+    session = InProcessSession(setup.learner, setup.options, setup.features(stream.source), 1, WorkPlan())
     record = Record()
     for batch, result in session.process(stream.batches(6), skip_refused=True):
         record.add(batch, result)

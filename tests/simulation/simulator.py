@@ -24,6 +24,7 @@ from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.learners.base import WorkPlan
 from raydt.sessions.snapshots import take_snapshot, whole
+from raydt.sources.base import Source
 from raydt.streams.base import Stream
 from tests.cases import Trial
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
@@ -39,6 +40,10 @@ class Setup:
     options: Any
     plan: WorkPlan
     trial: Trial | None = None
+
+    def features(self, source: Source) -> Features:
+        """The features of the rows, in groups."""
+        return replace(source.features, groups=self.options.feature_groups)
 
 
 class DriverDied(BaseException):
@@ -124,7 +129,7 @@ class Simulation(Network):
         self.setup, self.store, self.plan = setup, store, plan
         self._open = open_stream
         self.driver: Driver = Driver(open_stream())
-        self._features: Features = self.driver.stream.source.features
+        self._features: Features = setup.features(self.driver.stream.source)
         self._count = 0  # shards of this incarnation, once all have been started
         self._outcome: dict[str, Any] = {}
 

@@ -224,7 +224,9 @@ def test_a_mutant_is_found(name, tmp_path, monkeypatch):
 
 
 def test_a_mutant_that_dies_is_not_found(tmp_path, monkeypatch):
-    monkeypatch.setitem(MUTANTS, "broken", (lambda patch: patch.setattr(FeatureShard, "receive", lambda: None), "chain"))
+    monkeypatch.setitem(
+        MUTANTS, "broken", (lambda patch: patch.setattr(FeatureShard, "receive", lambda: None), "chain")
+    )
     monkeypatch.setattr(sys.modules[__name__], "MOST_SEEDS", 2)
     with pytest.raises(pytest.fail.Exception, match=r"it died of .*TypeError"):
         test_a_mutant_is_found("broken", tmp_path, monkeypatch)

@@ -18,6 +18,7 @@ from tests.simulation.streams import NAMED
 #: Seeds of a nightly run, in blocks, and those after them that every test run takes.
 SEEDS, BLOCK, DAILY = 640, 64, 60
 
+WHO = "shard", "coordinator", "driver"
 STREAMS, KINDS = list(NAMED), sorted({trial.learner.kind for trial in CASES})
 
 
@@ -123,7 +124,16 @@ def test_nothing_that_happens_by_chance_changes_anything(tmp_path):
     events = Counter()
     for seed in range(SEEDS, SEEDS + DAILY):
         events += survives(seed, tmp_path)
-    for kind in ("loss", "duplicate", "late", "pause", "crash of shard", "crash of coordinator", "crash of driver", "rot"):
+    for kind in (
+        "loss",
+        "duplicate",
+        "late",
+        "pause",
+        "crash of shard",
+        "crash of coordinator",
+        "crash of driver",
+        "rot",
+    ):
         assert events[kind] >= 1, (kind, events)
 
 

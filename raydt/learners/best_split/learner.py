@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,15 @@ class BestSplit(Learner):
 
     kind = "best_split"
     Options = BestSplitOptions
+    unproven: ClassVar[dict[str, str]] = {
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "warmup": "nothing is left of it once it has ended",
+        "measured": "counts work that was done, which the result does not depend on",
+        "changes": "counts work that was done, which the result does not depend on",
+        "searched": "counts work that was done, which the result does not depend on",
+        "moves": "counts work that was done, which the result does not depend on",
+        "bucket": "intervals overlap: a feature may be in either of two",
+    }
 
     def traits(self, options: BestSplitOptions) -> Traits:
         """Sparse features only, and two classes: a finder compares two."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,17 @@ class ConfidenceTree(Learner):
 
     kind = "confidence_tree"
     Options = ConfidenceTreeOptions
+    unproven: ClassVar[dict[str, str]] = {
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "threshold": "that of a leaf is not used",
+        "place": "any negative number is none",
+        "checks": "counts work that was done, which the result does not depend on",
+        "splits": "counts work that was done, which the result does not depend on",
+        "ties": "counts work that was done, which the result does not depend on",
+        "replaced": "counts work that was done, which the result does not depend on",
+        "pruned": "counts work that was done, which the result does not depend on",
+        "bucket": "intervals overlap: a feature may be in either of two",
+    }
 
     def traits(self, options: ConfidenceTreeOptions) -> Traits:
         """Dense and sparse features, missing values; a structure has nothing to keep without sparse features."""

@@ -29,7 +29,7 @@ from raydt.learners.recorded_tree import (
     MalformedTreeError,
     RecordedTree,
 )
-from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, found, report_of
+from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions
@@ -84,6 +84,7 @@ def audit(
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
     if history.complete:
         broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(truth)
+        broken += compare_warmup(state, history)
     worst, infeasible = _feasibility(truth, options.beta)
 
     excuse = (

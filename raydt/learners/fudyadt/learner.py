@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,12 @@ class FuDyADT(Learner):
 
     kind = "fudyadt"
     Options = FuDyADTOptions
+    unproven: ClassVar[dict[str, str]] = {
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "threshold": "that of a leaf is not used",
+        "rebuilds": "counts work that was done, which the result does not depend on",
+        "rebuilt_rows": "counts work that was done, which the result does not depend on",
+    }
 
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
         """An earlier version wrote ``finder: exact`` and its ``finder_alpha`` into every resolved config."""

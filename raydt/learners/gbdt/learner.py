@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,18 @@ class GBDT(Learner):
 
     kind = "gbdt"
     Options = GBDTOptions
+    unproven: ClassVar[dict[str, str]] = {
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "warmup": "nothing is left of it once it has ended",
+        "rebuilds": "counts work that was done, which the result does not depend on",
+        "rebuilt_rows": "counts work that was done, which the result does not depend on",
+        "bins_ranks": "those of numbers are not used",
+        "bins_default": "any bin may be the one whose sums are not stored",
+        "node_feature": "another split that parts the rows alike is as good",
+        "node_cut": "that of a leaf is not used, and another that parts the rows alike is as good",
+        "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
+        "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
+    }
 
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""

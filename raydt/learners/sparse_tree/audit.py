@@ -25,7 +25,7 @@ from raydt.learners.fully_dynamic import not_promised
 from raydt.learners.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
 from raydt.learners.recount import Buckets
 from raydt.learners.sparse_tree.recompute import Counted, Recounted, Sets
-from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, found, report_of
+from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 
 if TYPE_CHECKING:
     from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -79,6 +79,7 @@ def audit(
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
     if history.complete:
         broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(options, truth, warming)
+        broken += compare_warmup(state, history)
     broken += _structures(options, features, truth, groups, warming)
     worst, infeasible = _feasibility(options, truth)
 

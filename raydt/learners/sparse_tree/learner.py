@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,13 @@ class SparseTree(Learner):
 
     kind = "sparse_tree"
     Options = SparseTreeOptions
+    unproven: ClassVar[dict[str, str]] = {
+        "seq": "queries and refused updates are counted, which leave nothing behind",
+        "threshold": "that of a leaf is not used",
+        "rebuilds": "counts work that was done, which the result does not depend on",
+        "rebuilt_rows": "counts work that was done, which the result does not depend on",
+        "bucket": "intervals overlap: a feature may be in either of two",
+    }
 
     def traits(self, options: SparseTreeOptions) -> Traits:
         """Sparse features and two classes; dense ones need a schedule, whose theorem is about the Gini index."""

@@ -1,0 +1,108 @@
+"""Change any number of any array of a state: the check at loading or the audit finds it, or the learner says why not.
+
+``Learner.unproven`` names the arrays in which a change may stay; of all others every change must be found.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydt.learners.auditing import audit
+from raydt.streams.history import history_of
+from tests.cases import CASES, Trial, every_case
+
+#: Changes of each array of the coordinator or of one group, in every test run and in nightly ones.
+FEW, MANY = 3, 60
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory):
+    """What there is at the end of the stream of a case: features, classes, state, groups, history."""
+
+    @functools.cache
+    def end(name: str) -> tuple[Any, ...]:
+        trial = next(trial for trial in CASES if trial.name == name)
+        folder = tmp_path_factory.mktemp("sound")
+        stream = trial.stream(folder)
+        session = trial.session(stream)
+        for _ in session.process(stream.batches(16), skip_refused=True):
+            pass
+        session.finish()
+        source = stream.source
+        return trial.features(source), len(source.classes), *session.state(), history_of(trial.stream(folder))
+
+    return lambda trial: end(trial.name)
+
+
+def verdict(trial: Trial, features: Any, classes: int, state: Any, groups: Any, history: Any) -> str:
+    """``refused``, ``found`` or ``sound``; what else is raised is an error of the check or of the audit."""
+    report = audit(trial.learner, trial.options, features, classes, state, history, groups)
+    if report.ok and not report.failures:
+        return "sound"
+    return "refused" if any(failure.startswith("malformed state") for failure in report.failures) else "found"
+
+
+def changed(array: np.ndarray, draw: random.Random) -> np.ndarray | None:
+    """The array with one number changed; None if it cannot hold what was drawn."""
+    copy, at = array.copy(), draw.randrange(array.size)
+    old = copy.flat[at].item()
+    try:
+        if array.dtype.kind == "f":
+            copy.flat[at] = draw.choice((old + 1, -2 * old - 1, np.nan))
+        else:
+            copy.flat[at] = draw.choice((int(old) + 1, int(old) - 1, int(not old)))
+    except (OverflowError, ValueError):
+        return None
+    return None if copy.tobytes() == array.tobytes() else copy
+
+
+def survivors(trial: Trial, sound: tuple[Any, ...], times: int) -> tuple[Counter[str], list[str]]:
+    """How many changes there were of each verdict, and those that stayed."""
+    features, classes, state, groups, history = sound
+    assert verdict(trial, features, classes, state, groups, history) == "sound"
+    draw, verdicts, stayed = random.Random(trial.name), Counter(), []
+    for where, arrays in (("coordinator", state), *groups.items()):
+        for name, array in arrays.items():
+            for _ in range(times if array.size else 0):
+                mutant = changed(array, draw)
+                if mutant is None:
+                    continue
+                changed_state, changed_groups = dict(state), {number: dict(part) for number, part in groups.items()}
+                (changed_state if where == "coordinator" else changed_groups[where])[name] = mutant
+                found = verdict(trial, features, classes, changed_state, changed_groups, history)
+                verdicts[found] += 1
+                if found == "sound" and name not in trial.learner.unproven:
+                    at = np.flatnonzero((mutant != array) & ((mutant == mutant) | (array == array)))[:1]
+                    stayed.append(f"{where}: {name}{array.shape}, at {at}: {array.flat[at]} -> {mutant.flat[at]}")
+    return verdicts, stayed
+
+
+@every_case("audit mutants")
+def test_every_changed_number_is_found(trial: Trial, sound) -> None:
+    verdicts, stayed = survivors(trial, sound(trial), FEW)
+    assert not stayed, f"neither refused nor found by the audit, nor in {trial.learner.kind}'s unproven"
+    assert verdicts["refused"] > 20
+    assert verdicts["found"] > 2
+
+
+@pytest.mark.nightly
+@every_case("audit mutants")
+def test_every_changed_number_is_found_in_volume(trial: Trial, sound) -> None:
+    _, stayed = survivors(trial, sound(trial), MANY)
+    assert not stayed, f"neither refused nor found by the audit, nor in {trial.learner.kind}'s unproven"
+
+
+@every_case("audit mutants")
+def test_rows_kept_by_shards_are_compared_with_the_history(trial: Trial, sound) -> None:
+    """Later rebuilds use them; the learners' own audits look at the history only."""
+    features, classes, state, groups, history = sound(trial)
+    name = "X" if trial.case.dense else "sparse_values"
+    number = next(number for number, part in groups.items() if part[name].size)
+    swapped = {**groups[number], name: groups[number][name][::-1].copy()}
+    assert verdict(trial, features, classes, state, {**groups, number: swapped}, history) != "sound"
