@@ -1,0 +1,68 @@
+"""Every learner on real Ray: the outcome is that of the run in this process, also when processes are killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pipelines
+from pipelines.running.records.checkpointing import Checkpointer
+from tests.cases import Trial, every_case, one_of_each
+from tests.nets.test_runs import results
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints at the same updates however fast the machine: nothing is read ahead, and each is waited for."""
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer, *arguments):
+        write(checkpointer, *arguments)
+        checkpointer.settle()
+
+    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+    monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
+
+
+def on_ray(trial: Trial, folder: Path, shards: int) -> pipelines.RunResult:
+    """A run of the case on the Ray that is there."""
+    config = trial.config(folder, cluster={"backend": "ray", "shards": shards, "patience_seconds": 60})
+    return pipelines.replay(config, folder / "ray")
+
+
+@every_case("identity on Ray", one_of_each)
+def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, tmp_path: Path) -> None:
+    expected = results(pipelines.replay(trial.config(tmp_path), tmp_path / "here"))
+    run = on_ray(trial, tmp_path, 3)
+    assert results(run) == expected
+    assert run.summary["rounds"] > 0
+    assert [entry["requests"] > 0 for entry in run.summary["work"]] == [True] * 3
+
+
+def killed(trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: str) -> list[str]:
+    """Run with faults, to the same outcome; who was lost."""
+    expected = results(pipelines.replay(trial.config(folder), folder / "here"))
+    monkeypatch.setenv("RAYDT_FAULTS", faults)
+    run = on_ray(trial, folder, 2)
+    assert results(run) == expected
+    assert run.summary["recoveries"][0]["from_update"] > 0
+    return [recovery["what"].split(" (")[0] for recovery in run.summary["recoveries"]]
+
+
+@every_case("a kill on Ray", one_of_each)
+@pytest.mark.usefixtures("in_step")
+def test_a_killed_shard_does_not_show(trial: Trial, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its part of the second checkpoint is fetched."""
+    assert killed(trial, tmp_path, monkeypatch, "shard.before_parts/1@2#1=kill") == ["shard 1"]
+
+
+@pytest.mark.nightly
+@every_case("a kill on Ray")
+@pytest.mark.usefixtures("in_step")
+def test_killed_processes_do_not_show(trial: Trial, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator before a batch; then a shard between doing and answering."""
+    faults = "coordinator.before_batch@6#1=kill,shard.after_answer/1@3#2=kill"
+    assert killed(trial, tmp_path, monkeypatch, faults) == ["the coordinator", "shard 1"]
