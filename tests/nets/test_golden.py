@@ -1,0 +1,32 @@
+"""Every case, and every shipped config with few rows, gives the committed digest, on this machine and on every other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.yaml12 import load_yaml
+from tests.cases import Trial, every_case
+from tests.golden.small import CONFIGS, FILE, SMALL, of_case, of_config
+
+GOLDEN = json.loads(FILE.read_text())
+
+
+@every_case("golden digest")
+def test_a_case(trial: Trial, tmp_path: Path) -> None:
+    assert trial.name in GOLDEN["cases"], "python -m tests.golden.small > tests/golden/small.json adds it"
+    assert of_case(trial.config(tmp_path), tmp_path) == GOLDEN["cases"][trial.name]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_shipped_config(name: str, tmp_path: Path) -> None:
+    assert of_config(name, tmp_path) == GOLDEN["configs"][name]
+
+
+def test_every_config_that_draws_its_rows_is_there() -> None:
+    drawn = {
+        file.stem for file in CONFIGS.glob("*.yaml") if load_yaml(file.read_text())["source"]["kind"] == "synthetic"
+    }
+    assert drawn == SMALL.keys() == GOLDEN["configs"].keys()
