@@ -1,4 +1,4 @@
-"""Every case, and every shipped config with few rows, gives the committed digest, on this machine and on every other."""
+"""Every case, and every shipped config with few rows, gives the committed digest, here and on every other machine."""
 
 from __future__ import annotations
 
