@@ -1,11 +1,10 @@
-"""Learners whose models and states are mutated."""
+"""Learners whose models and states are mutated: every case of each, and one run over the good rows of the corpus."""
 
 from __future__ import annotations
 
-from typing import Any
+from tests.cases import CASES, Trial, noted
 
-#: Learners whose models are mutated, by the folder of these; the first is FuDyADT.
-LEARNERS: dict[str, dict[str, Any]] = {
-    ".": {},
-    "confidence tree": {"kind": "confidence_tree", "c": 0.001, "grace_period": 2, "revisit": True},
-}
+#: Cases by the folder of their model and state.
+LEARNERS: dict[str, Trial] = {trial.name.replace(": ", " "): trial for trial in CASES}
+
+noted("fuzzing", CASES, CASES)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import replay
+from raydt.learners import learners
+from raydt.sessions.warmup import compile_kernels
 from tests.corpus.cases import config_of
 from tests.fuzz.learners import LEARNERS
 
@@ -72,16 +74,27 @@ def run(mutations: int, seed: int, processes: int = 2, only: int | None = None) 
 
 
 def make_models(scratch: Path) -> Path:
-    """A folder with a ``model`` and a ``state`` of the good rows for each learner."""
-    for folder, learner in LEARNERS.items():
-        config = config_of("clean.csv", {}, {"warmup": 4} if learner else {})
-        out = Path(replay({**config, "learner": learner or config["learner"]}, scratch / f"run {folder}").path)
-        models = scratch / "models" / folder
-        models.mkdir(parents=True)
-        (out / "model").rename(models / "model")
-        (out / "checkpoints" / "16").rename(models / "state")
-        (out / "checkpoints" / "rows").rename(models / "rows")
-    return scratch / "models"
+    """A folder with a ``model`` and a ``state`` of the good rows, and a folder with both for each case."""
+    models = scratch / "models"
+    for learner in learners().values():
+        compile_kernels(learner)  # here, so that no child takes long for that
+    _make(config_of("clean.csv", {}, {}), scratch / "run", models)
+    for name, trial in LEARNERS.items():
+        rows = scratch / f"rows {name}"
+        rows.mkdir()
+        _make(trial.config(rows, updates=60), scratch / f"run {name}", models / name)
+    return models
+
+
+def _make(config: dict[str, Any], run: Path, models: Path) -> None:
+    out = Path(replay(config, run).path)
+    models.mkdir(parents=True)
+    (out / "model").rename(models / "model")
+    last = max(
+        (path for path in (out / "checkpoints").iterdir() if path.name.isdigit()), key=lambda path: int(path.name)
+    )
+    last.rename(models / "state")
+    (out / "checkpoints" / "rows").rename(models / "rows")
 
 
 def _share(seed: int, begin: int, end: int, step: int, scratch: Path, models: Path) -> Tally:

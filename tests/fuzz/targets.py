@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from pipelines.config import load_config
 from pipelines.saving import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
+from raydt.arrays.sparse import SparseRows
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.manifest import MANIFEST
 from raydt.sessions.saved_model import SavedModel
@@ -124,23 +126,35 @@ def read_config(file: Path) -> None:
 def read_model(folder: Path) -> None:
     """A model or a state, and its predictions; a state also takes updates."""
     saved = load_model(folder)
-    X = np.random.default_rng(0).normal(size=(64, len(saved.features)))
-    codes = saved.predictor().predict(X)
-    assert ((codes >= 0) & (codes < max(2, len(saved.classes)))).all(), "a prediction is no class"
+    draw = np.random.default_rng(0)
+    X, sparse = np.round(draw.normal(size=(64, len(saved.features.names))), 1) + 0.0, None
+    if saved.features.sparse:
+        ones = draw.integers(0, 2, size=64)
+        sparse = SparseRows.of_lengths(
+            ones, draw.integers(0, saved.features.sparse, int(ones.sum())), saved.features.sparse
+        )
+    predicted = saved.predictor().predict(X, **({} if sparse is None else {"sparse": sparse}))
+    if saved.classes:
+        assert ((predicted >= 0) & (predicted < max(2, len(saved.classes)))).all(), "a prediction is no class"
+        predicted = np.minimum(predicted, len(saved.classes) - 1)
     if saved.is_state:
-        _update(saved, X, codes)
+        _update(saved, X, predicted if np.isfinite(predicted).all() else np.zeros(64), sparse)
 
 
-def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[np.int32]) -> None:
+def _update(saved: SavedModel, X: npt.NDArray[np.float64], y: npt.NDArray[Any], sparse: SparseRows | None) -> None:
     """Insert rows into a state, and delete half of what it had."""
     session = InProcessSession(saved.learner, saved.options, saved.features)
     session.restore(saved.arrays, saved.groups)
-    gone, live = saved.arrays["id"][::2], saved.arrays["id"]
+    store = session.coordinator.store
+    live = np.sort(store.id[store.slots()])
+    gone = live[::2]
     fresh = np.setdiff1d(np.arange(len(X) + len(live)), live)[: len(X)]
     op = np.repeat(np.array([INSERT, DELETE], dtype=np.int8), [len(X), len(gone)])
     ids, row = np.concatenate([fresh, gone]), np.full(len(op), -1)
-    result = session.apply(UpdateBatch(int(saved.arrays["seq"][0]), op, ids, X, y, len(saved.classes), row))
+    seq, classes = int(saved.arrays["seq"][0]), len(saved.classes)
+    result = session.apply(UpdateBatch(seq, op, ids, X, y, classes, row, sparse=sparse))
     assert result.applied == len(op), "an update was refused"
+    session.finish()
     assert session.statistics()["active"] == len(live) + len(X) - len(gone), "examples are lost"
 
 
@@ -272,7 +286,7 @@ def all_targets(models: Path | None) -> list[Target | FolderTarget]:
         ]
         targets += [
             FolderTarget(f"{name}{f' {learner}' * (learner != '.')}{' resealed' * seal}", models / learner / name, seal)
-            for learner in LEARNERS
+            for learner in (".", *LEARNERS)
             for name in ("model", "state")
             for seal in (False, True)
         ]

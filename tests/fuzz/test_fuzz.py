@@ -6,12 +6,17 @@ import sys
 import tempfile
 import threading
 
+import pytest
+
 from tests.fuzz.parent import Tally, _listen, _watch, run
 
 
-def test_no_mutation_crashes_hangs_or_passes_in_silence():
-    tally = run(2000, seed=1)
-    assert sum(tally.verdicts.values()) == 2000
+@pytest.mark.parametrize(
+    "mutations", [200, pytest.param(20_000, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])]
+)
+def test_no_mutation_crashes_hangs_or_passes_in_silence(mutations):
+    tally = run(mutations, seed=1)
+    assert sum(tally.verdicts.values()) == mutations
     assert not tally.findings, "\n\n".join(
         f"python -m tests.fuzz --seed 1 --only {finding.number} ({finding.target})\n{finding.said}"
         for finding in tally.findings[:5]
