@@ -1,7 +1,7 @@
 """Every case of every learner, and the nets that take each of them.
 
 A net is a test that runs the cases of all learners, those of other packages too. It is made by :func:`every_case`
-or :func:`net`, which also note what it takes: ``docs/guarantees.md`` shows the notes as a table (``tests.nets``).
+or :func:`net`, which also note what it takes: ``docs/explanation/guarantees.md`` shows the notes as a table (``tests.nets``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from raydt.examples.reading import Reading
 from raydt.examples.features import Features
+from raydt.examples.reading import Reading
 from raydt.learners import learners
 from raydt.learners.base import Case, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
@@ -134,7 +134,7 @@ def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: C
     Parameters
     ----------
     name : str
-        Of the net, a few words: its column in ``docs/guarantees.md``.
+        Of the net, a few words: its column in ``docs/explanation/guarantees.md``.
     arguments : str
         Names of the test's arguments: that of the trial, and that of the other values, which are text.
     values : iterable of (Trial, str)
@@ -165,6 +165,11 @@ def every_case(name: str, often: Callable[[Trial], bool] = lambda trial: True) -
 def one_of_each(trial: Trial) -> bool:
     """Whether a case is the first of its learner: for nets that are too slow to take all of them in every test run."""
     return trial in first_cases()
+
+
+def never(trial: Trial) -> bool:
+    """For nets, or parts of one, that only nightly runs take."""
+    return False
 
 
 def noted(name: str, often: Iterable[Trial], nightly: Iterable[Trial] = ()) -> None:

@@ -24,7 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 #: The files that take longest, the longest first: begun late, one of them would keep one process busy alone. The second
 #: process begins with one that needs no kernel while the first compiles them.
 LONGEST = (
+    "nets/test_ray.py",
     "simulation/test_simulation.py",
+    "nets/test_runs.py",
     "unit/test_style.py",
     "unit/test_sparse_splits_oracle.py",  # nor does this one
     "integration/test_ray_kills.py",

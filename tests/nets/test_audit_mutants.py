@@ -15,7 +15,7 @@ import pytest
 
 from raydt.learners.auditing import audit
 from raydt.streams.history import history_of
-from tests.cases import CASES, Trial, every_case
+from tests.cases import CASES, Trial, every_case, never
 
 #: Changes of each array of the coordinator or of one group, in every test run and in nightly ones.
 FEW, MANY = 3, 60
@@ -91,8 +91,7 @@ def test_every_changed_number_is_found(trial: Trial, sound) -> None:
     assert verdicts["found"] > 2
 
 
-@pytest.mark.nightly
-@every_case("audit mutants")
+@every_case("audit mutants", never)
 def test_every_changed_number_is_found_in_volume(trial: Trial, sound) -> None:
     _, stayed = survivors(trial, sound(trial), MANY)
     assert not stayed, f"neither refused nor found by the audit, nor in {trial.learner.kind}'s unproven"

@@ -8,7 +8,7 @@ import pytest
 
 import pipelines
 from pipelines.running.records.checkpointing import Checkpointer
-from tests.cases import Trial, every_case, one_of_each
+from tests.cases import Trial, every_case, never, one_of_each
 from tests.nets.test_runs import results
 
 pytestmark = pytest.mark.ray
@@ -59,8 +59,7 @@ def test_a_killed_shard_does_not_show(trial: Trial, cluster, tmp_path: Path, mon
     assert killed(trial, tmp_path, monkeypatch, "shard.before_parts/1@2#1=kill") == ["shard 1"]
 
 
-@pytest.mark.nightly
-@every_case("a kill on Ray")
+@every_case("a kill on Ray", never)
 @pytest.mark.usefixtures("in_step")
 def test_killed_processes_do_not_show(trial: Trial, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator before a batch; then a shard between doing and answering."""

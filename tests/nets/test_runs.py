@@ -25,7 +25,7 @@ from raydt.folders.manifest import read_manifest
 from raydt.learners import learners
 from raydt.sessions.saved_model import find_model, open_model
 from raydt.sessions.session import InProcessSession
-from tests.cases import CASES, Trial, every_case
+from tests.cases import CASES, Trial, every_case, never
 from tests.small_tables import examples, table_of
 
 #: Columns of the tables that say how the work was done.
@@ -177,7 +177,6 @@ def test_a_damaged_checkpoint_is_refused(trial: Trial, run_of, tmp_path: Path) -
     assert damaged(trial, run_of(trial), tmp_path, 2) > 20
 
 
-@pytest.mark.nightly
-@every_case("checkpoint damage")
+@every_case("checkpoint damage", never)
 def test_a_damaged_checkpoint_is_refused_wherever_it_is(trial: Trial, run_of, tmp_path: Path) -> None:
     assert damaged(trial, run_of(trial), tmp_path, 100) > 500

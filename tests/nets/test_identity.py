@@ -1,0 +1,54 @@
+"""One model (P1) for every case: shards, batch size and the place of the work change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import InProcessSession
+from tests.cases import Trial, every_case, never
+from tests.simulation.simulator import Record, outcome
+
+LARGE = 10**9
+#: Shards, batch size, where the work is done: every two values of two of them meet.
+WAYS = (
+    (1, 7, WorkPlan(0, 0, shared_store=False)),
+    (1, 200, WorkPlan(LARGE, None, shared_store=False)),
+    (2, 7, WorkPlan(LARGE, 0, shared_store=False)),
+    (2, 200, WorkPlan(0, None, shared_store=False)),
+    (4, 1, WorkPlan(36, 128, shared_store=False)),
+)
+
+
+def result(trial: Trial, folder: Path, shards: int, size: int, plan: WorkPlan) -> dict[str, Any]:
+    """Digest, predictions, refusals and the whole state after the stream, restored once in the middle."""
+    stream = trial.stream(folder)
+    features = trial.features(stream.source)
+    session, record = InProcessSession(trial.learner, trial.options, features, shards, plan), Record()
+    restored = False
+    while (batch := next(stream.batches(size), None)) is not None:
+        record.add(batch, session.apply(batch, skip_refused=True))
+        if batch.stop > 60 and not restored:
+            state, restored = session.state(), True
+            session = InProcessSession(trial.learner, trial.options, features, shards, plan)
+            session.restore(*state)
+    session.finish()
+    return outcome(session.digest(), record, session.state())
+
+
+@every_case("identity")
+def test_the_same_whatever_the_way(trial: Trial, tmp_path: Path) -> None:
+    expected = result(trial, tmp_path, 1, 16, WorkPlan())
+    assert expected["deletes"] > 20
+    for shards, size, plan in WAYS:
+        found = result(trial, tmp_path, shards, size, plan)
+        different = [name for name in expected if found[name] != expected[name]]
+        assert not different, f"{', '.join(different)} differ: {shards} shards, batches of {size}, {plan}"
+
+
+@every_case("identity", never)
+def test_the_same_however_the_stream_is_cut(trial: Trial, tmp_path: Path) -> None:
+    expected = result(trial, tmp_path, 1, 16, WorkPlan())
+    for size in (*range(1, 40), 60, 100):
+        assert result(trial, tmp_path, 1 + size % 4, size, trial.case.plan) == expected, size
