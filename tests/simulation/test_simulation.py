@@ -153,5 +153,6 @@ def test_nothing_that_happens_by_chance_changes_anything_in_volume(first, tmp_pa
 
 
 def test_what_has_failed_once(tmp_path):
+    """All of them in one test: parametrised by none, it would be skipped."""
     for seed, _ in REGRESSIONS:
         survives(seed, tmp_path)
