@@ -110,11 +110,9 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
 
 
 def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> list[str]:
-    """What is left of a warm-up that has not ended, against the updates so far."""
-    left, expected = int(state["warmup_left"][0]), history.warmup - int(state["seq"][0])
-    if left in (0, expected):
-        return []
-    return [f"{left} updates of the warm-up are left, not {max(0, expected)}"]
+    """How many insertions a warm-up still waits for: none once it has ended, which the end of the stream does too."""
+    left, expected = int(state["warmup_left"][0]), max(0, history.warmup - len(history.id))
+    return [] if left in (0, expected) else [f"{left} insertions of the warm-up are left, not {expected}"]
 
 
 def compare_counters(truth: Truth, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:

@@ -43,4 +43,4 @@ def test_a_warm_up_that_has_ended_has_nothing_left(trial: Trial, tmp_path: Path)
     assert trial.learner.audit(trial.options, features, state, history, groups).failures == []
     state["warmup_left"] = np.array([1])
     report = trial.learner.audit(trial.options, features, state, history, groups)
-    assert "1 updates of the warm-up are left, not 0" in report.failures
+    assert "1 insertions of the warm-up are left, not 0" in report.failures
