@@ -43,6 +43,11 @@ class Trial:
         return f"{self.learner.kind}: {self.case.name}"
 
     @property
+    def shipped(self) -> bool:
+        """Whether the learner comes with raydt, and not with another package."""
+        return type(self.learner).__module__.startswith("raydt.")
+
+    @property
     def options(self) -> LearnerOptions:
         """The options of the case, validated."""
         options: LearnerOptions = self.learner.Options.model_validate(self.section)
