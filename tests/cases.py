@@ -1,7 +1,7 @@
 """Every case of every learner, and the nets that take each of them.
 
 A net is a test that runs the cases of all learners, those of other packages too. It is made by :func:`every_case`
-or :func:`net`, which also note what it takes: a table in ``docs/explanation/guarantees.md`` shows the notes.
+or :func:`net`, which also note what it takes: ``docs/explanation/guarantees.md`` shows the notes as a table.
 """
 
 from __future__ import annotations

@@ -193,7 +193,6 @@ class OneRule(Learner):
 
     kind = "one_rule"
     Options = Options
-    unproven = {"seq": "the number of updates: the live examples do not tell it"}  # noqa: RUF012
 
     def traits(self, options: Options) -> Traits:
         """Numbers and categories, any number of classes."""

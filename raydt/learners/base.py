@@ -224,7 +224,9 @@ class Learner(ABC):
     kind: ClassVar[str]
     Options: ClassVar[type[Any]]
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
-    unproven: ClassVar[Mapping[str, str]] = {}
+    unproven: ClassVar[Mapping[str, str]] = {
+        "seq": "queries and refused updates are counted, which leave nothing behind"
+    }
 
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
         """Options of this learner in today's spelling, if these are in that of an earlier version; else None."""
