@@ -30,7 +30,7 @@ from raydt.learners.sequential import ADD, LOOK, SequentialCoordinator, steps_of
 MODEL = {"feature": np.int64, "value": np.float64, "label": np.int32, "counts": np.int64}
 
 
-class Options(LearnerOptions):
+class OneRuleOptions(LearnerOptions):
     """Options of OneR: none of its own."""
 
     kind: Literal["one_rule"] = "one_rule"
@@ -102,7 +102,7 @@ class Shard(ShardWithRows):
 class Coordinator(SequentialCoordinator):
     """Ids, labels and the rule; the rows are with the shards."""
 
-    def __init__(self, options: Options, features: Any, shards: int, plan: Any) -> None:
+    def __init__(self, options: OneRuleOptions, features: Any, shards: int, plan: Any) -> None:
         super().__init__()
         self.rows_on_shards, self._store = RowsOnShards(features, shards), ExampleStore(0, 0)
         self.rule: Any = (0, -1, [], [])
@@ -192,9 +192,9 @@ class OneRule(Learner):
     """OneR."""
 
     kind = "one_rule"
-    Options = Options
+    Options = OneRuleOptions
 
-    def traits(self, options: Options) -> Traits:
+    def traits(self, options: OneRuleOptions) -> Traits:
         """Numbers and categories, any number of classes."""
         return Traits(Reading(), rebuilds=False, stays=("nothing: the rule is that of the live examples",))
 
@@ -202,19 +202,19 @@ class OneRule(Learner):
         """As a tree of one split."""
         return Description()
 
-    def coordinator(self, options: Options, features: Any, shards: int, plan: Any) -> Any:
+    def coordinator(self, options: OneRuleOptions, features: Any, shards: int, plan: Any) -> Any:
         """Ids, labels and the rule."""
         return Coordinator(options, features, shards, plan)
 
-    def shard(self, options: Options, features: Any, groups: Any, store: Any = None) -> Any:
+    def shard(self, options: OneRuleOptions, features: Any, groups: Any, store: Any = None) -> Any:
         """Counts of some features."""
         return Shard(features, groups)
 
-    def predictor(self, options: Options, features: Any, model: Any) -> Predictor:
+    def predictor(self, options: OneRuleOptions, features: Any, model: Any) -> Predictor:
         """Predictions of a saved rule."""
         return Predictor(model)
 
-    def check(self, options: Options, features: Any, classes: int, model: Any, groups: Any) -> None:
+    def check(self, options: OneRuleOptions, features: Any, classes: int, model: Any, groups: Any) -> None:
         """Require one rule over the features and, in a state, labels that shards and coordinator agree on."""
         for name, dtype in MODEL.items():
             require(model[name].dtype == dtype and model[name].ndim == 1, name, f"is no list of {np.dtype(dtype)}")
@@ -239,7 +239,7 @@ class OneRule(Learner):
             )
             require(len(np.unique(born)) == len(born), "born", "has two examples of one update")
 
-    def audit(self, options: Options, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
+    def audit(self, options: OneRuleOptions, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
         """Count the live examples again: the rule must be the best one, and the model the rule."""
         last = np.iinfo(np.int64).max
         live, failures = history.deleted == last, []

@@ -44,7 +44,7 @@ def names_of(learner: Learner) -> re.Pattern[str]:
 
     A name after an underscore, such as a private ``_best_split``, is the field's term and no learner's.
     """
-    folder = type(learner).__module__.split(".")[-2]
+    folder = type(learner).__module__.split(".")[-2:][0]
     words = {word.replace("_", "_?") for word in (learner.kind, folder)}
     classes = {type(learner).__name__, learner.Options.__name__.removesuffix("Options")}
     return re.compile(
