@@ -22,6 +22,8 @@ def own(value: T) -> T:
         result = value if value.flags.writeable else value.copy(order="K")
     elif isinstance(value, Mapping):
         result = {key: own(item) for key, item in value.items()}
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple takes its fields one by one
+        result = type(value)(*map(own, value))
     elif isinstance(value, list | tuple):
         result = type(value)(own(item) for item in value)
     elif is_dataclass(value) and not isinstance(value, type):

@@ -25,6 +25,7 @@ from actors.progress import Pulse
 from actors.watch import Watch
 from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
+from raydt.learners.rows import Rows
 
 
 @pytest.fixture
@@ -160,6 +161,14 @@ class TestBoundary:
         assert result.id.flags.writeable
         assert result.X is batch.X
         assert own(UpdateBatch) is UpdateBatch
+
+    def test_a_named_tuple_stays_one(self):
+        rows = Rows.of(np.arange(6.0).reshape(3, 2))
+        rows.X.flags.writeable = False
+        result = own({"rows": rows})["rows"]
+        assert type(result) is Rows
+        assert result.X.flags.writeable
+        assert np.array_equal(result.X, rows.X)
 
 
 class TestIdentity:
