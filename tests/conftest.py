@@ -12,20 +12,20 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from tests import volume
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-# "ci" is the default, so that a failure on any machine is the failure on every machine;
-# HYPOTHESIS_PROFILE=explore draws fresh examples, and more of them where a test does not set their number itself.
-settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None)
-settings.register_profile(
-    "explore", max_examples=500, print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+# Every run draws the same examples, so that a failure on any machine is the failure on every machine. Nightly runs draw
+# fresh ones, all that a test names (``tests.volume``), and print how to repeat a failure.
+settings.register_profile("default", derandomize=True, print_blob=True, deadline=None)
+settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
 
 #: The files that take longest, the longest first: begun late, one of them would keep one process busy alone. The second
 #: process begins with one that needs no kernel while the first compiles them.
@@ -114,6 +114,9 @@ def pytest_configure(config: pytest.Config) -> None:
     and again, a fifth of the time in which the tests are collected.
     """
     config.option.loadscopereorder = False
+    if config.option.markexpr == "nightly":
+        volume.nightly = True
+        settings.load_profile("nightly")
     gc.set_threshold(10_000, 20, 50)
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
         return  # so does a process of xdist, which inherits the variable
@@ -124,8 +127,13 @@ def pytest_configure(config: pytest.Config) -> None:
     Finalize(None, shutil.rmtree, [folder], {"ignore_errors": True}, exitpriority=-200)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files."""
+    """Begin with the longest files; a nightly run also takes the property tests, with all their examples."""
+    if volume.nightly:
+        for item in items:
+            if is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker(pytest.mark.nightly)
     places = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 

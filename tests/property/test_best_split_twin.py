@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.arrays.sparse import SparseRows
@@ -17,6 +17,7 @@ from raydt.learners.best_split.options import BestSplitOptions
 from raydt.sessions.session import InProcessSession
 from tests.oracles.best_split_stream import BestSplitTwin
 from tests.strategies import cuts
+from tests.volume import examples
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -75,7 +76,7 @@ options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(options, st.sampled_from(("gini", "entropy")), st.sampled_from((4, 30, 100_000)), st.data())
 def test_equal_to_the_twin(chosen: dict[str, Any], criterion: str, width: int, data: st.DataObject) -> None:
     if chosen["finder"] in ("scan", "auto"):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.features import CATEGORICAL, NUMERIC
@@ -14,6 +14,7 @@ from raydt.learners import binning
 from raydt.learners.binning import SPARSE, Bins, code_of, joined, learn_bins
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
+from tests.volume import examples
 
 near = st.sampled_from((1e-11, 9e-11, 1e-10, 1.0000000001e-10, 2e-10, 1e-9))
 values = st.one_of(
@@ -43,7 +44,7 @@ def codes(bins: Bins, xs: list[float]) -> list[int]:
     return plain
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(numbers, st.lists(values, max_size=20), bins_at_most, methods)
 def test_numeric_bins_equal_the_twin(column: list[float], later: list[float], max_bins: int, method: str) -> None:
     twin, bins = NumericBins(column, max_bins, method), learned(column, NUMERIC, max_bins, method)
@@ -54,7 +55,7 @@ def test_numeric_bins_equal_the_twin(column: list[float], later: list[float], ma
     assert twin.cuts == list(range(len(twin.cuts)))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(numbers, bins_at_most, methods)
 def test_bins_are_at_most_as_many_as_asked_for_and_in_the_order_of_values(
     column: list[float], max_bins: int, method: str
@@ -68,7 +69,7 @@ def test_bins_are_at_most_as_many_as_asked_for_and_in_the_order_of_values(
     assert set(codes(bins, known)) == set(range(len(bins.values) + 1)) or not known
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(categories, bins_at_most)
 def test_category_bins_equal_the_twin(column: list[float], max_bins: int) -> None:
     twin, bins = CategoryBins(column, max_bins), learned(column, CATEGORICAL, max_bins)
@@ -77,7 +78,7 @@ def test_category_bins_equal_the_twin(column: list[float], max_bins: int) -> Non
     assert list(range(int(bins.cuts()[0]))) == twin.cuts
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.tuples(values, st.integers(-1, 4).map(float), values), max_size=30), bins_at_most, methods)
 def test_columns_do_not_see_each_other(rows: list[tuple[float, ...]], max_bins: int, method: str) -> None:
     X = np.array(rows, np.float64).reshape(-1, 3) + 0.0

@@ -4,7 +4,7 @@ import dataclasses
 import tempfile
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.features import Features
@@ -15,6 +15,7 @@ from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.snapshots import next_segment
+from tests.volume import examples
 
 FEATURES = Features(("a", "b", "c"), (False, False, True), groups=2)
 LEARNER = learners()["fudyadt"]
@@ -51,7 +52,7 @@ def session():
     return InProcessSession(LEARNER, LEARNER.Options(kind="fudyadt", epsilon=0.2, alpha=0, beta=0), FEATURES, 2)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 2**32),
     st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=25),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from raydt.streams.history import history_of
 from tests.confidence_streams import (
@@ -20,6 +20,7 @@ from tests.confidence_streams import (
     session_of,
     short_streams,
 )
+from tests.volume import examples
 
 
 def assert_sound(stream: GroupedStream, options: dict[str, Any], finishes: bool) -> int:
@@ -51,7 +52,7 @@ def test_long_streams(rule: str) -> None:
     assert splits > 10
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(short_streams(), options_for(2))
 def test_short_streams(stream: GroupedStream, options: dict[str, Any]) -> None:
     if stream.classes > 2 and options.get("criterion") == "kearns_mansour":

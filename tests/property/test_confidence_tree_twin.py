@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT, QUERY
@@ -27,6 +27,7 @@ from tests.confidence_streams import (
 )
 from tests.oracles.confidence_tree import ConfidenceTwin
 from tests.strategies import Stream, cuts
+from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
 pytestmark = pytest.mark.timeout(900)
@@ -128,13 +129,13 @@ def test_fixed_streams(rule: str, revisit: bool) -> None:
         assert done["pruned"] >= 3
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(short_streams(), st.data(), shard_counts, cuts())
 def test_differential_random_streams(stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int]) -> None:
     assert_same(stream, data.draw(options_for(stream.classes)), (shards,), sizes)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(short_streams(refusals=True), st.data(), shard_counts, cuts(), st.booleans())
 def test_differential_with_refused_updates(
     stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int], skip: bool
@@ -147,7 +148,7 @@ long_streams = st.builds(
 )
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(long_streams, st.data(), st.permutations([1, 2, 3, 4]), st.sampled_from(SIZES))
 def test_state_can_be_restored_anywhere_on_other_shards(
     stream: GroupedStream, data: st.DataObject, shards: list[int], sizes: tuple[int, ...]
@@ -156,7 +157,7 @@ def test_state_can_be_restored_anywhere_on_other_shards(
     assert_same(stream, data.draw(options_for(stream.classes)), shards, sizes, handovers=places)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(long_streams, st.data(), shard_counts, st.integers(1, 7), cuts())
 def test_no_digest_depends_on_shards_groups_or_batches(
     stream: GroupedStream, data: st.DataObject, shards: int, groups: int, sizes: list[int]

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
 from raydt.learners.live_tree import Rules, new_tree, route
 from raydt.learners.nodes import MEMBER
+from tests.volume import examples
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")
 AWKWARD = np.array([-1e300, -5e-324, 0.0, 5e-324, 0.1, 1.0, 1.0000000000000002, 16777216.000000004, 1e308, 1.7e308])
@@ -65,7 +66,7 @@ def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int)
     return {**nodes, "leaf": place[members["leaf"]].tolist()}, int(histograms.reg[COUNTED])
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.sampled_from((5, 40, 300, 2000)),
     st.integers(2, 4),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.learners import learners
@@ -15,6 +15,7 @@ from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import FudyadtTwin, canonical
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
+from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
 pytestmark = pytest.mark.timeout(900)
@@ -67,7 +68,7 @@ def assert_same(
     )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(streams(), fudyadt_options(), shard_counts, cuts(), plans)
 def test_differential_random_streams(
     stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan
@@ -75,7 +76,7 @@ def test_differential_random_streams(
     assert_same(stream, options, shards, sizes, plan)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(streams(refusals=True), fudyadt_options(), shard_counts, cuts(), plans, st.booleans())
 def test_differential_with_refused_updates(
     stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, skip: bool
@@ -83,7 +84,7 @@ def test_differential_with_refused_updates(
     assert_same(stream, options, shards, sizes, plan, skip=skip)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(
     long_streams(events=300), fudyadt_options(), shard_counts, st.sampled_from(((1,), (7,), (90, 3), (1000,))), plans
 )
@@ -93,7 +94,7 @@ def test_differential_long_streams(
     assert_same(stream, options, shards, sizes, plan)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(streams(), fudyadt_options(), st.data())
 def test_state_can_be_restored_anywhere_on_other_shards(
     stream: Stream, options: dict[str, Any], data: st.DataObject
@@ -113,7 +114,7 @@ def test_state_can_be_restored_anywhere_on_other_shards(
     assert canonical(session.state()[0]) == twin.canonical()
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(streams(), fudyadt_options(), shard_counts, plans)
 def test_predict_equals_the_twin(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> None:
     session, twin = session_of(stream, options, shards, plan), twin_of(stream, options)

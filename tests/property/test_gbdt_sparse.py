@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.arrays.sparse import SparseRows
@@ -20,6 +20,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
+from tests.volume import examples
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,7 +46,7 @@ def split(batch: UpdateBatch, dense: int) -> UpdateBatch:
     return replace(batch, X=np.ascontiguousarray(batch.X[:, :dense]), sparse=sparse_rows(batch.X, dense))
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(gbdt_streams(), gbdt_options("auto"), st.integers(1, 4), st.sampled_from((1, 2, 5)), cuts(), st.booleans())
 def test_sparse_features_are_columns_of_zeros_and_ones(
     stream: Stream, options: dict[str, Any], count: int, shards: int, sizes: list[int], restores: bool

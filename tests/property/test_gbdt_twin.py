@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.learners import learners
@@ -20,6 +20,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
+from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
 pytestmark = pytest.mark.timeout(900)
@@ -105,7 +106,7 @@ def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: 
     assert session.coordinator.predict(X).tolist() == [twin.model.predict(x) for x in X.tolist()]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans, aheads)
 def test_classes(
     stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
@@ -114,7 +115,7 @@ def test_classes(
         assert_same(stream, options, shards, sizes, plan)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans, aheads)
 def test_two_classes(
     stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
@@ -123,7 +124,7 @@ def test_two_classes(
         assert_same(stream, options, shards, sizes, plan)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans, aheads)
 def test_targets(
     stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
@@ -137,7 +138,7 @@ def test_targets(
         assert_same(stream, options, shards, sizes, plan)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans, aheads)
 def test_no_digest_depends_on_shards_batches_or_where_work_is_done(
     stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
@@ -151,7 +152,7 @@ def test_no_digest_depends_on_shards_batches_or_where_work_is_done(
     assert one.digest() == other.digest()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(gbdt_streams(), gbdt_options("auto"), st.data())
 def test_a_state_can_be_restored_anywhere_on_other_shards(
     stream: Stream, options: dict[str, Any], data: st.DataObject

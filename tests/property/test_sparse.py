@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
 from raydt.examples.features import Features
 from tests.strategies import ones, sparse_rows
+from tests.volume import examples
 
 WIDTH = 50
 
@@ -112,7 +113,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
 
 TestStore = StoreAgainstDictionary.TestCase
-TestStore.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestStore.settings = examples(60, stateful_step_count=20, deadline=None)
 
 
 def test_space_of_released_rows_is_used_again():

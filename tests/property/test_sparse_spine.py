@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -26,6 +26,7 @@ from raydt.streams import StreamOptions
 from raydt.streams.history import history_of
 from tests.simulation.chain import Chain, ChainOptions
 from tests.strategies import ones
+from tests.volume import examples
 
 WIDTH = 12
 OPTIONS = ChainOptions(kind="chain", feature_groups=5)
@@ -77,7 +78,7 @@ def dense_of(rows, sparse):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
-@settings(max_examples=25, deadline=None)
+@examples(25, deadline=None)
 @given(data=st.data())
 def test_streams_carry_the_rows(tmp_path_factory, model, data):
     """Batches and history hold what those of the same rows as columns hold, however they are cut."""
@@ -105,7 +106,7 @@ def session_of(stream, shards):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
-@settings(max_examples=15, deadline=None)
+@examples(15, deadline=None)
 @given(data=st.data())
 def test_shards_and_checkpoints_keep_the_rows(tmp_path_factory, model, data):
     """Any shards, batches and restores on the way give the digest and the live rows of the undisturbed run."""

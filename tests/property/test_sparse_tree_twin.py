@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.arrays.sparse import SparseRows
@@ -20,6 +20,7 @@ from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_tree import SparseTreeTwin
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of
 from tests.strategies import cuts
+from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
 pytestmark = pytest.mark.timeout(900)
@@ -87,13 +88,13 @@ def structures_of(twin: SparseTreeTwin) -> list[tuple[int, ...]]:
     )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(short_streams(), st.data(), shard_counts, cuts())
 def test_differential_random_streams(stream: MixedStream, data: st.DataObject, shards: int, sizes: list[int]) -> None:
     assert_same(stream, data.draw(options_for(stream.dense)), shards, sizes)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(short_streams(refusals=True), st.data(), shard_counts, cuts(), st.booleans())
 def test_differential_with_refused_updates(
     stream: MixedStream, data: st.DataObject, shards: int, sizes: list[int], skip: bool
@@ -101,7 +102,7 @@ def test_differential_with_refused_updates(
     assert_same(stream, data.draw(options_for(stream.dense)), shards, sizes, skip=skip)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(long_streams, st.data(), shard_counts, st.sampled_from(((1,), (7,), (90, 3), (1000,))))
 def test_differential_long_streams(
     stream: MixedStream, data: st.DataObject, shards: int, sizes: tuple[int, ...]
@@ -109,7 +110,7 @@ def test_differential_long_streams(
     assert_same(stream, data.draw(options_for(stream.dense)), shards, sizes)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.one_of(short_streams(), long_streams), st.data())
 def test_state_can_be_restored_anywhere_on_other_shards(stream: MixedStream, data: st.DataObject) -> None:
     options, sizes = data.draw(options_for(stream.dense)), data.draw(cuts())
@@ -213,7 +214,7 @@ def test_windows_of_fresh_features_take_bounded_room(shards: int, monkeypatch: p
     assert capacity <= 1.5 * (most + shards * shard_module._ROOM)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(short_streams(), st.data(), shard_counts)
 def test_predict_equals_the_twin(stream: MixedStream, data: st.DataObject, shards: int) -> None:
     options = data.draw(options_for(stream.dense))

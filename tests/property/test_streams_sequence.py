@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.errors import InputError
@@ -31,6 +31,7 @@ from raydt.streams import (
 )
 from tests.oracles import streams as twin
 from tests.oracles.streams import Event, MemorySource, Row
+from tests.volume import examples
 
 SIZES = st.lists(st.integers(1, 9) | st.just(100), min_size=1, max_size=6)
 SKIP = st.booleans()
@@ -202,7 +203,7 @@ def test_changelog(data, skip, sizes, chunks):
     check(make, twin.changelog(data, skip), data, skip, sizes)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     rows(),
     SKIP,
@@ -260,7 +261,7 @@ def read_text(folder: Path, options: Any, sizes: list[int], chunk_rows: int, sta
     return out
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(SIZES, st.sampled_from([1, 2, 7, 64]), st.sampled_from(["window", "log", "batches", "time"]), st.integers(0, 80))
 def test_dictionaries_do_not_show_chunks_or_reading_ahead(text_files, sizes, chunk_rows, model, place):
     options = {

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 import pipelines
@@ -31,6 +31,7 @@ from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST
 from raydt.streams.base import Stream
+from tests.volume import examples
 
 N = 160
 TABLES = ("metrics", "events", "predictions", "quarantine")
@@ -206,7 +207,7 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 # Not shrunk: that takes longer than it helps, as a case is a few numbers.
-@settings(max_examples=15, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@examples(15, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases)
 def test_every_table_is_that_of_an_undisturbed_run(source: Path, undisturbed: dict[str, Any], case: Case) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import INSERT, UpdateBatch
@@ -18,6 +18,7 @@ from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import gain, places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, gini, score
 from tests.strategies import Stream, fudyadt_options, streams
+from tests.volume import examples
 
 Counts = list[int]
 Rule = Callable[[float, float, int], float]
@@ -157,7 +158,7 @@ def test_the_promised_bound_lies_below_the_provable_one(alpha: float, beta: floa
     assert Fraction(promised) < epsilon_bound(alpha, beta, min_samples_split)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     streams(max_events=90),
     st.sampled_from(((0.1, 0.2), (0.5, 0.5), (0.4, 1.0), (0.8, 0.3))),
@@ -179,7 +180,7 @@ def test_random_streams_stay_feasible(
             assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(streams(), fudyadt_options())
 def test_whatever_epsilon_is_the_gap_follows_from_the_counter(stream: Stream, options: dict[str, Any]) -> None:
     """Lemma 3.3 at every node: n * gap <= 2c, and nothing at all while c = 0."""

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pipelines
 from pipelines.updating import update
 from raydt import FullyDynamicTreeClassifier, load_model
+from tests.volume import examples
 
 LEARNER = {"alpha": 0.05, "beta": 0.05, "max_depth": 4}
 
@@ -78,7 +79,7 @@ def with_op(rows: pa.Table, op: str) -> pa.Table:
     return rows.append_column("op", pa.array([op] * rows.num_rows, pa.string()))
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(cases())
 def test_an_update_is_the_rest_of_the_stream(case: Case) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -101,7 +102,7 @@ def test_an_update_is_the_rest_of_the_stream(case: Case) -> None:
         assert receipt.rebuilds == whole.summary["rebuilds"] - run.summary["rebuilds"]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(cases())
 def test_an_update_is_further_calls_of_the_estimator(case: Case) -> None:
     case = Case(case.seed, case.begun, case.gone, case.replaced, case.new, text_ids=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -22,6 +22,7 @@ from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin
 from tests.strategies import Stream, fudyadt_options, streams
+from tests.volume import examples
 
 CATEGORICAL = (False, True, False)
 FEATURES = Features(("a", "b", "c"), CATEGORICAL)
@@ -106,7 +107,7 @@ def test_epsilon_at_the_bound_is_not_promised() -> None:
     assert "not below 0.0769231" in report.reason
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(streams(), fudyadt_options())
 def test_differential_verdicts_and_measures_equal_brute_force(stream: Stream, options: dict[str, Any]) -> None:
     twin = FudyadtTwin(stream.categorical, **{name: value for name, value in options.items() if name != "beta"})

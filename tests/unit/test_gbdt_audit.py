@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.features import Features
@@ -20,6 +20,7 @@ from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin
 from tests.strategies import Stream, gbdt_options, gbdt_streams
+from tests.volume import examples
 
 CATEGORICAL = (False, True, False)
 FEATURES = Features(("a", "b", "c"), CATEGORICAL)
@@ -116,7 +117,7 @@ def measured(twin: OnlineGBDTTwin) -> tuple[int, float]:
     return rank, lack
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_every_model_of_the_twin_is_sound(data: st.DataObject) -> None:
     regression = data.draw(st.booleans())

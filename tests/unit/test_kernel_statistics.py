@@ -7,12 +7,13 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.presort import DIGITS, SHORT, presort
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
 from raydt.learners.live_tree import floor_product
+from tests.volume import examples
 
 
 def sorted_column(values: npt.NDArray[np.float64], labels: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int64]:
@@ -70,7 +71,7 @@ def best_by_hand(
     return best
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(2, 5 * BLOCK), st.integers(2, 4), st.booleans(), st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_scan_finds_the_best_split(n: int, classes: int, categorical: bool, distinct: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

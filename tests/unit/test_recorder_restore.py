@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_replay_recorder import FakeStream, updates
 
@@ -19,6 +19,7 @@ from raydt.errors import InputError
 from raydt.evaluation.classification import Hits, Prequential
 from raydt.examples.updates import CARRIES_ROW, DELETE, UNKNOWN_ID, BatchResult, Refusal, UpdateBatch
 from raydt.streams.base import Skipped
+from tests.volume import examples
 
 N, EVERY = 60, 7
 OP, TRUTH, PREDICTION = updates(N)
@@ -119,7 +120,7 @@ lives = st.lists(
 )
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(lives=lives, last=sizes, compact=st.booleans())
 def test_each_update_is_in_the_tables_once_wherever_the_run_was_cut(undisturbed, lives, last, compact):
     whole, expected = undisturbed

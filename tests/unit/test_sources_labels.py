@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from raydt.errors import ConfigError
+from raydt.examples.reading import CLASSES
 from raydt.sources import Reading, open_source
-from raydt.sources.base import CLASSES
 from raydt.sources.columns.bad_rows import BadRows
 from raydt.sources.columns.labels import Labels, find_label, resolve_positive
 from raydt.sources.options import CsvFiles

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles.sparse_battery import MUTANTS, Finder, Tally, apply, differences, mutants, tallies
@@ -28,6 +28,7 @@ from tests.oracles.sparse_splits import (
     gini,
 )
 from tests.sparse_streams import ALWAYS, Event, sparse_stream, sparse_streams
+from tests.volume import examples
 
 ALPHAS = (0.05, 0.1, 0.5, 2.0)
 STREAMS = 48
@@ -120,7 +121,7 @@ def test_a_feature_is_put_well_inside_its_bucket(finder: str, alpha: float) -> N
     assert twin.rule.place(c) == 0  # in every row: as rho = 0
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.sampled_from(ALPHAS), some_counts)
 def test_centroids_of_updent_overestimate_by_at_most_alpha(alpha: float, c: Counts) -> None:
     """Proposition 4.2, for every bucket that may hold the feature."""
@@ -202,7 +203,7 @@ def test_the_best_of_the_groups_is_within_alpha(finder: str, alpha: float, strea
     assert (tally.violations, tally.misreported) == (0, 0)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.sampled_from(FINDERS), st.sampled_from(ALPHAS), sparse_streams())
 def test_short_streams_keep_guarantee_and_invariants(finder: str, alpha: float, stream: list[Event]) -> None:
     for tally in tallies(finder, alpha, makes(finder, alpha), [stream]).values():

@@ -8,8 +8,8 @@ from pipelines.config import load_config
 from raydt.arrays.rng import stream_key, uniform
 from raydt.arrays.sparse import concatenated
 from raydt.errors import ConfigError
+from raydt.examples.reading import CLASSES
 from raydt.sources import Reading, SparseSynthetic, open_source
-from raydt.sources.base import CLASSES
 
 SPARSE = Reading(sparse=True)
 CASES = [

@@ -1,0 +1,18 @@
+"""How much a test run draws: a share of the examples in every run, all of them in nightly ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+#: Set by ``conftest`` for runs of ``pytest -m nightly``.
+nightly = False
+
+#: Every run draws this share of a test's examples, and at least so many.
+SHARE, LEAST = 4, 6
+
+
+def examples(n: int, **rest: Any) -> settings:
+    """Settings of a property test that draws ``n`` examples nightly."""
+    return settings(max_examples=n if nightly else min(n, max(LEAST, n // SHARE)), **rest)
