@@ -7,9 +7,6 @@ import sys
 import time
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 from pipelines.printing import escaped
 
 
@@ -58,6 +55,9 @@ class Bar:
     """A bar that is redrawn a few times a second."""
 
     def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
         self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.completed:,} {task.fields[unit]}"),
