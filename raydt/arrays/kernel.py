@@ -173,7 +173,8 @@ class _Kernel:
         return self._dispatcher._numba_type_
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._dispatcher(*arguments)
+        made = self._made  # once it is made, without the detour: some kernels take less than a microsecond
+        return (self._dispatcher if made is None else made)(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dispatcher, name)
