@@ -7,10 +7,12 @@ releases the lock of a process that dies, however it dies. Folders elsewhere hav
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, NotWrittenError
 from raydt.folders.folder import Folder
@@ -20,7 +22,7 @@ LOCK = ".lock"
 #: Paths of the locks that this process holds.
 _HELD: set[str] = set()
 
-#: What a filesystem that has no locks says (some network mounts).
+#: Errors of a filesystem that has no locks (some network mounts).
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -39,33 +41,24 @@ def locked(folder: Folder) -> Iterator[None]:
         yield
         return
     made = not folder.has("")
-    path = folder.path(LOCK)
+    path = Path(folder.path(LOCK))
+    lock = FileLock(path, timeout=0.2, mode=0o644)  # long enough to meet a holder who ends and removes the file
     try:
-        with _writing(folder):
-            folder.make()
-            descriptor = _acquired(folder)
-        _HELD.add(path)
+        _acquire(lock, path, folder)
+        _HELD.add(str(path))
+        own = os.stat(path)  # of the lock that is held, as nobody else removes it
         try:
             yield
         finally:
             with suppress(OSError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):  # else it was removed, and it is another's
-                    os.unlink(path)  # before it is released: whoever waits finds that its file has no name any more
-            _HELD.discard(path)
-            os.close(descriptor)
+                if os.path.samestat(own, os.stat(path)):  # else it was removed, and it is another's
+                    path.unlink()  # before it is released: whoever opened it finds that it has no name any more
+            _HELD.discard(str(path))
+            lock.release()
     finally:
         if made:
             with suppress(OSError):
                 os.rmdir(folder.root)  # if nothing was put there
-
-
-@contextmanager
-def _writing(folder: Folder) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        remedy = STORAGE_REMEDIES.get(error.errno or 0)
-        raise NotWrittenError(f"cannot be written: {error}", file=folder.location, remedy=remedy) from error
 
 
 def locked_here(folder: Folder) -> bool:
@@ -73,36 +66,22 @@ def locked_here(folder: Folder) -> bool:
     return folder.path(LOCK) in _HELD
 
 
-def _acquired(folder: Folder) -> int:
-    """Descriptor of the locked file, which holds our process id."""
-    path = folder.path(LOCK)
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # not handed on to child processes
-        except FileNotFoundError:  # whoever made the folder has just removed it
-            folder.make()
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            who = f"process {holder}" if holder else "another process"
-            raise ConfigError(
-                f"{folder.location}: {who} is writing here. Wait until it has ended, or end it (it saves its state on "
-                "SIGTERM)"
-            ) from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-        try:
-            same = os.path.samestat(os.fstat(descriptor), os.stat(path))
-        except FileNotFoundError:
-            same = False
-        if same:
-            with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
-            return descriptor
-        os.close(descriptor)  # its holder ended and removed it between our two steps
+def _acquire(lock: FileLock, path: Path, folder: Folder) -> None:
+    try:
+        folder.make()
+        lock.acquire()
+    except Timeout:
+        holder = ""
+        with suppress(OSError):  # it has ended meanwhile
+            holder = path.read_text(errors="replace").strip()
+        who = f"process {holder}" if holder else "another process"
+        raise ConfigError(
+            f"{folder.location}: {who} is writing here. Wait until it has ended, or end it (it saves its state on "
+            "SIGTERM)"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            remedy = STORAGE_REMEDIES.get(error.errno or 0)
+            raise NotWrittenError(f"cannot be written: {error}", file=folder.location, remedy=remedy) from error
+    with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held
+        path.write_text(f"{os.getpid()} on {os.uname().nodename}\n")

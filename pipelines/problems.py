@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pipelines.printing import shortened
 
@@ -37,36 +38,47 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
     )
     for problem in problems:
         place = _walk(schema, problem["loc"])
-        key, value = shortened(".".join(place.path)), problem["input"]
-        kind, context = problem["type"], problem.get("ctx", {})
-        if kind == "extra_forbidden":
-            key, what = f"{key} = {short(value)}", f"unknown key. {place.known_keys()}"
-        elif kind == "missing":
-            what = f"missing. Add {place.example(key)}"
-        elif kind == "union_tag_not_found":
-            name, choices = place.choices()
-            key, what = f"{key}.{name}", f"missing. Choose one of {', '.join(choices)}"
-        elif kind == "union_tag_invalid":
-            name, choices = place.choices()
-            tag = str(context["tag"])
-            key, what = f"{key}.{name} = {short(tag)}", _one_of(tag, choices)
-        elif kind == "literal_error":
-            names = str(context["expected"]).replace(" or ", ", ").split(", ")
-            key, choices = f"{key} = {short(value)}", [name.strip("'") for name in names]
-            # After another branch of a union these are what else is possible.
-            what = ", ".join(choices) if key in found else _one_of(str(value), choices)
-        else:
-            what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
-            if kind in _WORDS:
-                what = _WORDS[kind].format(**context)
-            key = key if isinstance(value, Mapping) else f"{key} = {short(value)}"
-            meaning = place.node.get("description") or place.described
-            if kind in _WORDS and meaning and not isinstance(value, Mapping):
-                meanings[key] = f" ({meaning})"
+        key, what = _in_words(problem, place)
+        if problem["type"] == "literal_error" and key in found:
+            what = ", ".join(_literals(problem))  # after another branch of a union these are what else is possible
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
+        meaning = place.node.get("description") or place.described
+        if problem["type"] in _WORDS and meaning and not isinstance(problem["input"], Mapping):
+            meanings[key] = f" ({meaning})"
     # What is wrong between two sections has no key of its own.
-    said = [(f"{key}: " * bool(key), whats, meanings.get(key, "")) for key, whats in found.items()]
-    return [f"{key}{', or '.join(dict.fromkeys(whats))}{meaning}" for key, whats, meaning in said]
+    return [
+        f"{key}: " * bool(key) + ", or ".join(dict.fromkeys(whats)) + meanings.get(key, "")
+        for key, whats in found.items()
+    ]
+
+
+def _in_words(problem: ErrorDetails, place: _Place) -> tuple[str, str]:
+    """The key, with its value where that is what is wrong, and what is wrong."""
+    key, value, context = shortened(".".join(place.path)), problem["input"], problem.get("ctx", {})
+    kind, with_value = problem["type"], f"{key} = {short(value)}"
+    if kind == "extra_forbidden":
+        return with_value, f"unknown key. {place.known_keys()}"
+    if kind == "missing":
+        return key, f"missing. Add {place.example(key)}"
+    if kind == "union_tag_not_found":
+        name, choices = place.choices()
+        return f"{key}.{name}", f"missing. Choose one of {', '.join(choices)}"
+    if kind == "union_tag_invalid":
+        name, choices = place.choices()
+        tag = str(context["tag"])
+        return f"{key}.{name} = {short(tag)}", _one_of(tag, choices)
+    if kind == "literal_error":
+        return with_value, _one_of(str(value), _literals(problem))
+    if kind in _WORDS:
+        what = _WORDS[kind].format(**context)
+    else:
+        what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+    return key if isinstance(value, Mapping) else with_value, what
+
+
+def _literals(problem: ErrorDetails) -> list[str]:
+    names = problem.get("ctx", {})["expected"].replace(" or ", ", ").split(", ")
+    return [name.strip("'") for name in names]
 
 
 #: What pydantic's types of problems ask for.
@@ -129,9 +141,9 @@ class _Place:
         if users:
             return f"It is used only with {', '.join(users)}"
         valid = list(self.holder.get("properties", {}))
-        close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
+        close = _closest(name, valid)
         if close:
-            return f"Did you mean {close[0]!r}?"
+            return f"Did you mean {close!r}?"
         elsewhere = (
             [f"{section}.{name}" for section in _sections_with(self.schema, name)] if len(self.path) == 1 else []
         )
@@ -190,9 +202,13 @@ def _sections_with(schema: Schema, name: str) -> Iterator[str]:
 
 
 def _one_of(name: str, valid: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
-    hint = f". Did you mean {close[0]!r}?" if close else ""
+    close = _closest(name, valid)
+    hint = f". Did you mean {close!r}?" if close else ""
     return f"not one of {', '.join(valid)}{hint}"
+
+
+def _closest(name: str, valid: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, valid, n=1)), "")
 
 
 def short(value: Any) -> str:

@@ -5,28 +5,28 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import Protocol
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from pipelines.printing import escaped
 
 
-class Reporter(Protocol):
-    """Receives the progress of one job."""
+class Reporter:
+    """Receives the progress of one job, and shows nothing: the base of those that do."""
 
     def stage(self, text: str) -> None:
         """Something that takes seconds begins, outside the stream of updates."""
 
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
-        """The job begins, or goes on after ``done``; ``total`` updates, or whatever it counts, if known."""
+        """The job begins, or continues after ``done``; ``total`` updates, or whatever it counts, if known."""
+        self._total, self._unit, self._before, self._began = total, unit, done, time.monotonic()
 
     def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
         """``done`` updates have been applied.
 
         ``size`` is the model's in words; ``score`` has a name and a value, NaN before the first prediction.
         """
+        # A recovery may have gone back to before the start.
+        rate = max(done - self._before, 0) / max(time.monotonic() - self._began, 1e-9)
+        self.advance(done, ", ".join(filter(None, (f"{rate:,.0f}/s", f"{active:,} live", size, _score(*score)))))
 
     def advance(self, done: int, detail: str) -> None:
         """``done`` units are done; what else there is to say is in ``detail``."""
@@ -35,29 +35,13 @@ class Reporter(Protocol):
         """The stream has ended."""
 
 
-class Silent:
-    """Shows nothing."""
-
-    def stage(self, text: str) -> None:
-        """Nothing."""
-
-    def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
-        """Nothing."""
-
-    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, detail: str) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
-
-
-class Bar:
-    """A bar that is redrawn a few times a second."""
+class Bar(Reporter):
+    """A bar that is redrawn a few times a second, and removed at the end."""
 
     def __init__(self) -> None:
+        from rich.console import Console  # imported where a terminal shows it: a tenth of a second
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
         self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.completed:,} {task.fields[unit]}"),
@@ -77,14 +61,9 @@ class Bar:
 
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Draw the empty bar."""
-        self._began, self._before = time.monotonic(), done
+        super().start(total, unit, done)
         self._bar.update(self._task, total=total, unit=unit, completed=done)
         self._bar.start()
-
-    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
-        """Move the bar."""
-        rate = _rate(done - self._before, time.monotonic() - self._began)
-        self.advance(done, f"{rate:,.0f}/s  {active:,} live  {size}  {_score(*score)}")
 
     def advance(self, done: int, detail: str) -> None:
         """Move the bar."""
@@ -95,7 +74,7 @@ class Bar:
         self._bar.stop()
 
 
-class Lines:
+class Lines(Reporter):
     """A line now and then: after 1, 2, 4, ... seconds, and from then on every ``interval`` seconds."""
 
     def __init__(self, interval: float = 30.0) -> None:
@@ -107,14 +86,8 @@ class Lines:
 
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
         """Remember when the job began."""
-        self._total, self._unit, self._before = total, unit, done
-        self._began = self._last = time.monotonic()
-
-    def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
-        """Write a line if it is time for one."""
-        rate = _rate(done - self._before, time.monotonic() - self._began)
-        parts = [f"{rate:,.0f}/s", f"{active:,} live", size, _score(*score)]
-        self.advance(done, ", ".join(filter(None, parts)))
+        super().start(total, unit, done)
+        self._last = self._began
 
     def advance(self, done: int, detail: str) -> None:
         """Write a line if it is time for one."""
@@ -124,14 +97,6 @@ class Lines:
         self._last, self._wait = now, min(2 * self._wait, self._interval)
         share = f" of {self._total:,} ({done / self._total:.0%})" if self._total else ""
         _write(", ".join(filter(None, [f"{done:,}{share} {self._unit}", detail])))
-
-    def stop(self) -> None:
-        """Nothing."""
-
-
-def _rate(done: int, seconds: float) -> float:
-    """Units in a second; a recovery may have gone back to before the start."""
-    return max(done, 0) / max(seconds, 1e-9)
 
 
 def _score(name: str, value: float) -> str:

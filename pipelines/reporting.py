@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pipelines.outputs import require_apart
-from pipelines.report import is_page, write_report
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
 
 
 def publish_report(folder: RunFolder) -> None:
     """Write ``report.html`` of a run into its folder."""
+    from pipelines.report.page import write_report  # drawing is imported where something is drawn
+
     with folder.local() as run:
         page = write_report([run], run / "report.html", locations=[folder.location])
         if not folder.is_local:
@@ -42,6 +43,8 @@ def report_of(runs: list[str], out: str | None) -> str:
     InputError
         A folder that is no run or given twice, a name that is not for a page, or a report that cannot be written.
     """
+    from pipelines.report.page import write_report
+
     folders = [RunFolder(run) for run in runs]
     locations = [folder.location for folder in folders]
     for folder in folders:
@@ -82,6 +85,8 @@ def _require_run(folder: RunFolder) -> None:
 
 def _target(out: str) -> Path:
     """Where a page goes; a file that is not a page is never replaced."""
+    from pipelines.report.document import is_page
+
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError("--out is an HTML file", file=str(target), remedy="Let its name end in .html")

@@ -36,38 +36,6 @@ class _Loader(yaml.SafeLoader):
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys are distinct text."""
-        result: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            key = self.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
-            if not isinstance(key, str):
-                raise ConfigError(f"line {line}: the key {key!r} is not text. Write it in quotes")
-            if key in result:
-                raise ConfigError(f"line {line}: the key {key!r} appears twice. Keep one of them")
-            result[key] = self.construct_object(value_node, deep=deep)
-        return result
-
-
-def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    text = str(loader.construct_scalar(node))
-    base = 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10
-    value = int(text, base) if len(text) <= LONGEST_INTEGER else None
-    if value is None or not -(2**63) <= value < 2**63:
-        line = node.start_mark.line + 1
-        raise ConfigError(f"line {line}: the integer {text[:30]}... does not fit into 64 bits. Write a smaller one")
-    return value
-
-
-def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    text = str(loader.construct_scalar(node)).lower()
-    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    return loader.construct_mapping(node, deep=True)
-
 
 class _Dumper(yaml.SafeDumper):
     """SafeDumper that quotes text which YAML 1.1 or 1.2 would take for something else."""
@@ -91,13 +59,67 @@ for _tag, _pattern, _first in (
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
 _Dumper.add_representer(str, _Dumper.represent_str)
-_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
-_Loader.add_constructor("tag:yaml.org,2002:float", _float)
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+class _Document:
+    """Values of the nodes of one document."""
+
+    def __init__(self) -> None:
+        self._values = 0
+        self._open: list[yaml.Node] = []  # the nodes around the one that is read
+
+    def value(self, node: yaml.Node) -> Any:
+        """The value of a node; every alias has a value of its own."""
+        line = f"line {node.start_mark.line + 1}: "
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise ConfigError(f"these are more than {MOST_VALUES:,} values. Use fewer aliases")
+        if any(node is around for around in self._open):
+            raise ConfigError(f"{line}this value contains itself by an alias. Write out what is meant")
+        if len(self._open) > DEEPEST:
+            raise ConfigError(f"{line}values are nested deeper than {DEEPEST} levels. Flatten them")
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node, line)
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return [self.value(part) for part in node.value]
+            return self._mapping(node)
+        finally:
+            self._open.pop()
+
+    def _mapping(self, node: yaml.Node) -> dict[str, Any]:
+        """A mapping whose keys are distinct text."""
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key, line = self.value(key_node), f"line {key_node.start_mark.line + 1}: "
+            if not isinstance(key, str):
+                raise ConfigError(f"{line}the key {key!r} is not text. Write it in quotes")
+            if key in result:
+                raise ConfigError(f"{line}the key {key!r} appears twice. Keep one of them")
+            result[key] = self.value(value_node)
+        return result
+
+
+def _scalar(node: yaml.ScalarNode, line: str) -> Any:
+    text, kind = str(node.value), node.tag.removeprefix("tag:yaml.org,2002:")
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "float":
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if kind != "int":
+        return text
+    base = 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10
+    value = int(text, base) if len(text) <= LONGEST_INTEGER else None
+    if value is None or not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{line}the integer {text[:30]}... does not fit into 64 bits. Write a smaller one")
+    return value
 
 
 def load_yaml(text: str) -> Any:
-    """The value of one YAML document; what an alias stands for is copied to its place.
+    """The value of one YAML document; an alias stands for a copy.
 
     Raises
     ------
@@ -106,12 +128,8 @@ def load_yaml(text: str) -> Any:
         than any config needs, with its line.
     """
     try:
-        loader = _Loader(text.removeprefix("\ufeff"))
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _require_modest(node, {}, 0)
-        return _unshared(loader.construct_document(node))
+        node = _Loader(text.removeprefix("\ufeff")).get_single_node()
+        return None if node is None else _Document().value(node)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ConfigError(f"{line}not valid YAML: {_in_words(error)}") from error
@@ -120,38 +138,6 @@ def load_yaml(text: str) -> Any:
         raise ConfigError(f"{line}the character U+{error.character:04X} is not allowed in YAML. Remove it") from error
     except RecursionError as error:
         raise ConfigError(f"values are nested deeper than {DEEPEST} levels. Flatten them") from error
-
-
-def _require_modest(node: yaml.Node, sizes: dict[int, int], depth: int) -> int:
-    """Number of values under a node with all aliases replaced; refuses what would fill the memory.
-
-    O(nodes written): ``sizes`` remembers each node that was counted, 0 while it is being counted.
-    """
-    line = node.start_mark.line + 1
-    if depth > DEEPEST:
-        raise ConfigError(f"line {line}: values are nested deeper than {DEEPEST} levels. Flatten them")
-    size = sizes.get(id(node))
-    if size == 0:
-        raise ConfigError(f"line {line}: this value contains itself by an alias. Write out what is meant")
-    if size is None:
-        sizes[id(node)] = 0
-        children: list[yaml.Node] = []
-        if isinstance(node, yaml.SequenceNode):
-            children = node.value
-        elif isinstance(node, yaml.MappingNode):
-            children = [part for pair in node.value for part in pair]
-        size = 1 + sum(_require_modest(child, sizes, depth + 1) for child in children)
-        if size > MOST_VALUES:
-            raise ConfigError(f"line {line}: these are more than {MOST_VALUES:,} values. Use fewer aliases")
-        sizes[id(node)] = size
-    return size
-
-
-def _unshared(value: Any) -> Any:
-    """The value with a copy at each place of an alias, so that a change of one leaves the others."""
-    if isinstance(value, dict):
-        return {key: _unshared(part) for key, part in value.items()}
-    return [_unshared(part) for part in value] if isinstance(value, list) else value
 
 
 def _in_words(error: yaml.MarkedYAMLError) -> str:

@@ -4,8 +4,3 @@ Everything is read from run folders, so a report can be written again at any tim
 The file makes no network request (its Content-Security-Policy forbids every one), and the same run folder always
 gives the same bytes.
 """
-
-from pipelines.report.document import is_page
-from pipelines.report.page import write_report
-
-__all__ = ["is_page", "write_report"]

@@ -6,11 +6,13 @@ Invariant: a run that lost nothing has nothing here, and a summary of a version 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipelines.report.folder import RunFolder
 from raydt.presentation.charts import Chart, updates_axis
 from raydt.presentation.words import count, counted, duration, number, size
+
+if TYPE_CHECKING:
+    from pipelines.report.folder import RunFolder
 
 
 def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
 from pipelines.outputs import inputs_of, require_run_apart
-from pipelines.progress import Reporter, Silent
+from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop.incarnations import Incarnations
@@ -83,7 +83,7 @@ def replay(
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
     given, config = config, _with_address(load_config(config, overrides), address)
-    progress = progress or Silent()
+    progress = progress or Reporter()
     began = time.perf_counter()
     with Interruption() as interruption:
         location = location_of(out, config.name)
@@ -136,7 +136,7 @@ def resume(
     InputError
         No run is there, or its config is damaged. Nothing has been changed. Otherwise as of :func:`replay`.
     """
-    progress = progress or Silent()
+    progress = progress or Reporter()
     began = time.perf_counter()
     with Interruption() as interruption:
         folder = _existing(run)

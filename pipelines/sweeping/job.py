@@ -29,7 +29,7 @@ import raydt
 from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
 from pipelines.outputs import inputs_of, require_apart
-from pipelines.progress import Reporter, Silent
+from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.outcome.summary import versions
@@ -135,7 +135,7 @@ def sweep(
     if address is not None:
         require_ray(configs[0], address)
         configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
-    progress = progress or Silent()
+    progress = progress or Reporter()
     with Interruption() as interruption:
         location = location_of(out, f"{configs[0].name}-sweep")
         require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})

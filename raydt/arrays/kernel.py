@@ -13,6 +13,9 @@ folder Ray unpacks for a job) compile once between them.
 A kernel is compiled from the files that define kernels, from the constants that these files import, and from the named
 tuples that it receives; of those in the folder of its own method and outside the folders of all methods. Any other edit
 keeps the compiled code. Record dtypes need no hash: they are part of a kernel's signature.
+
+Numba is imported by the first kernel that runs, not by the modules that define kernels: to import it takes longer than
+to read a config and look at its data.
 """
 
 from __future__ import annotations
@@ -21,12 +24,10 @@ import functools
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
-
-from numba import njit
-from numba.core import caching
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -136,8 +137,48 @@ class _BySources:
         return self._name
 
 
-_numba: Any = caching.CompileResultCacheImpl
-_numba._locator_classes.insert(0, _BySources)
+@functools.cache
+def _njit() -> Any:
+    """Numba's decorator, which then caches our kernels where :class:`_BySources` says."""
+    from numba import njit
+    from numba.core.caching import CompileResultCacheImpl
+
+    implementation: Any = CompileResultCacheImpl
+    implementation._locator_classes.insert(0, _BySources)
+    return njit
+
+
+#: Held while a kernel is made: threads that meet one for the first time share what is compiled.
+_MAKING = threading.RLock()
+
+
+class _Kernel:
+    """A kernel that Numba learns of when Python calls it, or when a kernel is compiled that calls it."""
+
+    def __init__(self, function: Callable[..., Any], rules: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._rules, self._made = rules, None
+
+    @property
+    def _dispatcher(self) -> Any:
+        if self._made is None:
+            with _MAKING:
+                if self._made is None:
+                    self._made = _njit()(**self._rules)(vars(self)["__wrapped__"])
+        return self._made
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The type by which Numba compiles calls of it."""
+        return self._dispatcher._numba_type_
+
+    def __call__(self, *arguments: Any) -> Any:
+        made = self._made  # once it is made, without the detour: some kernels take less than a microsecond
+        return (self._dispatcher if made is None else made)(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dispatcher, name)
+
 
 #: The wrapper for calls from C is never used, and takes as long to compile as a small kernel.
 _RULES: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
@@ -146,7 +187,7 @@ _NOT_FROM_PYTHON: Any = {"no_cpython_wrapper": True}
 
 def inner_kernel(function: F) -> F:
     """Compile a function that only kernels call: it is cached as a part of them, and Python cannot call it."""
-    return cast(F, njit(**_RULES, **_NOT_FROM_PYTHON)(function))
+    return cast(F, _Kernel(function, {**_RULES, **_NOT_FROM_PYTHON}))
 
 
 def inlined_kernel(function: F) -> F:
@@ -154,9 +195,9 @@ def inlined_kernel(function: F) -> F:
 
     For functions of many arrays that are called often: a named tuple is passed array by array, seven words each.
     """
-    return cast(F, njit(forceinline=True, **_RULES, **_NOT_FROM_PYTHON)(function))
+    return cast(F, _Kernel(function, {"forceinline": True, **_RULES, **_NOT_FROM_PYTHON}))
 
 
 def kernel(function: F) -> F:
     """Compile a function that Python calls, by the rules above, at its first call."""
-    return cast(F, njit(cache=True, **_RULES)(function))
+    return cast(F, _Kernel(function, {"cache": True, **_RULES}))

@@ -22,17 +22,18 @@ import json, sys, threading, time, urllib.request
 import pipelines
 import psutil
 from pipelines.doctor import listeners, serves_metrics
-from pipelines.progress import Silent
+from pipelines.progress import Reporter
 
 def served():
     found = [entry for process in psutil.Process().children(recursive=True) for entry in listeners(process)]
     return sorted({entry["port"] for entry in found if serves_metrics(entry["address"], entry["port"])})
 
-class Reader(Silent):
+class Reader(Reporter):
     '''Reads the endpoint again and again until all has been sent; a gauge stays there for seconds only.'''
     lines, ended = {}, None
 
     def start(self, total, unit="updates", done=0):
+        super().start(total, unit, done)
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
 

@@ -95,7 +95,7 @@ class TestFullDisk:
         assert not run.exists()
 
     def test_the_holder_of_a_lock_goes_unnamed(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(os, "pwrite", no_space)
+        monkeypatch.setattr(lock.Path, "write_text", no_space)
         with locked(RunFolder(tmp_path)):
             assert locked_here(RunFolder(tmp_path))
             assert (tmp_path / LOCK).read_text() == ""
@@ -107,7 +107,7 @@ class TestFullDisk:
     ):
         (tmp_path / "job.yaml").write_text(dump_yaml(CONFIG))
         with monkeypatch.context() as patch:
-            patch.setattr(lock.os, "open", of_storage(number))
+            patch.setattr(os, "open", of_storage(number))
             assert_one_error(raydt("replay", tmp_path / "job.yaml", "--out", run), 1, f"{run}: cannot be written: ")
         assert not run.exists()
 

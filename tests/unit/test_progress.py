@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pipelines import progress
-from pipelines.progress import Bar, Lines, Silent, reporter
+from pipelines.progress import Bar, Lines, Reporter, reporter
 
 
 class Clock:
@@ -65,7 +65,7 @@ def test_an_accuracy_that_is_not_known_yet_is_not_shown(monkeypatch, capsys):
     assert capsys.readouterr().err == "1,000 updates, 500/s, 77 live, 12 leaves\n"
 
 
-@pytest.mark.parametrize("kind", [Bar, Lines, Silent])
+@pytest.mark.parametrize("kind", [Bar, Lines, Reporter])
 def test_stdout_stays_clean_and_an_unknown_length_is_fine(kind, capsys):
     shown = kind()
     shown.stage("x")

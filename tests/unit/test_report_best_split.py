@@ -10,8 +10,8 @@ import pytest
 from fabricated_run import fabricated_run
 from fabricated_split import AUDIT, SPARSE, SPLIT, UPDATES, best_split_run, events
 
-from pipelines.report import write_report
 from pipelines.report.folder import read_run
+from pipelines.report.page import write_report
 from pipelines.report.svg import path
 from raydt.learners.best_split.describe import (
     CHANGES_SHOWN,

@@ -13,7 +13,7 @@ from fabricated_sweep import fabricated_page, rows_of
 from fabricated_sweep import failed as failed_row
 
 from pipelines import replay
-from pipelines.report import write_report
+from pipelines.report.page import write_report
 
 pytestmark = pytest.mark.browser
 

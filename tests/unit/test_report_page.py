@@ -15,8 +15,8 @@ import pytest
 from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
 
 import pipelines.report
-from pipelines.report import write_report
 from pipelines.report.document import embedded_json
+from pipelines.report.page import write_report
 from raydt.errors import InputError
 
 SECTIONS = ["quality", "tree", "guarantee", "margins", "audit", "rebuilds", "stream", "shards", "config", "environment"]

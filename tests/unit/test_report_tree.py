@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
 
-from pipelines.report import write_report
+from pipelines.report.page import write_report
 from pipelines.report.svg import path
 from raydt.learners.fudyadt.margins import margins, proven_gaps, with_margin
 from raydt.learners.rebuilding import built_note

@@ -18,6 +18,7 @@ from pipelines.config import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import NO_ROWS, QUARANTINE, TableWriter, metrics_schema, predictions_schema
 from pipelines.running.records.tally import Tally, truths
+from raydt.arrays.arrow import arrow_column
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, Log, Refusal, UpdateBatch
 from raydt.streams.base import Skipped, Stream
@@ -57,7 +58,7 @@ class Recorder(Tally):
         self._rows: list[dict[str, float]] = []
         self._row_at = -1
         self._window_start = self.prequential.snapshot()
-        self._labels = pa.array([], pa.string())
+        self._labels = arrow_column([], pa.string())
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
         """Take one answered batch into account; see :meth:`Tally.record`."""
@@ -216,7 +217,9 @@ class Recorder(Tally):
 
     def _flush_metrics(self) -> None:
         if self._rows:
-            self._metrics.append({name: [row[name] for row in self._rows] for name in self._metric_columns.names})
+            self._metrics.append(
+                {name: np.array([row[name] for row in self._rows]) for name in self._metric_columns.names}
+            )
             self._rows = []
 
     def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:
@@ -246,7 +249,7 @@ class Recorder(Tally):
         Numbers stand for themselves.
         """
         if codes.dtype == NUMBERS:
-            return pa.array(codes, mask=~there(codes))
+            return arrow_column(codes, mask=~there(codes))
         if len(self._labels) < self.n_classes:
-            self._labels = pa.array(self.classes, pa.string())
-        return self._labels.take(pa.array(codes, mask=(codes < 0) | (codes >= len(self._labels))))
+            self._labels = arrow_column(self.classes, pa.string())
+        return self._labels.take(arrow_column(codes, mask=(codes < 0) | (codes >= len(self._labels))))

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.table_parts import ROWS_PER_GROUP, Parts, writing
+from raydt.arrays.arrow import arrow_column
 from raydt.errors import NotWrittenError
 from raydt.examples.targets import CODES, NUMBERS
 
@@ -76,10 +77,10 @@ class TableWriter:
             The rows cannot be written. Those that were not committed are lost, as after :meth:`abandon`.
         """
         if self._schema is None:
-            batch = pa.RecordBatch.from_pydict(dict(columns))
+            batch = pa.RecordBatch.from_pydict({name: arrow_column(values) for name, values in columns.items()})
             self._schema = batch.schema
         else:
-            arrays = [pa.array(columns[field.name], type=field.type) for field in self._schema]
+            arrays = [arrow_column(columns[field.name], field.type) for field in self._schema]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if batch.num_rows:
             self._pending.append(batch)

@@ -1,0 +1,43 @@
+"""Arrow columns of NumPy arrays and lists of text.
+
+``pyarrow.array`` imports pandas, if it is installed, to ask whether its argument belongs to it: a third of a second at
+the start of a short run. Numbers and text get around it here; they are the columns that every run writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def arrow_column(
+    values: pa.Array | npt.NDArray[Any] | Sequence[Any],
+    kind: pa.DataType | None = None,
+    mask: npt.NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """An Arrow array, as ``pyarrow.array`` makes it. Numbers are not copied; NaN is a number, None is null.
+
+    Parameters
+    ----------
+    values : array of shape (n,), Arrow array or list
+    kind : pyarrow.DataType, optional
+        Type of the column, by default that of the values.
+    mask : bool array of shape (n,), optional
+        Values of a NumPy array that are null.
+    """
+    if isinstance(values, pa.Array):
+        return values if kind is None else values.cast(kind)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+        buffers = [valid, pa.py_buffer(np.ascontiguousarray(values))]
+        column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
+        return column if kind is None else column.cast(kind)
+    if isinstance(values, list) and kind == pa.string():
+        builder = pa.lib.StringBuilder()
+        builder.append_values(values)
+        return builder.finish()
+    return pa.array(values, kind, mask=mask)

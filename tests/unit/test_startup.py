@@ -1,0 +1,60 @@
+"""Commands import what they need: a command that runs no kernel, and one that starts no Ray, start without them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raydt.arrays.arrow import arrow_column
+
+CONFIG = Path(__file__).parents[2] / "configs" / "fudyadt.yaml"
+TINY = ("source.n=200", "cluster.backend=in_process", "output.report=false")
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Names of the packages that a command has imported when it ends."""
+    program = (
+        "import sys; from pipelines.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "print('imported', *{name.partition('.')[0] for name in sys.modules})"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(printed.splitlines()[-1].split()[1:])
+
+
+def test_validate_imports_no_kernels_no_ray_and_no_pandas() -> None:
+    found = imported_by("validate", str(CONFIG))
+    assert "pyarrow" in found
+    assert not found & {"numba", "llvmlite", "ray", "pandas", "jinja2", "rich"}
+
+
+def test_a_replay_in_process_imports_no_ray_no_pandas_and_nothing_to_draw_with(tmp_path: Path) -> None:
+    settings = [part for value in TINY for part in ("--set", value)]
+    found = imported_by("replay", str(CONFIG), "--out", str(tmp_path / "run"), *settings)
+    assert "numba" in found
+    assert not found & {"ray", "pandas", "jinja2", "rich"}
+
+
+@pytest.mark.parametrize("kind", [None, pa.float64()])
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.float32, np.float64])
+def test_columns_are_those_of_pyarrow(dtype: type[np.generic], kind: pa.DataType | None) -> None:
+    values = np.arange(-10, 20).astype(dtype)[::2]
+    mask = values % 3 == 0
+    for missing in (None, mask, np.zeros_like(mask)):
+        column = arrow_column(values, kind, missing)
+        column.validate(full=True)
+        assert column.equals(pa.array(values, kind, mask=missing))
+
+
+def test_columns_of_text_and_of_what_has_no_short_way() -> None:
+    for values, kind in ((["a", "é", None], pa.string()), ([], pa.string()), ([1, None], pa.int64())):
+        assert arrow_column(values, kind).equals(pa.array(values, kind))
+    assert arrow_column(np.array([True, False])).equals(pa.array([True, False]))
+    assert arrow_column(pa.array([1]), pa.float64()).equals(pa.array([1.0]))
