@@ -16,8 +16,10 @@ import contextlib
 import itertools
 import json
 import re
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,7 +129,7 @@ class CsvDataFile(DataFile):
         ragged: list[pacsv.InvalidRow] = []
         lines = pa.BufferReader(data if is_whole else data[: data.rfind(b"\n") + 1])
         reader = self._reader(lines, block, ragged.append)
-        first = next(iter(reader), None)
+        first = _next(reader)
         if first is None and not is_whole:
             raise pa.ArrowInvalid("the first row is longer than a block")
         return reader.schema, first, first is None and not ragged
@@ -150,7 +152,8 @@ class CsvDataFile(DataFile):
 
         read = pacsv.ReadOptions(block_size=block, use_threads=False)
         parse = pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=skip)
-        return pacsv.open_csv(source, read, parse, convert)
+        with _quiet():
+            return pacsv.open_csv(source, read, parse, convert)
 
     def _input(self) -> Any:
         return self.place.filesystem.open_input_stream(self.place.path)
@@ -178,7 +181,7 @@ class CsvDataFile(DataFile):
             try:
                 reader = self._reader(source, block, ragged.append, convert)
                 end = pa.RecordBatch.from_pylist([], reader.schema)  # behind which ragged rows at the end come
-                for batch in itertools.chain(reader, [end]):
+                for batch in itertools.chain(iter(partial(_next, reader), None), [end]):
                     batch, stop = self._with_ragged(batch, row, ragged, start)
                     if row + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
                         yield batch.slice(max(0, start - row))
@@ -221,7 +224,7 @@ class CsvDataFile(DataFile):
         if found := _UNREADABLE.match(str(error)):
             row, expected, actual = map(int, found.groups())
             problem = f"it has {actual} values, the header {expected}, and bytes that are not UTF-8"
-            raise InputError(problem, file=self.name, row=row - 2, remedy="Correct the file")
+            raise InputError(problem, file=self.name, row=row - 2, remedy="Correct the file") from error
 
     def _check_header(self, names: list[str]) -> None:
         """Refuse a header that is one column with what looks like another delimiter in it."""
@@ -233,6 +236,22 @@ class CsvDataFile(DataFile):
             if self._chosen:
                 remedy = f"Set source.delimiter: {json.dumps(other)}"
             raise InputError(f"the header is one column, {names[0][:60]!r}", file=self.name, remedy=remedy)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Arrow cannot hand over a row that is not UTF-8: it raises an error, and writes another one to standard error."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda seen: None if isinstance(seen.exc_value, UnicodeDecodeError) else hook(seen)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _next(reader: pacsv.CSVStreamingReader) -> pa.RecordBatch | None:
+    with _quiet():
+        return next(iter(reader), None)
 
 
 def _share(texts: pa.Array, pattern: str) -> float:
