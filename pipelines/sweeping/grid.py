@@ -7,7 +7,6 @@ Invariant: the values of a range are exact decimals: 0:2:0.1 holds 0.3, not 0.30
 
 from __future__ import annotations
 
-import decimal
 import json
 import math
 import re
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
 from pipelines.printing import shortened
 from pipelines.yaml12 import load_yaml
@@ -35,9 +34,6 @@ LIMIT = 10_000
 
 _FORM = "not of the form a.b=START:STOP:STEP or a.b=v1,v2,v3. Write for example --grid learner.epsilon=0:2:0.1"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
-
-#: Decimal digits within which the values of a range are exact.
-_DIGITS = 200
 
 Group = Sequence[str] | Mapping[str, str | Sequence[Any]]
 Grid = Group | Sequence[Group]
@@ -64,22 +60,19 @@ def read_grids(grid: Grid) -> list[list[Axis]]:
     ConfigError
         As :func:`read_grid`, of any group; a setting that two groups have; or too many settings.
     """
-    if isinstance(grid, str | Mapping) or all(isinstance(entry, str) for entry in grid):
-        groups = _divided(cast(Group, grid))
-    else:
-        groups = [part for group in grid for part in _divided(group)]
-    found = [read_grid(group) for group in groups]
+    several = not isinstance(grid, str | Mapping) and not all(isinstance(entry, str) for entry in grid)
+    found = [read_grid(part) for group in (grid if several else [grid]) for part in _divided(group)]
+    _require_few(sum(math.prod(len(axis.values) for axis in axes) for axes in found))
     seen = set()
-    for setting in (setting for axes in found for setting in _product(axes)):
+    for setting in settings_of(found):
         if (same := json.dumps(setting, sort_keys=True, default=str)) in seen:
             named = ", ".join(f"{key}={written(value)}" for key, value in setting.items())
             raise ConfigError(f"two groups of the grid have the setting {named}. Leave it out of one")
         seen.add(same)
-    _require_few(len(seen))
     return found
 
 
-def _divided(group: Group) -> list[Group]:
+def _divided(group: Any) -> list[Any]:
     """A sequence of texts at each ``or``."""
     if isinstance(group, str | Mapping):
         return [group]
@@ -126,12 +119,11 @@ def _require_few(total: int) -> None:
 
 def settings_of(groups: Sequence[Sequence[Axis]]) -> list[dict[str, Any]]:
     """Group by group every combination of values by key; the last axis of a group changes fastest."""
-    return [setting for axes in groups for setting in _product(axes)]
-
-
-def _product(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    keys = [axis.key for axis in axes]
-    return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
+    return [
+        dict(zip([axis.key for axis in axes], values, strict=True))
+        for axes in groups
+        for values in product(*(axis.values for axis in axes))
+    ]
 
 
 def merged(groups: Sequence[Sequence[Axis]]) -> list[Axis]:
@@ -184,8 +176,8 @@ def _axis(key: str, values: str | Sequence[Any]) -> Axis:
 
 def _values(place: str, text: str) -> list[Any]:
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) > 1 and "," not in text and any(_NUMBER.fullmatch(part) for part in parts):
-        if len(parts) != 3 or not all(_NUMBER.fullmatch(part) for part in parts):
+    if len(parts) > 1 and "," not in text and any(map(_NUMBER.fullmatch, parts)):
+        if len(parts) != 3 or not all(map(_NUMBER.fullmatch, parts)):
             raise ConfigError(f"{place}: a range is START:STOP:STEP, three numbers, such as 0:2:0.1")
         return _range(place, *parts)
     try:
@@ -196,16 +188,14 @@ def _values(place: str, text: str) -> list[Any]:
 
 
 def _range(place: str, first: str, last: str, by: str) -> list[Any]:
-    whole = all(re.fullmatch(r"[+-]?\d+", part) for part in (first, by))
-    with decimal.localcontext() as context:
-        context.prec = _DIGITS
-        start, stop, step = Decimal(first), Decimal(last), Decimal(by)
-        if not step:
-            raise ConfigError(f"{place}: the step is 0. Give the distance between two values")
-        if (stop - start) * step < 0:
-            way = "up" if stop > start else "down"
-            raise ConfigError(f"{place}: a step of {by} never leads from {first} {way} to {last}. Change its sign")
-        if (stop - start) / step >= LIMIT:
-            raise ConfigError(f"{place}: more than {LIMIT:,} values. Take a larger step")
-        steps = [start + step * i for i in range(int((stop - start) // step) + 1)]
-    return [int(value) if whole else float(value) for value in steps]
+    start, stop, step = map(Decimal, (first, last, by))
+    if not step:
+        raise ConfigError(f"{place}: the step is 0. Give the distance between two values")
+    steps = (stop - start) / step
+    if steps < 0:
+        way = "up" if stop > start else "down"
+        raise ConfigError(f"{place}: a step of {by} never leads from {first} {way} to {last}. Change its sign")
+    if steps >= LIMIT:
+        raise ConfigError(f"{place}: more than {LIMIT:,} values. Take a larger step")
+    number = int if re.fullmatch(r"[+-]?\d+", first) and re.fullmatch(r"[+-]?\d+", by) else float
+    return [number(start + step * i) for i in range(int((stop - start) // step) + 1)]

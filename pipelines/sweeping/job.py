@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +173,6 @@ class _Sweep:
         self.started, self.parallel = datetime.now(timezone.utc), 1
         self.rows: list[Row] = []
         self.curves: dict[int, dict[str, Any]] = {}
-        self.unread: list[tuple[int, Row]] = []
         self.reading = 0.0
 
     def run(self, trials: Sequence[Trial], source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
@@ -241,7 +239,7 @@ class _Sweep:
                         yield source, trial.configs
 
                 answers = run_tasks(cluster, run_setting, parts(), lambda: self.interruption.signal is not None)
-                yield chain(((order[place], answer) for place, answer in answers), self._failed())
+                yield ((order[place], answer) for place, answer in answers)
             finally:
                 cluster.close()
 
@@ -253,7 +251,6 @@ class _Sweep:
                 if self.interruption.signal is not None:
                     return
                 yield index, run_setting(source, config, self.interruption.arm)
-        yield from self._failed()
 
     def _read(self, trials: Sequence[Trial], first: StoredSource) -> Iterator[tuple[Trial, StoredSource]]:
         """Each trial and its rows, read when it is asked for; settings of one that cannot be read have failed."""
@@ -263,15 +260,11 @@ class _Sweep:
             try:
                 source = trial.read()
             except InputError as error:
-                failure = {"updates": 0, "error": str(error), "exit_code": error.exit_code}
-                self.unread += [(index, dict(failure)) for index in trial.settings]
+                for index in trial.settings:
+                    self._record(index, {"updates": 0, "error": str(error), "exit_code": error.exit_code})
                 continue
             self.reading += time.perf_counter() - began
             yield trial, source
-
-    def _failed(self) -> Iterator[tuple[int, Row]]:
-        """The settings whose rows could not be read, once the others are done."""
-        yield from self.unread
 
     def _record(self, index: int, result: Row | ProcessLostError | None) -> None:
         if result is None:
@@ -279,18 +272,11 @@ class _Sweep:
         if isinstance(result, ProcessLostError):
             result = {"error": str(result), "exit_code": result.exit_code}
         self.curves[index] = result.pop("curve", {})
-        row = {
-            "setting": index,
-            "learner": self.configs[index].learner.kind,
-            **self.values[index],
-            **self._by_default(index),
-            **result,
-        }
+        kind = self.configs[index].learner.kind
+        row = {"setting": index, "learner": kind, **self.values[index], **self._by_default(index), **result}
         self.rows.append(row)
-        if "error" in result:
-            log.error("setting failed", extra=row)
-        else:
-            log.info("setting done", extra=row)
+        failed = "error" in result
+        log.log(logging.ERROR if failed else logging.INFO, f"setting {'failed' if failed else 'done'}", extra=row)
 
     def _by_default(self, index: int) -> Row:
         """The names that a setting uses, of a rule or a finder, by keys that only other groups of the grid have."""

@@ -60,11 +60,9 @@ def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
     rows = sorted(rows, key=lambda row: row["setting"])
     named: dict[str, pa.Array] = {"setting": pa.array([row["setting"] for row in rows], pa.int64())}
     for axis in axes:
-        kind = _type(axis.values)
-        values = [row.get(axis.key) for row in rows]
-        if kind == pa.string():
-            values = [None if value is None else written(value) for value in values]
-        named[axis.key] = pa.array(values, kind)
+        kind, values = _type(axis.values), [row.get(axis.key) for row in rows]
+        texts = [None if value is None else written(value) for value in values]
+        named[axis.key] = pa.array(texts if kind == pa.string() else values, kind)
     for name, kind in _RESULTS:
         named[name] = pa.array([row.get(name) for row in rows], kind)
     return pa.table(named)
@@ -84,18 +82,16 @@ def curves_of(curves: Mapping[int, Mapping[str, Sequence[Any]]]) -> pa.Table:
         ``setting``, ``updates``, ``leaves``, ``accuracy`` and ``f1``, by setting and moment; scores that are undefined,
         and leaves of what has none, are null.
     """
-    tables = [
-        pa.table({"setting": pa.array([setting] * len(curve["updates"]), pa.int64())} | _moments(curve))
-        for setting, curve in sorted(curves.items())
-        if curve
-    ]
-    return pa.concat_tables(tables) if tables else pa.table({"setting": pa.array([], pa.int64())} | _moments({}))
+    known = sorted((setting, curve) for setting, curve in curves.items() if curve)
 
+    def column(name: str, kind: pa.DataType) -> pa.Array:
+        return pa.array([value for _, curve in known for value in curve[name]], kind, from_pandas=True)
 
-def _moments(curve: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
-    whole = {name: pa.array(curve.get(name, ()), pa.int64()) for name in ("updates", "leaves")}
-    scores = {name: pa.array(curve.get(name, ()), pa.float64(), from_pandas=True) for name in ("accuracy", "f1")}
-    return whole | scores
+    return pa.table(
+        {"setting": pa.array([setting for setting, curve in known for _ in curve["updates"]], pa.int64())}
+        | {name: column(name, pa.int64()) for name in ("updates", "leaves")}
+        | {name: column(name, pa.float64()) for name in ("accuracy", "f1")}
+    )
 
 
 def pooled(axes: Sequence[Axis], rows: Sequence[Row]) -> tuple[list[Axis], list[Row]]:
@@ -145,12 +141,11 @@ def worded(row: Row, key: str) -> str:
 
 
 def _type(values: Sequence[Any]) -> pa.DataType:
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, bool) for value in known):
-        return pa.bool_()
-    if not known or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+    try:
+        kind = pa.array(values).type
+    except (pa.ArrowException, OverflowError):  # of several kinds
         return pa.string()
-    return pa.int64() if all(isinstance(value, int) for value in known) else pa.float64()
+    return kind if kind in (pa.int64(), pa.float64(), pa.bool_()) else pa.string()
 
 
 def best(rows: Sequence[Row]) -> dict[str, Row]:
@@ -194,7 +189,8 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     for row in ordered[:SHOWN]:
         first = [worded(row, key) for key in keys]
         if row.get("error"):
-            cells.append([*first, *["-"] * (5 + len(own)), f"failed: {_first_line(row['error'])}"])
+            reason = clipped(row["error"].partition("\n")[0], 100)
+            cells.append([*first, *["-"] * (5 + len(own)), f"failed: {reason}"])
             continue
         scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
         speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
@@ -215,8 +211,3 @@ def _cell(column: Column, value: Any) -> str:
     if column.kind is str:
         return clipped(value or "none", FEATURE_SHOWN)
     return "-" if value is None else f"{value:.3f}" if column.kind is float else f"{round(value):,}"
-
-
-def _first_line(text: str, most: int = 100) -> str:
-    line = text.partition("\n")[0]
-    return line if len(line) <= most else line[: most - 3] + "..."

@@ -24,12 +24,12 @@ from pipelines.saving import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
 from raydt.arrays.sparse import SparseRows
+from raydt.examples.reading import CLASSES
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.manifest import MANIFEST
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Reading, SourceOptions, open_source
-from raydt.sources.base import CLASSES
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
 from tests.changelogs import spelled

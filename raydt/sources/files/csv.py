@@ -3,18 +3,26 @@
 Column types are inferred from the first block of a source's first file that shows a value in every column; all
 values are then read as text and converted column by column, so that one value of another kind makes one bad row, not
 an unreadable file. Event times are of the kind that most of them are. Columns that are to be categories stay text.
-There are no row groups: a seek parses from the beginning. Where Arrow's reader gives up, the file is read again as
-``raydt.sources.files.salvage`` does it.
+There are no row groups: a seek parses from the beginning.
+
+Invariant: every row of the file is there. Rows of another length than the header, which Arrow passes over, come back
+in their order as nulls and are noted; so are texts that are not UTF-8. A quote that is left open is an error: where
+its row ends is anybody's guess.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-from collections import Counter
-from collections.abc import Iterator
+import re
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -23,9 +31,11 @@ from raydt.errors import InputError
 from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES
 from raydt.sources.files.datafile import DataFile, Place
-from raydt.sources.files.salvage import SalvagedText
 
 _BLOCK = 1 << 20
+#: Rows, the header among them, may be as long as this.
+_LONGEST = 64 << 20
+_UNREADABLE = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
 _DELIMITERS = ";\t,|"
 _NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
 _DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
@@ -62,7 +72,7 @@ class CsvDataFile(DataFile):
         self._chosen = delimiter is not None
         if delimiter is None:
             delimiter = "\t" if place.name.lower().endswith((".tsv", ".tsv.gz")) else ","
-        self._parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        self._delimiter = delimiter
         self._as_text, self._mixed, self._ts = as_text, (*as_text, *mixed), ts
         super().__init__(place)
 
@@ -71,15 +81,11 @@ class CsvDataFile(DataFile):
         if head[:4] == tail[-4:] == b"PAR1":  # the beginning alone may be the name of a column
             raise ValueError("it is not text")
         try:
-            beginning, is_whole = self._beginning()
-            reader = pacsv.open_csv(pa.BufferReader(beginning), pacsv.ReadOptions(block_size=_BLOCK), self._parse)
-            inferred, first = reader.schema, next(iter(reader), None)
-            names, is_empty = list(inferred.names), first is None
-            if is_empty and not is_whole:
-                raise pa.ArrowInvalid("the first row is longer than a block")
-        except (pa.ArrowInvalid, UnicodeDecodeError):
-            inferred, first, is_empty = SalvagedText(self._input, self._parse.delimiter, self.name).look()
-            names = inferred.names
+            inferred, first, is_empty = self._look(_BLOCK)
+        except pa.ArrowInvalid as error:  # the header or the first row may be longer than a block
+            self._refuse_bytes(error)
+            inferred, first, is_empty = self._look(_LONGEST)
+        names = inferred.names
         self._check_header(names)
         twice = next((name for name, times in Counter(names).items() if times > 1), None)
         if twice is not None:
@@ -107,17 +113,47 @@ class CsvDataFile(DataFile):
             )
         return pa.float64() if _share(texts, _NUMBER) > 0.5 else kind
 
-    def _beginning(self) -> tuple[bytes, bool]:
-        """Whole lines of the first block, and whether that is the whole file.
+    def _look(self, block: int) -> tuple[pa.Schema, pa.RecordBatch | None, bool]:
+        """Columns with types inferred from the whole lines of a first block, these rows, and if the file has none.
 
-        In memory, as Arrow goes on reading a file ahead even when it has given up on it.
+        Raises
+        ------
+        pa.ArrowInvalid
+            There is no whole row in a block of this size.
         """
-        data = b""
+        data = b""  # in memory, as Arrow goes on reading a file ahead even when it has given up on it
         with self._input() as source:
-            while len(data) < _BLOCK and (piece := source.read(_BLOCK - len(data))):
+            while len(data) < block and (piece := source.read(block - len(data))):
                 data += piece
-        is_whole = len(data) < _BLOCK
-        return data if is_whole else data[: data.rfind(b"\n") + 1], is_whole
+        is_whole = len(data) < block
+        ragged: list[pacsv.InvalidRow] = []
+        lines = pa.BufferReader(data if is_whole else data[: data.rfind(b"\n") + 1])
+        reader = self._reader(lines, block, ragged.append)
+        first = _next(reader)
+        if first is None and not is_whole:
+            raise pa.ArrowInvalid("the first row is longer than a block")
+        return reader.schema, first, first is None and not ragged
+
+    def _reader(
+        self,
+        source: Any,
+        block: int,
+        note: Callable[[pacsv.InvalidRow], None],
+        convert: pacsv.ConvertOptions | None = None,
+    ) -> pacsv.CSVStreamingReader:
+        """Arrow's reader, which calls ``note`` with rows of another length and passes over them.
+
+        In one thread, since only then does it count rows; its threads gain nothing for a stream.
+        """
+
+        def skip(row: pacsv.InvalidRow) -> str:
+            note(row)
+            return "skip"
+
+        read = pacsv.ReadOptions(block_size=block, use_threads=False)
+        parse = pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=skip)
+        with _quiet():
+            return pacsv.open_csv(source, read, parse, convert)
 
     def _input(self) -> Any:
         return self.place.filesystem.open_input_stream(self.place.path)
@@ -129,35 +165,93 @@ class CsvDataFile(DataFile):
         return b"?", b""  # not what its name says: the error from reading it is the better one
 
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        return self._blocks(columns, start, _BLOCK)
+
+    def _blocks(self, columns: list[str], start: int, block: int) -> Iterator[pa.RecordBatch]:
         convert = pacsv.ConvertOptions(
             column_types=dict.fromkeys(columns, pa.string()),
             include_columns=columns,
             null_values=[""],
             strings_can_be_null=True,
+            check_utf8=False,  # every batch of any format is checked: ``DataFile.batches``
         )
-        passed = 0
+        row = 0
+        ragged: deque[pacsv.InvalidRow] = deque()  # passed over, not yet back in their order
         with self._input() as source:
             try:
-                for batch in pacsv.open_csv(source, pacsv.ReadOptions(block_size=_BLOCK), self._parse, convert):
-                    if passed + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
-                        yield batch.slice(max(0, start - passed))
-                    passed += batch.num_rows
-            except pa.ArrowInvalid:
-                # Within the block: Arrow's thread may still be reading ahead, and if its file were closed, it would
-                # read from whatever is opened next under the same number.
-                salvaged = SalvagedText(self._input, self._parse.delimiter, self.name)
-                yield from salvaged.batches(columns, max(start, passed), self.note_flaw)
+                reader = self._reader(source, block, ragged.append, convert)
+                end = pa.RecordBatch.from_pylist([], reader.schema)  # behind which ragged rows at the end come
+                for batch in itertools.chain(iter(partial(_next, reader), None), [end]):
+                    batch, stop = self._with_ragged(batch, row, ragged, start)
+                    if row + batch.num_rows > start:  # Arrow's own skipping of rows counts empty lines
+                        yield batch.slice(max(0, start - row))
+                    row += batch.num_rows
+                    if stop is not None:
+                        raise stop
+            except pa.ArrowInvalid as error:
+                self._refuse_bytes(error)
+                if block == _LONGEST:
+                    raise
+                # A row may be longer than a block. Within the ``with``: Arrow may still be reading ahead, and if its
+                # file were closed, it would read from whatever is opened next under the same number.
+                yield from self._blocks(columns, max(start, row), _LONGEST)
+
+    def _with_ragged(
+        self, batch: pa.RecordBatch, row: int, ragged: deque[pacsv.InvalidRow], start: int
+    ) -> tuple[pa.RecordBatch, InputError | None]:
+        """A batch that begins at ``row``, with the ragged rows in it as nulls, and why nothing after it can be read."""
+        found: list[pacsv.InvalidRow] = []
+        while ragged and ragged[0].number - 2 <= row + batch.num_rows + len(found):  # counted from 1, with the header
+            found.append(ragged.popleft())
+        if not found:
+            return batch, None
+        before = [bad.number - 2 - row - count for count, bad in enumerate(found)]
+        places = np.insert(np.arange(batch.num_rows), before, -1)
+        batch = batch.take(pa.array(places, mask=places < 0))
+        for bad in found:
+            at, text = bad.number - 2, bad.text
+            problem = f"it has {bad.actual_columns} values, the header {bad.expected_columns}: {text[:60]!r}"
+            if "\n" in text or "\r" in text:
+                remedy = "Close the quote that is open here"
+                stop = InputError(f"{problem}, over several lines", file=self.name, row=at, remedy=remedy)
+                return batch.slice(0, at - row), stop
+            if at >= start:
+                self.note_flaw(at, problem)
+        return batch, None
+
+    def _refuse_bytes(self, error: pa.ArrowInvalid) -> None:
+        """Raise an error that names the row, if Arrow has given up on one of another length that is not UTF-8."""
+        if found := _UNREADABLE.match(str(error)):
+            row, expected, actual = map(int, found.groups())
+            problem = f"it has {actual} values, the header {expected}, and bytes that are not UTF-8"
+            raise InputError(problem, file=self.name, row=row - 2, remedy="Correct the file") from error
 
     def _check_header(self, names: list[str]) -> None:
         """Refuse a header that is one column with what looks like another delimiter in it."""
         other = next((sign for sign in _DELIMITERS if len(names) == 1 and sign in names[0]), None)
         if other is not None:
             remedy = "Separate the columns by commas, or by tabs in a file called .tsv"
-            if self._parse.delimiter == "\t":
+            if self._delimiter == "\t":
                 remedy = "Separate the columns by tabs, as the name says, or rename the file"
             if self._chosen:
                 remedy = f"Set source.delimiter: {json.dumps(other)}"
             raise InputError(f"the header is one column, {names[0][:60]!r}", file=self.name, remedy=remedy)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Arrow cannot hand over a row that is not UTF-8: it raises an error, and writes another one to standard error."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda seen: None if isinstance(seen.exc_value, UnicodeDecodeError) else hook(seen)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _next(reader: pacsv.CSVStreamingReader) -> pa.RecordBatch | None:
+    with _quiet():
+        return next(iter(reader), None)
 
 
 def _share(texts: pa.Array, pattern: str) -> float:

@@ -124,10 +124,5 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
             texts.append(None if value is None else value.decode())
         except UnicodeDecodeError:
             texts.append(None)
-            problems[row] = not_utf8(value)
+            problems[row] = f"{str(value[:40])[1:]} is not UTF-8 text"
     return pa.array(texts, column.type), problems
-
-
-def not_utf8(value: bytes) -> str:
-    """The problem of a text that is not UTF-8."""
-    return f"{str(value[:40])[1:]} is not UTF-8 text"

@@ -8,15 +8,15 @@ value but 0 makes its row bad. Empty lines are no rows. There is nothing to seek
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
-from typing import Any
+from decimal import Decimal, InvalidOperation
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import InputError
 from raydt.sources.columns.encoding import parse
@@ -28,109 +28,14 @@ _BLOCK = 1 << 20
 #: A line may be as long as this.
 _LONGEST = 1 << 28
 
-#: What is wrong with a line.
-_SYNTAX, _VALUE, _LARGE = 1, 2, 3
-_PROBLEMS = {
-    _SYNTAX: "is not written as index:value",
-    _VALUE: "has another value than 0 or 1, and sparse features are binary",
-    _LARGE: f"has an index beyond {LARGEST_WIDTH}",
-}
-_SPACE, _TAB, _RETURN, _NEWLINE, _HASH, _COLON, _ZERO, _ONE, _NINE, _POINT = 32, 9, 13, 10, 35, 58, 48, 49, 57, 46
-_PLUS, _MINUS, _E, _SMALL_E = 43, 45, 69, 101
-
-
-@inner_kernel
-def _is_end(sign: int) -> bool:
-    return bool(sign in (_SPACE, _TAB, _RETURN, _NEWLINE, _HASH))
-
-
-@inner_kernel
-def _binary(text: Any, start: int, stop: int) -> int:
-    """The number written in ``text[start:stop]`` if it is exactly 0 or 1, as in 1, +1.0, 1e0 or 10E-1; else -1."""
-    at = start
-    negative = at < stop and text[at] == _MINUS
-    if negative or (at < stop and text[at] == _PLUS):
-        at += 1
-    begin, point, one, other = at, -1, -1, False
-    while at < stop and (_ZERO <= text[at] <= _NINE or (text[at] == _POINT and point < 0)):
-        if text[at] == _POINT:
-            point = at
-        elif text[at] == _ONE and one < 0:
-            one = at
-        elif text[at] != _ZERO:
-            other = True
-        at += 1
-    if at - begin - (point >= 0) < 1 or other:
-        return -1
-    end, power, sign = at, 0, 1
-    if at < stop and (text[at] == _E or text[at] == _SMALL_E):
-        at += 1
-        if at < stop and (text[at] == _MINUS or text[at] == _PLUS):
-            sign = -1 if text[at] == _MINUS else 1
-            at += 1
-        if at == stop:
-            return -1
-        while at < stop and _ZERO <= text[at] <= _NINE:
-            power = min(10 * power + int(text[at]) - _ZERO, 2 * _LONGEST)
-            at += 1
-    if at < stop:
-        return -1
-    if one < 0:
-        return 0
-    # The only digit that is not 0 is a 1, so many places from the units.
-    units = (point if point >= 0 else end) - 1
-    places = units - one if one <= units else units + 1 - one
-    return 1 if places + sign * power == 0 and not negative else -1
-
-
-@kernel
-def _scan(text: Any, lines: Any, ones: Any) -> tuple[int, int]:
-    """Read complete lines.
-
-    Fills a row of ``lines`` for each: where its label begins and ends, the number of its ones, and if something is
-    wrong what and the token where; and all indices, into ``ones``. Answers how many lines and ones there are.
-    """
-    n, total, at = 0, 0, 0
-    while at < len(text):
-        while _is_end(text[at]) and text[at] != _NEWLINE and text[at] != _HASH:
-            at += 1
-        begin = at
-        while not _is_end(text[at]):
-            at += 1
-        first, wrong, wrong_at, wrong_end, label_end = total, 0, 0, 0, at
-        while text[at] != _NEWLINE and text[at] != _HASH:
-            if _is_end(text[at]):
-                at += 1
-                continue
-            token, index, digits = at, 0, 0
-            while _ZERO <= text[at] <= _NINE:
-                index = min(10 * index + int(text[at]) - _ZERO, LARGEST_WIDTH)
-                digits += 1
-                at += 1
-            colon = at
-            while not _is_end(text[at]):
-                at += 1
-            value = _binary(text, colon + 1, at) if colon < at else -1
-            fault = 0
-            if digits == 0 or text[colon] != _COLON or colon + 1 == at:
-                fault = _SYNTAX
-            elif value < 0:
-                fault = _VALUE
-            elif index >= LARGEST_WIDTH:
-                fault = _LARGE
-            if fault and not wrong:
-                wrong, wrong_at, wrong_end = fault, token, at
-            if value == 1 and not fault:
-                ones[total] = index
-                total += 1
-        while text[at] != _NEWLINE:
-            at += 1
-        at += 1
-        if label_end > begin:
-            lines[n, 0], lines[n, 1], lines[n, 2] = begin, label_end, total - first
-            lines[n, 3], lines[n, 4], lines[n, 5] = wrong, wrong_at, wrong_end
-            n += 1
-    return n, total
+_SYNTAX, _VALUE, _LARGE = (
+    "is not written as index:value",
+    "has another value than 0 or 1, and sparse features are binary",
+    f"has an index beyond {LARGEST_WIDTH}",
+)
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
+#: Indices of more digits, leading zeros aside, are too large.
+_DIGITS = len(str(LARGEST_WIDTH))
 
 
 class LibsvmDataFile(DataFile):
@@ -192,21 +97,58 @@ class LibsvmDataFile(DataFile):
 
 def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, str]]:
     """Texts of the labels, lists of indices, and what is wrong with some of the rows."""
-    text = np.frombuffer(block, dtype=np.uint8).copy()  # writable, or the kernel is compiled once more
-    lines = np.empty((block.count(b"\n"), 6), dtype=np.int64)
-    ones = np.empty(block.count(b":"), dtype=np.int32)
-    n, total = _scan(text, lines, ones)
-    lines = lines[:n]
-    labels = [block[begin:end].decode(errors="replace").removeprefix("+") for begin, end in lines[:, :2].tolist()]
+    text = block.decode(errors="replace")
+    if "#" in text:
+        text = re.sub(r"#[^\n]*", "", text)
+    lines = pc.ascii_trim_whitespace(pc.split_pattern(pa.array([text]), "\n").flatten())
+    tokens = pc.ascii_split_whitespace(lines.filter(pc.not_equal(lines, "")))
+    n, lengths = len(tokens), pc.list_value_length(tokens).to_numpy()
+    flat, row = tokens.flatten(), np.repeat(np.arange(n), lengths)
+    is_label = np.ones(len(flat), dtype=np.bool_)
+    is_label[1:] = row[1:] != row[:-1]
+    pairs, row = flat.filter(pa.array(~is_label)), row[~is_label]
+    index, is_one, faults = _read(pairs)
     offsets = np.zeros(n + 1, dtype=np.int32)
-    np.cumsum(lines[:, 2], out=offsets[1:])
-    problems = {row: _problem(block, lines[row]) for row in np.flatnonzero(lines[:, 3]).tolist()}
-    indices = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ones[:total]))
+    np.cumsum(np.bincount(row[is_one], minlength=n), out=offsets[1:])
+    indices = pa.ListArray.from_arrays(pa.array(offsets), pa.array(index[is_one].astype(np.int32)))
+    problems: dict[int, str] = {}
+    for place, fault in faults.items():
+        problems.setdefault(int(row[place]), f"{pairs[place].as_py()[:40]!r} {fault}")
     if problems:
         indices = pc.if_else(pa.array(~np.isin(np.arange(n), list(problems))), indices, pa.scalar(None, indices.type))
-    return pa.array(labels, pa.string()), indices, problems
+    return pc.replace_substring_regex(flat.filter(pa.array(is_label)), r"^\+", ""), indices, problems
 
 
-def _problem(block: bytes, line: npt.NDArray[np.int64]) -> str:
-    token = block[line[4] : line[5]].decode(errors="replace")
-    return f"{token[:40]!r} {_PROBLEMS[int(line[3])]}"
+def _read(tokens: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], dict[int, str]]:
+    """Index of each ``index:value``, whether its value is 1, and what is wrong by place, in order."""
+    before = pc.utf8_slice_codeunits(tokens, 0, -2)
+    short = pc.and_(pc.ascii_is_decimal(before), pc.less_equal(pc.binary_length(before), _DIGITS - 1))
+    usual = pc.and_(short, pc.ends_with(tokens, ":1"))
+    is_one = usual.to_numpy(zero_copy_only=False).copy()
+    index = np.zeros(len(tokens), dtype=np.int64)
+    index[is_one] = before.filter(usual).cast(pa.int64()).to_numpy()
+    others = np.flatnonzero(~is_one)
+    parts = pc.extract_regex(tokens.take(pa.array(others)), "^0*(?P<index>[0-9]+):(?P<value>.+)$")
+    values = pc.struct_field(parts, "value").dictionary_encode()
+    known = np.array([*map(_binary, values.dictionary.to_pylist()), -1])
+    value = known[pc.fill_null(values.indices, len(known) - 1).to_numpy()]
+    digits = pc.struct_field(parts, "index")
+    digits = pc.if_else(pc.less_equal(pc.binary_length(digits), _DIGITS), digits, str(LARGEST_WIDTH))
+    index[others] = pc.fill_null(digits, "0").cast(pa.int64()).to_numpy()
+    is_one[others] = value == 1
+    large = index[others] >= LARGEST_WIDTH
+    is_pair = parts.is_valid().to_numpy(zero_copy_only=False)
+    faults = {}
+    for place in np.flatnonzero(~is_pair | (value < 0) | large).tolist():
+        faults[int(others[place])] = _SYNTAX if not is_pair[place] else _VALUE if value[place] < 0 else _LARGE
+    is_one[list(faults)] = False
+    return index, is_one, faults
+
+
+def _binary(value: str) -> int:
+    """1 or 0, however it is written, as in +1.0, 1e0 or 10E-1; -1 for everything else."""
+    try:
+        number = Decimal(value) if _NUMBER.fullmatch(value) else -1
+    except InvalidOperation:  # an exponent of very many digits
+        return -1
+    return int(number) if number in (0, 1) else -1

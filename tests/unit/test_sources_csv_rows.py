@@ -1,4 +1,4 @@
-"""CSV that Arrow's reader gives up on: what becomes of its rows."""
+"""CSV rows of another length, with bytes that are not UTF-8, or longer than a block: what becomes of them."""
 
 import re
 
@@ -64,6 +64,17 @@ def test_a_quote_that_stays_open_ends_the_reading(tmp_path):
     assert len(next(chunks)) == 1
     with pytest.raises(InputError, match=r"t\.csv, row 1: it has 2 values.*over several lines\. Close the quote"):
         next(chunks)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Arrow's, of the same row
+@pytest.mark.parametrize("before", [1, 300_000])
+def test_a_row_of_another_length_that_is_not_utf8_is_named(tmp_path, before):
+    (tmp_path / "t.csv").write_bytes(b"a,s,y\n\n" + b"2,v,1\n" * before + b"3,gr\xfcn\n4,w,0\n")
+    read: list[int] = []
+    message = rf"t\.csv, row {before}: it has 2 values, the header 3, and bytes that are not"
+    with pytest.raises(InputError, match=message):
+        read.extend(len(rows) for rows in open_source(CsvFiles(path="t.csv"), tmp_path).rows())
+    assert bool(read) == (before > 1), "rows of the blocks before are kept"
 
 
 def test_rows_and_headers_longer_than_a_block(tmp_path):
