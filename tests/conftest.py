@@ -33,7 +33,6 @@ LONGEST = (
     "nets/test_ray.py",
     "simulation/test_simulation.py",
     "nets/test_runs.py",
-    "unit/test_style.py",
     "unit/test_sparse_splits_oracle.py",  # nor does this one
     "integration/test_ray_kills.py",
     "integration/test_ray_identity.py",
@@ -100,7 +99,6 @@ def _install(package: Path, folder: Path) -> None:
 
 if str(EXAMPLE) not in sys.path:  # a process of xdist inherits the path
     _installed = tempfile.TemporaryDirectory(prefix="raydt-packages-")
-
     _install(EXAMPLE, Path(_installed.name))
 
 

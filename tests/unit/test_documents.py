@@ -123,4 +123,5 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     lines = [line for line in (ROOT / "README.md").read_text().splitlines() if "'.[dev]'" in line]
     assert len(lines) == 1
     assert lines[0].startswith("python3 -m venv .venv && ")
-    assert "grep -m1 -F \"'.[dev]'\" README.md" in (ROOT / ".ci" / "run").read_text()
+    steps = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert set(lines[0].split(" && ")) <= set(steps)
