@@ -33,7 +33,7 @@ LONGEST = (
     "nets/test_ray.py",
     "simulation/test_simulation.py",
     "nets/test_runs.py",
-    "unit/test_sparse_splits_oracle.py",  # nor does this one
+    "unit/test_sparse_splits_oracle.py",  # needs no kernel: the other process compiles them meanwhile
     "integration/test_ray_kills.py",
     "integration/test_ray_identity.py",
     "integration/test_gbdt_commands.py",  # short, but what it compiles most of the others need
