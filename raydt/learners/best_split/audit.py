@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,8 +120,8 @@ def audit(
         else "no feature has been seen"
     )
     failures = broken + ([] if proven else [reason])
-    verdict = "violated" if broken else "holds"
-    return AuditReport(verdict, "proven" if proven else "violated", reason, checked, worst, failures)  # type: ignore[arg-type]
+    feasibility: Literal["proven", "violated"] = "proven" if proven else "violated"
+    return AuditReport("violated" if broken else "holds", feasibility, reason, checked, worst, failures)
 
 
 def _rows(state: Arrays, history: History) -> list[str]:
