@@ -11,8 +11,9 @@ edit never meets code compiled from something else, and copies of the same sourc
 folder Ray unpacks for a job) compile once between them.
 
 A kernel is compiled from the files that define kernels, from the constants that these files import, and from the named
-tuples that it receives; of those in the folder of its own method and outside the folders of all methods. Any other edit
-keeps the compiled code. Record dtypes need no hash: they are part of a kernel's signature.
+tuples that it receives: of the files, those in the folder of its own method and outside the folders of all methods; of
+the named tuples, all. Any other edit keeps the compiled code. Record dtypes need no hash: they are part of a kernel's
+signature.
 
 Numba is imported by the first kernel that runs, not by the modules that define kernels: to import it takes longer than
 to read a config and look at its data.
@@ -61,10 +62,15 @@ def kernel_sources(package: Path) -> dict[str, str]:
                 wanted |= set(_NAME.findall(match[0]))
     for path, text in others.items():
         parts = [match[0] for match in _CONSTANT.finditer(text) if wanted & set(match[1].split(", "))]
-        parts += [line for match in _RECORD.finditer(text) for line in _FIELD.findall(match[0])]
+        parts = [*parts, *filter(None, [_records(text)])]
         if parts:
             found[path] = "\n".join(parts)
     return found
+
+
+def _records(text: str) -> str:
+    """Names and fields of the named tuples in a text."""
+    return "\n".join(line for match in _RECORD.finditer(text) for line in _FIELD.findall(match[0]))
 
 
 def _method(path: str) -> str:
@@ -74,11 +80,15 @@ def _method(path: str) -> str:
 
 
 def stamp(sources: Mapping[str, str], method: str) -> str:
-    """Hash of what the kernels of a method's folder, or the shared ones, are compiled from."""
+    """Hash of what the kernels of a method's folder, or the shared ones, are compiled from.
+
+    Shared kernels receive named tuples of all methods, and Numba's key of a signature has their types but not the names
+    of their fields: the fields of all are part of every hash.
+    """
     digest = hashlib.sha256()
     for path, text in sources.items():
-        if _method(path) in ("", method):
-            digest.update(f"{path}\n{len(text)}\n{text}".encode())
+        part = text if _method(path) in ("", method) else _records(text)
+        digest.update(f"{path}\n{len(part)}\n{part}".encode())
     return digest.hexdigest()[:16]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,14 @@ def test_constants_and_records_that_kernels_use_recompile(edited: Callable[[str,
     )
     assert swapped != rows
     assert edited("learners/rows.py", swapped) == set(METHODS)
+
+
+def test_the_order_of_fields_recompiles_shared_kernels_too(edited: Callable[[str, str], set[str]]) -> None:
+    """Shared kernels receive the records of methods, and Numba tells records apart by the types of their fields."""
+    path = "learners/confidence_tree/tree.py"
+    swapped = re.sub(r"(    counts: [^\n]*\n)(    own: [^\n]*\n)", r"\2\1", SOURCES[path], count=1)
+    assert swapped != SOURCES[path]
+    assert edited(path, swapped) == set(METHODS)
 
 
 def names_in_kernels(tree: ast.Module) -> set[str]:

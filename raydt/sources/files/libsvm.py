@@ -26,7 +26,7 @@ LABEL, INDICES = "y", "indices"
 
 _BLOCK = 1 << 20
 #: A line may be as long as this.
-_LONGEST = 1 << 28
+_LONGEST = 1 << 25
 
 _SYNTAX, _VALUE, _LARGE = (
     "is not written as index:value",
@@ -76,19 +76,22 @@ class LibsvmDataFile(DataFile):
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, about as many as fit into a block; the last one ends with a newline too."""
         rest: list[bytes] = []  # of a line that has not ended yet, joined once: a long line takes linear time
-        size = 0
+        size, lines = 0, 0
         with self.place.filesystem.open_input_stream(self.place.path) as source:
             block = source.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
             while block:
                 end = block.rfind(b"\n") + 1
                 if end:
+                    lines += block.count(b"\n")
                     yield b"".join([*rest, block[:end]])
                     rest, size = [], 0
                 rest.append(block[end:])
                 size += len(rest[-1])
                 if size > _LONGEST:
                     remedy = "Check that it is of this kind: source.kind, --kind, or its name"
-                    raise InputError(f"a line is longer than {_LONGEST >> 20} MiB", file=self.name, remedy=remedy)
+                    raise InputError(
+                        f"line {lines + 1:,} is longer than {_LONGEST >> 20} MiB", file=self.name, remedy=remedy
+                    )
                 block = source.read(_BLOCK)
         last = b"".join(rest)
         if last:
