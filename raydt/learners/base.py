@@ -29,7 +29,9 @@ class LearnerOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
-    feature_groups: int = Field(16, ge=1, description="G: fixed groups the features are dealt into")
+    feature_groups: int = Field(
+        16, ge=1, description="number of fixed groups the features are divided into; a shard owns whole groups (G)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class DeletionLog(RowStreamOptions):
     """Rows are inserted; the file ``deletion_log`` says what to delete and when."""
 
     model: Literal["deletion_log"] = "deletion_log"
-    deletion_log: str = Field(description="file with the columns id and, optionally, after")
+    deletion_log: str = Field(description="file of the ids to delete: columns id and, optionally, after")
 
     def make(self, source: Source, base_dir: str | Path = ".") -> DeletionLogStream:
         """The stream over ``source``; the log's path is relative to ``base_dir``."""

@@ -192,7 +192,7 @@ def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
     job = config(data) | {"stream": {"model": "incremental"}}
     with pytest.raises(ConfigError, match=r"stream.warmup = 0: confidence_tree makes the bins .* Set stream.warmup"):
         replay(job, tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"strict is used by rule: hoeffding only"):
+    with pytest.raises(ConfigError, match=r"strict applies only to rule: hoeffding"):
         replay(config(data, learner={"strict": True}), tmp_path / "strict")
     with pytest.raises(InputError, match=r"no feature is sparse.* or use finder: exact$"):
         replay(config(data, learner={"finder": "updgini", "revisit": False}), tmp_path / "finder")

@@ -215,7 +215,7 @@ class TestPredictedFiles:
         code, out, err = raydt(*command, "--on-error", "skip")
         assert code == 0
         assert out.startswith("2 predictions in ")
-        assert err.startswith("warning: 1 row cannot be used; ")
+        assert err.startswith("warning: skipped 1 bad row; ")
         rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
         assert list(rows[0]) == ["key", "prediction", "p_0", "p_1"]
         assert [row["key"] for row in rows] == ["a", "b", None]
@@ -312,7 +312,7 @@ def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):
     (tmp_path / "new.csv").write_text("a,s,t\n1,r,m\n9,p,m\n,r,m\n3,z,m\n")
     command = ("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
     _, _, err = raydt(*command, "--on-error", "skip")
-    assert "warning: 2 rows with categories that the model has not seen, in s\n" in err
+    assert "warning: 2 rows with categories the model has never seen, in s\n" in err
     (tmp_path / "new.csv").write_text("a,s,t\n1,p,m\n9,q,m\n")
     assert raydt(*command, "--overwrite")[2] == ""
 
