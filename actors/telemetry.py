@@ -157,7 +157,7 @@ def require_endpoint(port: int) -> None:
     if absent:
         raise ConfigError(
             f"cluster.metrics_port = {port}: the endpoint needs ray[default] ({', '.join(absent)} not installed). "
-            "Run pip install 'raydt[cluster]', or leave cluster.metrics_port out"
+            "Run pip install 'raydt[cluster]', or remove cluster.metrics_port"
         )
     until = time.monotonic() + LEAVING_SECONDS
     while True:

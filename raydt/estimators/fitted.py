@@ -1,4 +1,4 @@
-"""What all estimators share once they are fitted: scikit-learn's conventions, digest, audit, saving and loading.
+"""Common part of all fitted estimators: scikit-learn's conventions, digest, audit, saving and loading.
 
 An estimator is a session in this process. scikit-learn is not needed to use it; where it is installed, its tags,
 ``clone`` and errors work.
@@ -165,7 +165,7 @@ class Fitted(Parameters, ABC):
     def _refuse_text_ids(self, instead: str) -> None:
         if self._columns.get("id_kind") == "text":
             raise InputError(
-                "the ids of the examples are text, of which an estimator knows the codes only",
+                "the ids of the examples are text, and an estimator keeps only their codes",
                 remedy=f"Change the state that it was loaded from with raydt update, or {instead}",
             )
 
@@ -182,8 +182,8 @@ class Fitted(Parameters, ABC):
     def _require_examples(self) -> None:
         if hasattr(self, "_loaded"):
             raise ModelFileError(
-                "this model holds no training rows: it only predicts",
-                remedy="Save with with_examples=True to go on learning",
+                "this model has no training rows and can only predict",
+                remedy="Save it with with_examples=True to continue learning",
             )
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -275,7 +275,7 @@ def _number(key: Hashable, value: Any) -> float:
         raise InputError(problem, column=str(key), remedy="Scale it, or list it under categorical_features")
     if not math.isfinite(number):
         remedy = "Fill it in, or leave such examples out"
-        raise InputError(f"it holds {value!r}, which is no finite number", column=str(key), remedy=remedy)
+        raise InputError(f"it holds {value!r}, which is not a finite number", column=str(key), remedy=remedy)
     return number
 
 

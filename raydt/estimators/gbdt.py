@@ -76,7 +76,7 @@ class _OnlineGradientBoosting(Estimator):
 
     @property
     def last_update_(self) -> dict[str, int | float]:
-        """What the last call did to the model: ``deletes``, ``trees_retrained``, ``rounds``, ``seconds`` and more.
+        """Figures of the last call: ``deletes``, ``trees_retrained``, ``rounds``, ``seconds`` and more.
 
         Empty where nothing was to be done, and after loading.
         """

@@ -88,7 +88,7 @@ class Classifier(Estimator):
                     remedy = f"Make two classes of them, as np.asarray(y) == {first!r} does"
                 raise InputError(
                     f"{type(self).__name__} takes {few} classes {self._features_in_words()}, and {argument} has "
-                    f"{label!r} beside {others}",
+                    f"{label!r} in addition to {others}",
                     row=row if argument == "y" else None,
                     remedy=remedy,
                 )
@@ -107,7 +107,7 @@ class Classifier(Estimator):
         first = given[:1].tolist()
         if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
             raise InputError(
-                f"label {first[0]!r} is of another kind than the classes {list(known)}",
+                f"label {first[0]!r} does not have the type of the classes {list(known)}",
                 remedy="Use either numbers or strings for all labels",
             )
         new = [label for label in np.unique(given).tolist() if label not in known]

@@ -119,7 +119,7 @@ def _order(part: str) -> _Order:
         )
     for name, known in (("point", tuple(POINTS)), ("act", ACTS)):
         if match[name] not in known:
-            raise ConfigError(f"{VARIABLE}: {part!r} names no {name} there is: {', '.join(known)}")
+            raise ConfigError(f"{VARIABLE}: {part!r} names an unknown {name}; known are {', '.join(known)}")
     shard = None if match["shard"] is None else int(match["shard"])
     return _Order(match["point"], shard, int(match["n"]), int(match["epoch"]), match["act"])
 

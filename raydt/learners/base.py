@@ -1,4 +1,4 @@
-"""What every learner offers to drivers, pipelines and estimators; nothing here knows a particular method."""
+"""Interface of every learner for drivers, pipelines and estimators; nothing here knows a particular method."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LearnerOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What everybody else needs to know of a learner with some options.
+    """Properties of a learner with given options that its callers need.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class WorkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a method guarantees with given options, known before anything runs.
+    """Guarantee of a method with given options, known before anything runs.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class LearnerCoordinator(Protocol):
         """Birth of each example: the number of the update that inserted it."""
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """What never changes of these examples but their birth and features: ``id`` (int64) and ``y``; copies."""
+        """Return what never changes of these examples, except birth and features: ``id`` (int64) and ``y``; copies."""
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
         """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live).
@@ -236,7 +236,7 @@ class Learner(ABC):
 
     @abstractmethod
     def traits(self, options: Any) -> Traits:
-        """What everybody else needs to know of the learner with these options."""
+        """Return the properties of the learner with these options that its callers need."""
 
     @abstractmethod
     def describe(self, options: Mapping[str, Any]) -> Description:

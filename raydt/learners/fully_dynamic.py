@@ -1,4 +1,4 @@
-"""What fully dynamic trees have in common: their options, and how small epsilon has to be for the guarantee.
+"""Fully dynamic trees: their options, and how small epsilon has to be for the guarantee.
 
 A node is rebuilt before more than ``epsilon * s`` updates have passed through it, s its size when it was built.
 ``docs/explanation/guarantees.md`` proves that the tree is then feasible for (alpha, beta) after every update, for any

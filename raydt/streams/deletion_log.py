@@ -80,7 +80,7 @@ class LoggedDeletions:
         form, places = find_kind(path, base_dir)
         if len(places) > 1:
             problem = f"{len(places)} files are here, but a {what} is one file"
-            raise InputError(problem, file=path, remedy="Name one, or put them together in the order wanted")
+            raise InputError(problem, file=path, remedy="Name one, or merge them in the order you want")
         self.file = open_file(form, places[0], as_text=("id",) if kind == "text" else ())
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:

@@ -129,7 +129,7 @@ class RowStream(ABC):
             file=file,
             row=line,
             column=self.source.id_column,
-            remedy=f"Give every row an id of its own, or leave out source.id, which numbers the rows{OR_SKIP}",
+            remedy=f"Give every row its own id, or remove source.id to number the rows{OR_SKIP}",
         )
         if not self._skip_bad:
             raise error

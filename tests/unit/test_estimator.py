@@ -179,7 +179,7 @@ def test_a_run_folder_stands_for_its_model(tmp_path: Path) -> None:
     tree.save(tmp_path / "run" / "model")
     for place in (tmp_path / "run", f"{tmp_path}/run/", (tmp_path / "run").as_uri()):
         assert (load_model(place).predict(X) == tree.predict(X)).all()
-    with pytest.raises(ModelFileError, match=r"no model is here. Give a folder"):
+    with pytest.raises(ModelFileError, match=r"there is no model here. Give a folder"):
         load_model(tmp_path)
 
 

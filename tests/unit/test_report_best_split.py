@@ -128,7 +128,7 @@ def test_a_run_without_an_end_and_without_a_change(tmp_path):
     write_report([folder], tmp_path / "page.html")
     empty = view(tmp_path / "empty", number=0, split=None)
     assert of_kind(empty.model, Chart) + of_kind(empty.model, Table) == []
-    assert empty.model.blocks[0].text.startswith("Best split at the end: none: it was never searched.")
+    assert empty.model.blocks[0].text.startswith("Best split at the end: none: no search was run.")
     assert "No search has found a feature" in write_report([tmp_path / "empty/run"], tmp_path / "e.html").read_text()
 
 

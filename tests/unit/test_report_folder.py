@@ -115,7 +115,7 @@ def test_skipped_rows_are_shown(run: Path) -> None:
         {"seq": np.full(30, -1), "source_row": np.arange(30), "file": ["rows.csv"] * 30, "reason": reasons},
     )
     page = render([run])
-    assert "Rows and updates passed over: 30 in all, the first 20 shown" in page
+    assert "Skipped rows and updates: 30 in all, the first 20 shown" in page
     assert reasons[19] in page
     assert reasons[20] not in page
 
@@ -219,7 +219,7 @@ def test_an_audit_of_an_unfinished_run_says_which_model_it_is_about(
 
 def test_an_interrupted_run_says_so_at_its_top(tmp_path: Path) -> None:
     page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, status="interrupted", exit_reason="SIGINT")])
-    assert "The run was interrupted (SIGINT): figures are about what it had done by then." in page.split("<section")[0]
+    assert "The run was interrupted (SIGINT): figures cover the updates up to that point." in page.split("<section")[0]
 
 
 def test_a_report_of_a_remote_run_names_its_uri(run: Path) -> None:

@@ -178,7 +178,7 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
         update(run, dry_run=True)
     with pytest.raises(InputError, match=r"without its training rows.*Give a run folder"):
         update(run / "model", delete=gone, dry_run=True)
-    with pytest.raises(InputError, match="no state is here"):
+    with pytest.raises(InputError, match="there is no state here"):
         update(tmp_path, delete=gone, dry_run=True)
 
 

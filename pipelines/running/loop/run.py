@@ -59,7 +59,7 @@ SHOW_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class _Incarnation:
-    """What is at work on a run."""
+    """Parts of a running run."""
 
     session: Session
     stream: Stream
@@ -201,7 +201,7 @@ class Run:
         last, states = self.checkpointer.last, self.checkpointer.store.folder
         if last is None:
             return "there is no complete checkpoint: starting at the first update"
-        text = f"going on from update {last:,}"
+        text = f"resuming from update {last:,}"
         with contextlib.suppress(OSError):
             taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
             text += f" (checkpoint of {taken.astimezone():%H:%M:%S})" if taken is not None else ""
@@ -274,7 +274,7 @@ class Run:
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
-                again = f"going on from update {recovered['from_update']:,}"
+                again = f"resuming from update {recovered['from_update']:,}"
                 progress.stage(f"recovered in {duration(recovered['seconds'])}, {again}")
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
@@ -330,7 +330,7 @@ class Run:
         return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
 
     def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """What a checkpoint holds beside the learner."""
+        """Return the contents of a checkpoint other than the learner."""
         recorded = self._now.recorder.state()
         scores = recorded.pop("prequential")
         return {"stream": at, "recorder": recorded, "scores": scores}
@@ -355,7 +355,7 @@ class Run:
             return max(store.numbers(), default=None)
         except OSError as error:
             raise RaydtError(
-                f"{lost}, and the run cannot go back to a checkpoint now: {store.folder.location}: {error}"
+                f"{lost}, and the run cannot roll back to a checkpoint now: {store.folder.location}: {error}"
             ) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:

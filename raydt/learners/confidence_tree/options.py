@@ -13,7 +13,7 @@ from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 
 #: What the warm-up is needed for.
-WARMUP = "makes the bins of its features from the first rows"
+WARMUP = "derives the bins of its features from the first rows"
 #: Below it products with delta may leave the numbers.
 SMALLEST_DELTA = 1e-100
 #: Criteria each rule has a width for; the first is its default.
