@@ -25,7 +25,7 @@ COUNTERS = {
     "rounds": "Exchanges with the shards, repeated ones too",
     "restarts": "Recoveries from the loss of a process",
     "checkpoints": "Checkpoints written",
-    "checkpoint_seconds": "Seconds spent on writing checkpoints, beside the run",
+    "checkpoint_seconds": "Seconds spent on writing checkpoints, concurrently with the run",
 }
 
 #: Gauges likewise.
@@ -56,7 +56,7 @@ class Meter(Protocol):
         """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
 
     def restarted(self) -> None:
-        """New actors go on from a checkpoint, or from the beginning."""
+        """New actors resume from a checkpoint, or start from the beginning."""
 
     def checkpointed(self, seconds: float) -> None:
         """A checkpoint has been written, in so many seconds."""

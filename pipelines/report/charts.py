@@ -1,4 +1,4 @@
-"""The curves over the stream: quality beside the baselines, live examples, and speed.
+"""The curves over the stream: quality compared with the baselines, live examples, and speed.
 
 A curve has at most ``POINTS`` points; rows of the metrics table are merged for that, none is sampled away.
 """
@@ -42,7 +42,7 @@ def _beside_baselines(quality: Quality, score: str, window: str = "") -> list[tu
 
 
 def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
-    """The score so far beside the baselines, and F1 of the positive class where there is one."""
+    """The score so far compared with the baselines, and F1 of the positive class where there is one."""
     table, quality = merged(metrics, POINTS), quality_of(metrics)
     lines = _beside_baselines(quality, quality.score)
     ends = ", ".join(f"{name.replace('_', '-')} {quality.form(table[name][-1])}" for name, *_ in lines)

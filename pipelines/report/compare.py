@@ -1,4 +1,4 @@
-"""Several runs beside each other: what differs in their configs, their figures, their curves, and their models."""
+"""Comparison of several runs: differences of their configs, their figures, curves and models."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def resume(
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
-    What comes out is what would have come out without the break. A run that has completed is left as it is.
+    The result is identical to an uninterrupted run. A completed run is not changed.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def _run(
     began: float,
     past: Past | None = None,
 ) -> RunResult:
-    """Begin a run, or go on with it."""
+    """Begin a run, or resume it."""
     where = "on Ray" if config.cluster.backend == "ray" else "in this process"
     progress.stage(f"starting {config.learner.kind} with {counted(config.cluster.shards, 'shard')} {where}")
     run: Run | None = None

@@ -70,7 +70,7 @@ class Fitted(Parameters, ABC):
         return self._learner.audit(self._fitted_options, self._features(), state, history, groups)
 
     def save(self, path: Any, with_examples: bool = False) -> None:
-        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on.
+        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to continue learning.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Fitted(Parameters, ABC):
 
     @classmethod
     def from_saved(cls: type[Self], saved: SavedModel) -> Self:
-        """An estimator that goes on from a state, or predicts with a model; written by ``save`` or by a run."""
+        """Estimator restored from a state, or from a model that only predicts; written by ``save`` or by a run."""
         parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
         self = cls(**parameters)
         self._fitted_options = saved.options.model_copy(update=cls._fixed)

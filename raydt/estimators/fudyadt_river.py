@@ -1,4 +1,4 @@
-"""FuDyADT behind river's interface: one example at a time, as a dictionary, and ``forget_one`` beside ``learn_one``.
+"""FuDyADT behind river's interface: one example at a time, as a dictionary, with ``learn_one`` and ``forget_one``.
 
 river is not needed. Where it is installed the class is one of its classifiers: its pipelines, metrics,
 ``evaluate.progressive_val_score`` and ``checks`` take it. Nothing is buffered: a prediction knows every example

@@ -1,4 +1,4 @@
-"""The two kinds of estimator: what ``y`` is, what is predicted, and what scikit-learn is told of it."""
+"""The two kinds of estimator: the type of ``y``, the predictions, and the tags for scikit-learn."""
 
 from __future__ import annotations
 

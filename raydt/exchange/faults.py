@@ -89,7 +89,7 @@ class Plan:
         self._epoch, self._shard = 0, -1
 
     def begin_epoch(self, epoch: int, shard: int | None = None) -> None:
-        """Count anew: this process is an actor of incarnation ``epoch`` from now on."""
+        """Restart counting: this process is an actor of incarnation ``epoch`` from now on."""
         self._passes.clear()
         self._epoch, self._shard = epoch, -1 if shard is None else shard
 

@@ -90,7 +90,7 @@ class FeatureShard:
         }
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start numbering anew under a later epoch; requests of earlier ones are refused from now on."""
+        """Restart numbering under a later epoch; requests of earlier epochs are refused from now on."""
         if epoch <= self.epoch:
             raise StaleEpochError(f"shard {self.index} is at epoch {self.epoch}, cannot begin epoch {epoch}")
         self.epoch, self.seq, self._reply = epoch, 0, None

@@ -49,11 +49,11 @@ class Traits:
     rebuilds : bool
         Parts of the model are rebuilt.
     counts, levels : tuple of str
-        What the coordinator's statistics have beside what all do: what only grows, and what does not.
+        Further statistics of the coordinator: counters that only grow, and values that may fall.
     stays : tuple of str
         What stays in a model of examples that are deleted, for receipts.
     unused : tuple of str
-        Keys that have no effect beside the values of the others.
+        Keys without effect, given the values of the others.
     """
 
     reading: Reading = CLASSES
@@ -75,7 +75,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
-    """Operation settings of a coordinator: they decide where work is done, never what comes out.
+    """Operation settings of a coordinator: they decide where work is done, never the result.
 
     Attributes
     ----------

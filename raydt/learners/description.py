@@ -71,7 +71,7 @@ class RunRecords:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The widest gap that an audit has measured, beside what is promised; ``share`` of that, if something is."""
+    """The widest gap an audit measured, and the gap promised; ``share`` of the promise, if there is one."""
 
     title: str
     text: str

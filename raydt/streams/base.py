@@ -30,7 +30,7 @@ class Stream(Protocol):
         """
 
     def state(self) -> dict[str, Any]:
-        """Position and everything needed to go on from it: plain JSON values and NumPy arrays.
+        """Position and everything needed to resume from it: plain JSON values and NumPy arrays.
 
         Valid between two batches. Includes the dictionaries of the source.
         """

@@ -246,7 +246,7 @@ class TestPlaceOfCheckpoints:
     def test_other_files_are_never_removed(self, data, tmp_path):
         (tmp_path / "states" / "2024").mkdir(parents=True)
         (tmp_path / "states" / "2024" / "photo.jpg").touch()
-        with pytest.raises(ConfigError, match=r"2024/photo.jpg is not of a checkpoint"):
+        with pytest.raises(ConfigError, match=r"2024/photo.jpg is not part of a checkpoint"):
             replay(config(data, checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run", overwrite=True)
         assert (tmp_path / "states" / "2024" / "photo.jpg").exists()
 

@@ -120,7 +120,7 @@ class TestReport:
         (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert said.exc_info is None, "what has a traceback is not shown on stderr"
         assert "report could not be written: [Errno 28] No space left on device" in said.getMessage()
-        assert f"raydt report {run} writes it" in said.getMessage()
+        assert said.getMessage().endswith(f"Write its report: raydt report {run}")
         assert (summary_of(run)["status"], summary_of(run)["report_seconds"]) == ("completed", None)
         assert records(run, "report_failed")
         monkeypatch.undo()

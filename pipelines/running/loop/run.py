@@ -68,7 +68,7 @@ class _Incarnation:
 
 
 class Run:
-    """One run, from its first update (or the checkpoint it goes on from) to its summary.
+    """One run, from its first update (or the checkpoint it resumes from) to its summary.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Run:
     context : LogContext
         Where the run is, for its log.
     past : Past, optional
-        Of a run that goes on from the newest checkpoint of its folder.
+        Of a run that resumes from the newest checkpoint of its folder.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class Run:
                 restoring = True
 
     def _beginning_in_words(self) -> str:
-        """Where a run goes on, or that it begins again."""
+        """Sentence that names the update a run resumes from, or that it starts again."""
         last, states = self.checkpointer.last, self.checkpointer.store.folder
         if last is None:
             return "there is no complete checkpoint: starting at the first update"
@@ -213,7 +213,7 @@ class Run:
             self.recoveries.withdraw()
 
     def _begin(self) -> None:
-        """From here on a run that goes on is another than it was: its config, and that it has not ended."""
+        """From here on a resumed run differs from the earlier one: in its config, and because it has not ended."""
         if self._past is not None:
             with writing(self.folder.location):
                 self.folder.write_text("config.yaml", self.config.to_yaml())

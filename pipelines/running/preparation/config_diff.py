@@ -32,7 +32,7 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     Parameters
     ----------
     then, now : mapping
-        Resolved configs: that of the run, and that it is to go on with.
+        Resolved configs: that of the run, and that to resume with.
     place : str
         Where the first one is.
 

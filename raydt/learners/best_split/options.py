@@ -80,6 +80,10 @@ class BestSplitOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Propositions 4.2 and 5.2; a scan is exact."""
         if self.finder == "scan":
-            return Promise(True, "a scan looks at every seen feature")
-        what = "a scan, if auto chooses one, finds the least; a structure a" if self.finder == "auto" else "it finds a"
-        return Promise(True, f"{what} split whose score is at most {1 + self.alpha:g} times the least of all features")
+            return Promise(True, "a scan evaluates every seen feature")
+        what = (
+            "a scan, if auto chooses one, finds the best; a structure finds a"
+            if self.finder == "auto"
+            else "it finds a"
+        )
+        return Promise(True, f"{what} split whose score is at most {1 + self.alpha:g} times the lowest of all features")

@@ -179,7 +179,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         return 2 if two else MOST_CLASSES
 
     def split_rule(self, d: int) -> SplitRule:
-        """When a leaf is split, for d features."""
+        """Rule that decides when a leaf is split, for d features."""
         delta = None if isinstance(self.delta, str) else self.delta
         practical = self.confidence == "practical"
         settings = delta, self.c, self.tie_threshold, self.strict
@@ -196,20 +196,20 @@ class ConfidenceTreeOptions(LearnerOptions):
             for reason, holds in (
                 ("confidence: practical leaves out the constants of the theorems", self.confidence == "practical"),
                 (
-                    "rival: feature compares with splits on other features only, Theorem 4 with all",
+                    "rival: feature compares only with splits on other features; Theorem 4 compares with all",
                     self.rival == "feature",
                 ),
                 (
-                    "delta: 1/t falls, and a split that was made at an earlier t keeps the 1/t of then",
+                    "delta: 1/t decreases, and a split keeps the 1/t of the time it was made",
                     self.delta == "1/t",
                 ),
-                ("revisit: true looks at splits more often than Theorem 4 counts", self.revisit),
+                ("revisit: true checks splits more often than Theorem 4 counts", self.revisit),
                 (
-                    f"tie_threshold {self.tie_threshold:g} lets a split lack twice as much, and with two classes "
-                    f"{self.resolved_criterion} is never above {limit:.3g}",
+                    f"tie_threshold {self.tie_threshold:g} lets a split fall short by twice as much, and with two "
+                    f"classes {self.resolved_criterion} is never above {limit:.3g}",
                     2 * self.tie_threshold >= limit,
                 ),
-                ("grace_period below 20 checks leaves more often than delta is shared out for", self.grace_period < 20),
+                ("grace_period below 20 checks leaves more often than delta is divided for", self.grace_period < 20),
                 (
                     "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
                     self.max_bins > 1024,

@@ -37,8 +37,8 @@ class SparseTreeOptions(FullyDynamicOptions):
         """Whether the guarantee holds for these options."""
         return Promise(
             True,
-            f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above what the finder, within "
-            f"{1 + self.finder_alpha:g} times the least of all sparse features, has at hand",
+            f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above the finder's best split, "
+            f"which is at most {1 + self.finder_alpha:g} times the lowest score of all sparse features",
         )
 
     def watch_rules(self) -> WatchRules:
