@@ -128,7 +128,7 @@ def test_a_damaged_summary_still_gets_its_page(tmp_path: Path, damaged: dict[str
 def test_a_run_that_gave_up_promises_no_model(tmp_path: Path) -> None:
     page = page_of(recovered(tmp_path / "run", status="failed", model_digest=None))
     assert "Recovered once" in page.words
-    assert "lost nothing" not in page.words
+    assert "an uninterrupted run" not in page.words
 
 
 def test_many_recoveries_are_cut_short(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_many_recoveries_are_cut_short(tmp_path: Path) -> None:
     folder = recovered(tmp_path / "run", recoveries=many, restarts=70)
     page = page_of(folder)
     assert "Recovered 70 times" in page.words
-    assert "Below are the last 50 recoveries." in page.words
+    assert "The table shows the last 50 recoveries." in page.words
     assert [row[0] for row in cells(folder)] == [f"{100 * n:,}" for n in range(21, 71)]
 
 
