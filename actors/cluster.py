@@ -31,7 +31,7 @@ RESERVE_SECONDS = 120.0
 
 
 def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = None) -> list[Bundle]:
-    """What the coordinator and each shard request, in this order, in the terms of a Ray placement group.
+    """Resources requested by the coordinator and each shard, in this order, in the terms of a Ray placement group.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def _require_listener(address: str) -> None:
     """Refuse an address nobody listens at, on which Ray would wait for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"{address} is no cluster address: use local, auto or host:port, such as 10.0.0.1:6379")
+        raise ConfigError(f"{address} is not a cluster address. Use local, auto or host:port, such as 10.0.0.1:6379")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, UnicodeError) as error:

@@ -96,8 +96,8 @@ class Connection:
         if not self._cluster.answers():
             if not self._cluster.started:
                 raise RaydtError(
-                    f"the Ray cluster at {self._cluster.address} does not answer any more. Start it again, or name "
-                    "another one by --address, and go on with raydt resume"
+                    f"the Ray cluster at {self._cluster.address} no longer answers. Start it again, or name "
+                    "another one with --address, then run raydt resume"
                 )
             self._cluster.close()
             self._cluster = connect("local", self._requested, metrics_port=self._metrics_port)
@@ -106,7 +106,7 @@ class Connection:
         except ConfigError as error:
             if epoch == 1:
                 raise
-            raise RaydtError(f"after the loss of a process, {error}; then go on with raydt resume") from error
+            raise RaydtError(f"after the loss of a process, {error}; then run raydt resume") from error
 
     def close(self) -> None:
         """Leave Ray, and end it if it is private."""

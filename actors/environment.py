@@ -1,4 +1,4 @@
-"""What the processes of a job inherit: where compiled kernels are cached, how many threads they use, their token.
+"""Environment of the processes of a job: where compiled kernels are cached, how many threads they use, their token.
 
 Environment variables decide speed and access, never results. A variable the user has set is left alone.
 """
@@ -44,7 +44,7 @@ def without_metrics_ports() -> dict[str, str]:
 
 
 def before_local_ray() -> None:
-    """What a private Ray reads when it is imported and started: no usage statistics, token authentication.
+    """Environment variables of a private Ray: no usage statistics, token authentication.
 
     The token lives in the environment of this process and its children only. Ray would otherwise write one to
     ``~/.ray/auth_token``, which changes how clusters started later by ``ray start`` behave.

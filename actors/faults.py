@@ -26,7 +26,7 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
     # Before ActorDiedError, and no kind of it: the memory monitor ended the process.
     if isinstance(error, exceptions.OutOfMemoryError):
         return ProcessLostError(
-            f"{name} was ended because its node ran out of memory",
+            f"{name} was killed because its node ran out of memory",
             "Use more shards or larger nodes, or lower cluster.row_cache_bytes",
         )
     if isinstance(error, exceptions.ActorDiedError):
@@ -35,7 +35,7 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
                 f"{name} could not start: {_lines(error)[-1]}. Install raydt on every node, or submit the job with its "
                 "working directory"
             )
-        return ProcessLostError(f"{name} died", "Ray's logs of the processes say why")
+        return ProcessLostError(f"{name} died", "Ray's logs of the processes show the cause")
     if isinstance(error, exceptions.ActorUnavailableError):
         return ProcessLostError(f"{name} cannot be reached: its node or the network failed")
     if isinstance(error, exceptions.RuntimeEnvSetupError):

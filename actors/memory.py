@@ -1,4 +1,4 @@
-"""What a process of a job has taken of the machine's memory."""
+"""Memory used by a process of a job."""
 
 from __future__ import annotations
 

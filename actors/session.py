@@ -174,7 +174,7 @@ class RaySession:
             result: BatchResult | None = self._call(self._under_way[0][1])
             batch, _ = self._under_way.popleft()
             if result is None:
-                raise ExchangeError(f"the batch of update {batch.start} does not begin where the model is")
+                raise ExchangeError(f"the batch of update {batch.start} does not start at the model's next update")
             if result.applied < len(batch):
                 self._abandon()
                 source = None
@@ -221,7 +221,7 @@ class RaySession:
         return snapshot
 
     def _parts(self, number: Position) -> Iterator[dict[int, GroupSnapshot]]:
-        """What the shards have set aside, one after the other: each is a large object in this process's memory."""
+        """Yield the snapshots of the shards, one after the other: each is a large object in this process's memory."""
         shards = self._peers[1:]  # now: whoever takes the parts may do so while this session is closed
 
         def take() -> Iterator[dict[int, GroupSnapshot]]:
@@ -279,5 +279,6 @@ class RaySession:
             raise ExchangeError("the session is closed")
         if self._under_way:
             raise ExchangeError(
-                f"{len(self._under_way)} batches are under way: take all results of process() first, or close"
+                f"{len(self._under_way)} batches are in progress: read all results of process() first, "
+                "or close the session"
             )

@@ -59,7 +59,7 @@ class FeatureShard:
         return reply
 
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
-        """What the last snapshot, of this number, has set aside, once; called beside the work."""
+        """Return the last snapshot, of this number, once; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_parts")
         return self._shard.take_aside(number)
@@ -71,7 +71,7 @@ class FeatureShard:
         self._shard.worker.restore(own(groups))
 
     def work(self) -> dict[str, Any]:
-        """What this shard owns and has done, and ``peak_rss_bytes`` of this process."""
+        """Return the columns and work of this shard, and ``peak_rss_bytes`` of this process."""
         return {**self._shard.work(), "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> float:

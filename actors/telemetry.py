@@ -25,7 +25,7 @@ COUNTERS = {
     "rounds": "Exchanges with the shards, repeated ones too",
     "restarts": "Recoveries from the loss of a process",
     "checkpoints": "Checkpoints written",
-    "checkpoint_seconds": "Seconds spent on writing checkpoints, beside the run",
+    "checkpoint_seconds": "Seconds spent on writing checkpoints, concurrently with the run",
 }
 
 #: Gauges likewise.
@@ -56,7 +56,7 @@ class Meter(Protocol):
         """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
 
     def restarted(self) -> None:
-        """New actors go on from a checkpoint, or from the beginning."""
+        """New actors resume from a checkpoint, or start from the beginning."""
 
     def checkpointed(self, seconds: float) -> None:
         """A checkpoint has been written, in so many seconds."""
@@ -157,7 +157,7 @@ def require_endpoint(port: int) -> None:
     if absent:
         raise ConfigError(
             f"cluster.metrics_port = {port}: the endpoint needs ray[default] ({', '.join(absent)} not installed). "
-            "Run pip install 'raydt[cluster]', or leave cluster.metrics_port out"
+            "Run pip install 'raydt[cluster]', or remove cluster.metrics_port"
         )
     until = time.monotonic() + LEAVING_SECONDS
     while True:

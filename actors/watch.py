@@ -106,7 +106,9 @@ class Watch:
             return
         self._look_at_ray = now + RAY_SECONDS
         if not self._answers():
-            raise ProcessLostError("a process of the private Ray itself died", "Ray's logs of the processes say why")
+            raise ProcessLostError(
+                "a process of the private Ray itself died", "Ray's logs of the processes show the cause"
+            )
 
     def _look(self, peer: Peer, signs: dict[str, _Sign]) -> None:
         """Take note of the peer's progress and ask for it again."""

@@ -58,10 +58,10 @@ def audit_run(run: str | Path) -> AuditReport:
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
         raise InputError(
-            "the source or the config is not the one this run has used: the fingerprints differ"
+            "this run used another source or config: the fingerprints differ"
             + (f" ({'; '.join(changes)})" if changes else ""),
             file=folder.location,
-            remedy="Audit where the data and config.yaml are unchanged",
+            remedy="Restore the data and config.yaml of the run, then audit",
         )
     history = history_of(stream, stop=int(meta["offset"]))
     learner = learners()[config.learner.kind]
@@ -74,7 +74,7 @@ def audit_run(run: str | Path) -> AuditReport:
         if config.output.report:
             publish_report(folder)
     except OSError as error:  # the verdict is what was asked for
-        log.warning("%s: the verdict of the audit was not stored: %s", folder.location, error)
+        log.warning("%s: the verdict of the audit could not be stored: %s", folder.location, error)
     return report
 
 

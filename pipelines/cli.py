@@ -30,7 +30,7 @@ def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG)
 @click.version_option(raydt.__version__, prog_name="raydt")
-@click.option("-v", "--verbose", is_flag=True, help="Show the log on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Show log messages on stderr.")
 def cli(verbose: bool) -> None:
     """Decision trees on Ray that stay correct while training examples are inserted and deleted.
 
@@ -41,18 +41,18 @@ def cli(verbose: bool) -> None:
     # The level is the handler's: a run sets the loggers to INFO for its own log.jsonl.
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.INFO if verbose else logging.WARNING)
-    # What ends a command is said once, by main(); its traceback is in log.jsonl.
+    # main() reports the error that ends a command, once; its traceback is in log.jsonl.
     shown.addFilter(lambda record: verbose or record.exc_info is None)
     shown.setFormatter(TerminalFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(handlers=[shown])
 
 
-@cli.command(short_help="Insert, delete and audit on a local Ray; needs no input.")
+@cli.command(short_help="Insert, delete and audit on a local Ray. Needs no input.")
 @OUT_RUN
 @OVERWRITE_RUN
 @JSON
 def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
-    """Insert and delete examples on a local Ray, audit the tree, write a report. Needs no input.
+    """Insert and delete examples on a local Ray, audit the tree and write a report. Needs no input.
 
     \b
     Example:  raydt demo
@@ -89,38 +89,39 @@ def replay(
     return result.exit_code
 
 
-@cli.command(short_help="Go on with a run that was killed, interrupted or has failed.")
+@cli.command(short_help="Resume a run that was killed, was interrupted or failed.")
 @click.argument("run")
 @SET
 @ADDRESS
 @JSON
 def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
-    """Go on with RUN from its newest checkpoint: what comes out is what would have come out without the break.
+    """Resume RUN from its newest checkpoint. The result is identical to an uninterrupted run.
 
-    Only cluster, checkpoint (but its path) and output.report may change, and the folders that the data lie in. A run
-    that has completed is left as it is.
+    --set may change cluster, checkpoint (except its path) and output.report, and the folders that hold the data. A
+    completed run is not changed.
 
     \b
     Example:  raydt resume runs/first --set cluster.shards=4
     """
     from pipelines.display import run_lines
     from pipelines.progress import reporter
-    from pipelines.running.job import resume as go_on
+    from pipelines.running.job import resume as run_on
 
-    result = go_on(run, overrides=overrides, address=address, progress=reporter())
+    result = run_on(run, overrides=overrides, address=address, progress=reporter())
     _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
     return result.exit_code
 
 
-@cli.command(short_help="Run many settings of CONFIG over rows that are read once.")
+@cli.command(short_help="Run many settings of CONFIG in parallel; rows are read once.")
 @click.argument("config", type=click.Path(dir_okay=False))
 @click.option(
     "--grid",
     multiple=True,
     required=True,
     metavar="A.B=VALUES",
-    help="START:STOP:STEP (STOP included) or v1,v2,v3, of a key of learner or stream, or of source.permutation or "
-    "source.seed for trials, whose mean counts. Repeated: every combination. --grid or: another group of these.",
+    help="Values for one key of learner or stream, as START:STOP:STEP (inclusive) or v1,v2. Repeat for a full grid; "
+    "`--grid or` starts a second grid. source.seed and source.permutation are repetitions: scores are averaged over "
+    "them.",
 )
 @SET
 @click.option("--out", metavar="FOLDER", help="Folder, new or empty. Default: runs/<UTC>-<name>-sweep.")
@@ -136,11 +137,11 @@ def sweep(
     address: str | None,
     as_json: bool,
 ) -> int:
-    """Run every setting of a grid in parallel on Ray, each as a replay would, and write one table and one page.
+    """Run every setting of a grid in parallel on Ray and write one table and one page. Each setting runs as in replay.
 
     \b
     Example:  raydt sweep configs/fudyadt.yaml --grid learner.epsilon=0:2:0.1 --grid stream.window=100,1000
-    Exit code 1 or 2 if a setting failed; the others are complete.
+    Exit code 1 or 2 if a setting failed; all others are complete.
     """
     from pipelines.display import sweep_lines
     from pipelines.progress import reporter
@@ -155,17 +156,17 @@ def sweep(
 @cli.command(short_help="Predict the rows of a file with a saved model.")
 @click.argument("model")
 @click.argument("data")
-@click.option("--out", required=True, metavar="FILE", help="Parquet file to write: a new one, .parquet or .pq.")
-@click.option("--overwrite", is_flag=True, help="Replace the file that --out names.")
-@click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy into the output, as its first.")
+@click.option("--out", required=True, metavar="FILE", help="New Parquet file to write; .parquet or .pq.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
+@click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy to the output as its first column.")
 @click.option(
     "--on-error",
     type=click.Choice(["error", "skip"]),
     default="error",
     show_default=True,
-    help="A row that cannot be used: stop and write nothing, or give it null predictions.",
+    help="At a bad row: error stops and writes nothing, skip writes null predictions for it.",
 )
-@click.option("--kind", type=click.Choice(_KINDS), help="Kind of DATA. Default: by its name.")
+@click.option("--kind", type=click.Choice(_KINDS), help="File format of DATA. Default: from its name.")
 @JSON
 def predict(
     model: str,
@@ -190,10 +191,10 @@ def predict(
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
         first = one_line(result["first_skipped"])
-        click.echo(f"warning: {counted(result['skipped'], 'row')} cannot be used; {first}", err=True)
+        click.echo(f"warning: skipped {counted(result['skipped'], 'bad row')}; {first}", err=True)
     if result["unseen"]:
         click.echo(
-            f"warning: {counted(result['unseen'], 'row')} with categories that the model has not seen, in "
+            f"warning: {counted(result['unseen'], 'row')} with categories the model has never seen, in "
             f"{one_line(', '.join(result['unseen_columns']))}",
             err=True,
         )
@@ -201,17 +202,17 @@ def predict(
     return 0
 
 
-@cli.command(short_help="Delete and insert examples in a saved state, with a receipt.")
+@cli.command(short_help="Delete and insert examples in a saved state; print a receipt.")
 @click.argument("state")
-@click.option("--insert", metavar="FILE", help="Parquet, Arrow or CSV rows with the model's columns.")
-@click.option("--delete", metavar="FILE", help="Parquet, Arrow or CSV file with the ids to delete in its column id.")
-@click.option("--out", metavar="STATE2", help="Folder for the new state, new or empty.")
-@click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
-@click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: that of the state, else y.")
 @click.option(
-    "--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: that of the state, else none."
+    "--insert", metavar="FILE", help="Rows to insert: Parquet, Arrow, CSV or LIBSVM file with the model's columns."
 )
-@click.option("--kind", type=click.Choice(_KINDS), help="Kind of --insert. Default: by its name.")
+@click.option("--delete", metavar="FILE", help="Ids to delete: Parquet, Arrow or CSV file with a column id.")
+@click.option("--out", metavar="STATE2", help="New or empty folder for the new state.")
+@click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
+@click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: the state's, else y.")
+@click.option("--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: the state's, else none.")
+@click.option("--kind", type=click.Choice(_KINDS), help="File format of --insert. Default: from its name.")
 @JSON
 def update(
     state: str,
@@ -224,10 +225,10 @@ def update(
     kind: str | None,
     as_json: bool,
 ) -> int:
-    """Delete and insert examples in STATE and write the new state, with a receipt of what changed.
+    """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
 
-    STATE is a run folder, one of its checkpoints/, or a folder saved with its examples; it is not changed. All
-    deletions come before all insertions, so that an example can be replaced. Both take effect, or nothing does.
+    STATE is a run folder, one of its checkpoints/, or a folder saved with its examples. It is not changed. All
+    deletions precede all insertions, so that an example can be replaced. Either all changes take effect or none.
 
     \b
     Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
@@ -250,13 +251,13 @@ def update(
     return 0
 
 
-@cli.command(short_help="Recompute a run's last state from the raw examples.")
+@cli.command(short_help="Check a run's last state against its raw examples.")
 @click.argument("run")
 @JSON
 def audit(run: str, as_json: bool) -> int:
-    """Recompute RUN's last state from the raw examples: is the tree what it should be, does its guarantee hold?
+    """Recompute RUN's last state from the raw examples and check that the model and its guarantee are right.
 
-    RUN may also be a state, such as update writes: it is audited against the examples in it.
+    RUN may also be a state written by update: it is checked against the examples saved in it.
 
     \b
     Exit code 3 if conformance is violated or feasibility is refuted.
@@ -276,24 +277,24 @@ def audit(run: str, as_json: bool) -> int:
     else:
         report = audit_run(run).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        told = ("status", "exit_reason", "updates", *described(summary.get("learner")).told)
-        of = {name: summary[name] for name in told if name in summary}
+        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).told)
+        of = {name: summary[name] for name in shown if name in summary}
     _print({"run": of, **report}, audit_lines(report, summary), as_json)
     return 0 if report["ok"] else 3
 
 
-@cli.command(short_help="Write the HTML report of one run, or a comparison.")
+@cli.command(short_help="Write the HTML report of one run, or compare several.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
 @click.option(
     "--out",
     metavar="FILE",
-    help="HTML file. Default: report.html in RUN, or in the working directory if there are several.",
+    help="HTML file to write. Default: report.html in RUN, or in the working directory for several runs.",
 )
 @JSON
 def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
-    """Write the HTML report of one run, or a comparison of several, and print where it is.
+    """Write the HTML report of one run, or a comparison of several, and print its path.
 
-    A file that exists is replaced only if it is a page of raydt.
+    An existing file is replaced only if raydt wrote it.
 
     \b
     Example:  raydt report runs/first runs/second --out comparison.html
@@ -308,10 +309,10 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
 @cli.command(short_help="Check a config and the first rows of its data.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False))
 @SET
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of configs instead, for editors.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of configs, for editors, and exit.")
 @JSON
 def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
-    """Check CONFIG, the source's columns and its first rows, without running anything.
+    """Check CONFIG and the columns and first rows of its data. Nothing is run.
 
     \b
     Example:  raydt validate configs/fudyadt.yaml
@@ -333,7 +334,7 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
 @cli.command(short_help="Compile all kernels into Numba's cache.")
 @JSON
 def warmup(as_json: bool) -> int:
-    """Compile all kernels into Numba's cache, so that later starts are quick (for images).
+    """Compile all kernels into Numba's cache, so that later commands start fast. Use it when you build an image.
 
     \b
     Example:  raydt warmup
@@ -347,8 +348,10 @@ def warmup(as_json: bool) -> int:
 
 
 @cli.command(short_help="Show versions, memory, caches and Ray's security settings.")
-@click.option("--ray", "with_ray", is_flag=True, help="Start a local Ray too, and list what it listens on.")
-@click.option("--probe", metavar="FOLDER", help="Write, read and delete a file in a folder or URI for checkpoints too.")
+@click.option("--ray", "with_ray", is_flag=True, help="Also start a local Ray and list the ports it listens on.")
+@click.option(
+    "--probe", metavar="FOLDER", help="Also write, read and delete a file in FOLDER, a folder or URI for checkpoints."
+)
 @JSON
 def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
     """Show versions, processors, memory, caches and Ray's security settings.
@@ -368,7 +371,7 @@ def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with its code; of this process's own command line if there are no ``arguments``."""
+    """Run a command and exit with its code; without ``arguments``, the command line of this process."""
     try:
         code = cli.main(args=arguments, prog_name="raydt", standalone_mode=False)
     except click.ClickException as error:
@@ -378,7 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = 130
-    except SystemExit as ended:  # a signal with nothing to save, or the second one
+    except SystemExit as ended:  # a signal with nothing to save, or a second signal
         click.echo("interrupted" if ended.code == 130 else "terminated", err=True)
         code = ended.code
     except RaydtError as error:
@@ -386,13 +389,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.kept:
             click.echo(f"kept: {one_line(error.kept)}", err=True)
         code = error.exit_code
-    except OSError as error:  # of the storage, wherever it came: no fault of the program
+    except OSError as error:  # the storage failed, not the program
         if error.errno not in STORAGE_REMEDIES:
             raise
         click.echo(f"error: {one_line(str(error))}. {STORAGE_REMEDIES[error.errno]}", err=True)
         code = 1
     if arguments is None and code in (130, 143):
-        # Nothing is left to be done, and the interpreter would take its time over that: whoever sent the signal waits.
+        # Nothing is left to do, and the sender of the signal should not wait for a slow interpreter shutdown.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -1,17 +1,19 @@
-"""Options that several commands share, and what their help ends with."""
+"""Options shared by several commands, and the exit codes at the end of the help."""
 
 from __future__ import annotations
 
 import click
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 SET = click.option(
-    "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Change one key of the config. May be repeated."
+    "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one key of the config. Can be repeated."
 )
-OUT_RUN = click.option("--out", metavar="RUN", help="Run folder, new or empty. Default: runs/<UTC>-<name>.")
-OVERWRITE_RUN = click.option("--overwrite", is_flag=True, help="Remove the run that --out holds, if it holds one.")
+OUT_RUN = click.option("--out", metavar="RUN", help="New or empty run folder. Default: runs/<UTC>-<name>.")
+OVERWRITE_RUN = click.option("--overwrite", is_flag=True, help="Delete the run in --out first, if there is one.")
 ADDRESS = click.option(
-    "--address", metavar="A", help="Ray cluster: host:port, auto or local. Default: the config's, RAY_ADDRESS, local."
+    "--address",
+    metavar="A",
+    help="Ray cluster: host:port, auto or local. Default: the config's, else RAY_ADDRESS, else local.",
 )
 
 EPILOG = """\b

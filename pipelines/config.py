@@ -2,7 +2,7 @@
 
 Order: defaults, then the file, then ``--set``. ``source``, ``stream`` and ``learner`` are the *model config*: they
 decide the model and are hashed. ``cluster``, ``checkpoint`` and ``output`` are operation: they never change the
-model. The options of sources, streams and learners are defined beside them and found by ``kind`` or ``model``.
+model. The options of sources, streams and learners are defined next to them and found by ``kind`` or ``model``.
 """
 
 from __future__ import annotations
@@ -48,37 +48,47 @@ class _Section(BaseModel):
 
 
 class ActorResources(_Section):
-    """What one actor asks of the cluster."""
+    """Resources one actor reserves on the cluster."""
 
-    num_cpus: float = Field(1, ge=0, description="logical CPUs")
-    memory: int | None = Field(None, ge=1, description="bytes; null: not reserved")
-    resources: dict[str, float] = Field({}, description="custom resources of the cluster, by name")
+    num_cpus: float = Field(1, ge=0, description="logical CPUs to reserve; 0: none")
+    memory: int | None = Field(None, ge=1, description="bytes of memory to reserve; null: none")
+    resources: dict[str, float] = Field({}, description="custom resources to reserve, by name")
 
 
 class Resources(_Section):
     """Resources by kind of actor."""
 
-    coordinator: ActorResources = Field(ActorResources(), description="of the one coordinator")
-    shard: ActorResources = Field(ActorResources(), description="of each shard")
+    coordinator: ActorResources = Field(ActorResources(), description="resources of the coordinator")
+    shard: ActorResources = Field(ActorResources(), description="resources of each shard")
 
 
 class Cluster(_Section):
     """Where the work is done; never changes the model."""
 
-    backend: Literal["ray", "in_process"] = Field("ray", description="actors on Ray, or everything in this process")
-    address: str | None = Field(None, description="Ray cluster; null: RAY_ADDRESS, else a private local Ray")
-    shards: int = Field(2, ge=1, description="feature shards")
-    batch_size: int = Field(4096, ge=1, description="updates per message")
-    local_work_limit: int = Field(4_000_000, ge=0, description="rebuilds of fewer cells stay with the coordinator")
-    row_cache_bytes: int | None = Field(None, ge=0, description="coordinator's feature cache; 0: none, null: no limit")
-    resources: Resources = Field(Resources(), description="what the actors ask of the cluster")
-    patience_seconds: float = Field(20, ge=1, description="time without progress after which an actor is lost")
+    backend: Literal["ray", "in_process"] = Field(
+        "ray", description="ray: actors on Ray; in_process: all in this process"
+    )
+    address: str | None = Field(
+        None, description="Ray cluster to use: host:port, auto or local; null: RAY_ADDRESS, else a private local Ray"
+    )
+    shards: int = Field(2, ge=1, description="number of shards the features are distributed over")
+    batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
+    local_work_limit: int = Field(
+        4_000_000, ge=0, description="cells (rows x features) below which the coordinator itself does a rebuild"
+    )
+    row_cache_bytes: int | None = Field(
+        None, ge=0, description="bytes of features the coordinator may cache; 0: none, null: no limit"
+    )
+    resources: Resources = Field(Resources(), description="resources the actors reserve on the cluster")
+    patience_seconds: float = Field(
+        20, ge=1, description="seconds without progress after which an actor counts as lost"
+    )
     metrics_port: int | None = Field(
         None,
         ge=1,
         le=65535,
-        description="port of a private Ray's Prometheus endpoint, on all addresses, without a token; null: none. "
-        "A cluster keeps its own",
+        description="port of the Prometheus endpoint of a private Ray; open on all addresses and without a token; "
+        "null: no endpoint; a cluster keeps its own",
     )
 
     @model_validator(mode="after")
@@ -92,17 +102,19 @@ class Cluster(_Section):
 class Checkpoint(_Section):
     """How often the state of the run is saved; whichever of the two comes first."""
 
-    every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: not by time")
-    every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: not by updates")
-    keep: int = Field(3, ge=1, description="checkpoints kept, the newest")
-    path: str | None = Field(None, description="folder or URI for states; null: checkpoints/ in the run folder")
+    every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: never by time")
+    every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: never by number")
+    keep: int = Field(3, ge=1, description="number of newest checkpoints to keep")
+    path: str | None = Field(
+        None, description="folder or URI to write checkpoints to; null: checkpoints/ in the run folder"
+    )
 
 
 class Output(_Section):
-    """What a run writes beside model, state and summary."""
+    """Files a run writes in addition to its model, state and summary."""
 
-    predictions: bool = Field(False, description="write every prediction")
-    metrics_every: int = Field(1000, ge=1, description="updates between two rows of metrics")
+    predictions: bool = Field(False, description="write every prediction to the run folder")
+    metrics_every: int = Field(1000, ge=1, description="updates between two rows of the metrics table")
     report: bool = Field(True, description="write report.html")
 
 
@@ -121,12 +133,12 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    source: SourceOptions = Field(description="where the rows come from")
+    source: SourceOptions = Field(description="where the rows are read from, or how they are generated")
     stream: StreamOptions = Field(Incremental(), description="how rows become insertions and deletions")
-    learner: Annotated[LearnerOptions, _ByKind] = Field(description="the method and its options")
+    learner: Annotated[LearnerOptions, _ByKind] = Field(description="learning method and its options")
     cluster: Cluster = Field(Cluster(), description="where the work is done; never changes the model")
-    checkpoint: Checkpoint = Field(Checkpoint(), description="where the state goes")
-    output: Output = Field(Output(), description="what a run writes beside model, state and summary")
+    checkpoint: Checkpoint = Field(Checkpoint(), description="when and where checkpoints are written")
+    output: Output = Field(Output(), description="files written in addition to model, state and summary")
 
     _name: str = PrivateAttr("run")
 
@@ -166,8 +178,8 @@ class Config(BaseModel):
     def model_hash(self) -> str:
         """``sha256:`` of the model config in canonical JSON.
 
-        Of paths only the last component counts, so that the hash is the same on every machine; what the data are
-        is said by the fingerprint of the source.
+        Of paths only the last component counts, so that the hash is the same on every machine; the
+        fingerprint of the source identifies the data.
         """
         plain = self.resolved()
         model: dict[str, Any] = {section: plain[section] for section in ("source", "stream", "learner")}
@@ -190,12 +202,12 @@ class Config(BaseModel):
 
 
 def last_component(path: str) -> str:
-    """What of a path to data the model hash knows."""
+    """Last component of a path, the only one that counts in the model hash."""
     return path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def load_config(config: Config | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read and validate a config; what an earlier version spelled otherwise is taken, with a warning in the log.
+    """Read and validate a config. Spellings of an earlier version are accepted, with a warning in the log.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ def run_demo(out: str | Path | None = None, progress: Reporter | None = None, *,
 
 
 def story(summary: dict[str, Any], path: str) -> str:
-    """What the demo did, in a few sentences."""
+    """Describe the demo in a few sentences."""
     audit, metrics, baselines = summary["audit"], summary["metrics"], summary["baselines"]
     shards = sum(shard["requests"] for shard in summary["work"])
     return f"""\

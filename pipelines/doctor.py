@@ -1,4 +1,4 @@
-"""What this machine offers a run, what of it can be reached from outside, and whether a folder can hold checkpoints."""
+"""Resources of this machine, ports that can be reached from outside, and whether a folder can hold checkpoints."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def probe(location: str) -> dict[str, Any]:
             else ("still shows a file that was renamed or deleted")
         )
         raise ConfigError(
-            f"{place}: {fault}. Checkpoints need storage that shows at once what was written; choose another"
+            f"{place}: {fault}. Checkpoints need storage on which a write is visible at once. Choose another"
         )
     free = (
         shutil.disk_usage(folder.root if not absent else posixpath.dirname(absent[-1])).free

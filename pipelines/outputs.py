@@ -32,7 +32,7 @@ class Input(NamedTuple):
 
 
 def inputs_of(config: Config, given: Config | Mapping[str, Any] | str | Path) -> list[Input]:
-    """What a run of ``config`` reads; ``given`` is where the config came from."""
+    """Return the paths a run of ``config`` reads; ``given`` is where the config came from."""
     source, log = getattr(config.source, "path", []), getattr(config.stream, "deletion_log", None)
     found = [Input("source.path", path) for path in ([source] if isinstance(source, str) else source)]
     found += [Input("stream.deletion_log", log)] if log is not None else []
@@ -68,12 +68,12 @@ def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, with
         elif _lies_in(target, read) and not os.path.isfile(read) and (pattern is None or "**" in path):
             problem = f"it lies in {name} ({path})"  # folders are searched through
         if problem is not None:
-            raise ConfigError(f"{option} {out}: {problem}. Choose another place")
+            raise ConfigError(f"{option} {out}: {problem}. Choose another path")
     if "://" not in target:
         owner = next((above for above in Path(target).parents if above != within and _is_ours(above)), None)
         if owner is not None:
             raise ConfigError(
-                f"{option} {out}: it lies in {owner}, which is a run, a model or a state of raydt. Choose another place"
+                f"{option} {out}: it is inside {owner}, which is a run, model or state of raydt. Choose another path"
             )
 
 

@@ -124,10 +124,12 @@ def predict_file(
 
 def _target(out: str | Path, overwrite: bool) -> Path:
     if "://" in str(out):
-        raise InputError("--out is a local file", file=str(out), remedy="Copy it to the remote place afterwards")
+        raise InputError("--out must be a local file", file=str(out), remedy="Copy it to remote storage afterwards")
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".parquet", ".pq"):
-        raise InputError("--out is a Parquet file", file=str(target), remedy="Let its name end in .parquet or .pq")
+        raise InputError(
+            "--out must be a Parquet file", file=str(target), remedy="Use a name that ends in .parquet or .pq"
+        )
     if target.is_dir():
         raise InputError("--out is a folder", file=str(target), remedy="Give the name of a new Parquet file")
     if target.exists() and not overwrite:
@@ -141,7 +143,7 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"the predictions cannot be written: {error.strerror or error}"
-        raise InputError(problem, file=str(target), remedy="Choose another place with --out") from error
+        raise InputError(problem, file=str(target), remedy="Choose another path with --out") from error
 
 
 def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
@@ -194,7 +196,7 @@ def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | Non
     if id_column is not None and ids is not None:
         if id_column in dict(fields):
             raise InputError(
-                "--id names a column that the output has already", column=id_column, remedy="Rename the column of DATA"
+                "--id names a column that the output already has", column=id_column, remedy="Rename the column of DATA"
             )
         fields.insert(0, (id_column, ids.type))
     return pa.schema(fields)

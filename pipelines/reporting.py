@@ -79,7 +79,7 @@ def _require_run(folder: RunFolder) -> None:
         raise InputError(
             "this is a sweep, not a run",
             file=folder.location,
-            remedy="Its page is sweep.html in there; the end of it says how to replay a setting",
+            remedy="Its page is sweep.html in this folder; the end of the page shows how to replay a setting",
         )
 
 
@@ -89,8 +89,8 @@ def _target(out: str) -> Path:
 
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".html", ".htm"):
-        raise InputError("--out is an HTML file", file=str(target), remedy="Let its name end in .html")
+        raise InputError("--out must be an HTML file", file=str(target), remedy="Use a name that ends in .html")
     if target.exists() and not is_page(target):
         remedy = "Choose another name with --out"
-        raise InputError("it exists, and is not a page that raydt wrote", file=str(target), remedy=remedy)
+        raise InputError("it exists, and raydt did not write it", file=str(target), remedy=remedy)
     return target

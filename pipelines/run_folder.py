@@ -164,11 +164,11 @@ class RunFolder(Folder):
             raise InputError(
                 "the run has not ended",
                 file=folder.location,
-                remedy=f"If no process is at work on it any more, raydt resume {shlex.quote(folder.location)} goes on",
+                remedy=f"If no process works on it any more, resume it: raydt resume {shlex.quote(folder.location)}",
             )
         if not folder.has("summary.json"):
             raise InputError(
-                "no finished run is here",
+                "there is no finished run here",
                 file=f"{folder.location}/summary.json",
                 remedy="Give the folder that replay wrote",
             )
@@ -198,8 +198,8 @@ class RunFolder(Folder):
         raise ModelFileError(
             problem,
             file=self.location,
-            remedy=f"If no process is at work on it any more, raydt resume {shlex.quote(self.location)} goes on; until "
-            "then one of its checkpoints/ can be given",
+            remedy=f"If no process works on it any more, resume it: raydt resume {shlex.quote(self.location)}. Until "
+            "then, give one of its checkpoints/",
         )
 
     def write_text(self, name: str, text: str) -> None:

@@ -122,7 +122,7 @@ def last_state(states: RunFolder) -> RunFolder:
     for number in sorted(numbers, reverse=True):
         if states.has(f"{number}/{MANIFEST}"):
             return states.inside(str(number))
-    raise InputError("no complete state is here", file=states.location, remedy="Run the replay again")
+    raise InputError("there is no complete state here", file=states.location, remedy="Run the replay again")
 
 
 def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -145,11 +145,11 @@ def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
         folder = last_state(states_of(config_of(folder), folder))
     remedy = "Give a run folder, one of its checkpoints/, or a folder that save wrote with_examples=True"
     if not folder.has(MANIFEST):
-        raise ModelFileError("no state is here", file=folder.location, remedy=remedy)
+        raise ModelFileError("there is no state here", file=folder.location, remedy=remedy)
     saved = open_model(folder.root, filesystem=folder.filesystem)
     if not saved.is_state:
         raise ModelFileError(
-            "it is a model without its training rows: it only predicts", file=folder.location, remedy=remedy
+            "it is a model without training rows and can only predict", file=folder.location, remedy=remedy
         )
     return saved, folder
 
@@ -168,6 +168,8 @@ def load_model(location: str | Path) -> SavedModel:
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
     if not inside and not folder.has(MANIFEST):
         raise ModelFileError(
-            "no model is here", file=folder.location, remedy="Give a run folder, its model/ or one of its checkpoints/"
+            "there is no model here",
+            file=folder.location,
+            remedy="Give a run folder, its model/ or one of its checkpoints/",
         )
     return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)

@@ -17,7 +17,7 @@ MANY_CLASSES = 100
 
 
 def look_at(config: Config) -> dict[str, Any]:
-    """What a run of ``config`` would work on.
+    """Check the data a run of ``config`` would read.
 
     Opens the source and reads its schema and first rows; a column that is missing or cannot be used is an error, and so
     is a deletion log that begins in the warm-up.
@@ -60,7 +60,7 @@ def look_at(config: Config) -> dict[str, Any]:
 
 
 def _warnings(config: Config, classes: int, rows: int) -> list[str]:
-    """What can be run, but is hardly meant."""
+    """Warnings about settings that can be run but are hardly meant."""
     if classes <= MANY_CLASSES:
         return []
     label = getattr(config.source, "label", None)

@@ -1,4 +1,4 @@
-"""The curves over the stream: quality beside the baselines, live examples, and speed.
+"""The curves over the stream: quality compared with the baselines, live examples, and speed.
 
 A curve has at most ``POINTS`` points; rows of the metrics table are merged for that, none is sampled away.
 """
@@ -42,7 +42,7 @@ def _beside_baselines(quality: Quality, score: str, window: str = "") -> list[tu
 
 
 def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
-    """The score so far beside the baselines, and F1 of the positive class where there is one."""
+    """The score so far compared with the baselines, and F1 of the positive class where there is one."""
     table, quality = merged(metrics, POINTS), quality_of(metrics)
     lines = _beside_baselines(quality, quality.score)
     ends = ", ".join(f"{name.replace('_', '-')} {quality.form(table[name][-1])}" for name, *_ in lines)
@@ -71,7 +71,7 @@ def windowed_quality(metrics: Columns) -> Chart:
     return over_stream(
         "quality-window",
         f"Prequential {quality.name}, window by window",
-        f"{quality.name.capitalize()} on the predictions since the point before."
+        f"{quality.name.capitalize()} on the predictions since the previous point."
         + (" Shaded: the learner is behind the better baseline. " if shade else " ")
         + detail(metrics, table),
         f"Line chart of windowed {quality.name} over the stream; the learner's lies between {quality.form(low)} and "
@@ -91,7 +91,7 @@ def r2_so_far(metrics: Columns) -> Chart:
     return over_stream(
         "quality-r2",
         f"{name} so far",
-        "1 is perfect; 0 is what the mean of all labels, known in advance, would get. " + detail(metrics, table),
+        "1 is perfect; 0 is the score of always predicting the mean of all labels. " + detail(metrics, table),
         f"Line chart of {name} over the stream; at the end {figure(table['r2'][-1])}.",
         table,
         (Panel(name, (line,), y, 15.0),),
@@ -109,7 +109,7 @@ def live_examples(metrics: Columns) -> Chart:
     return over_stream(
         "live",
         "Live examples, inserts and deletes",
-        "Above: examples the model holds. Below: how the updates divide. " + detail(metrics, table),
+        "Above: examples in the model. Below: the updates by kind. " + detail(metrics, table),
         f"Live examples over the stream, {_end(table, 'active')} at the end, after "
         f"{_end(table, 'inserts')} inserts and {_end(table, 'deletes')} deletes.",
         table,
@@ -134,7 +134,7 @@ def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
     rate = per_unit(table["seq"], table["seconds"])
     panels = [number_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)]
     whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
-    names, ends = [], [f"{whole} updates per second on the whole"]
+    names, ends = [], [f"{whole} updates per second overall"]
     for curve_ in curves:
         if curve_.rate and curve_.column in table:
             name = curve_.title[0].lower() + curve_.title[1:]

@@ -1,4 +1,4 @@
-"""Several runs beside each other: what differs in their configs, their figures, their curves, and their models."""
+"""Comparison of several runs: differences of their configs, their figures, curves and models."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     if len(groups) < 2:
         return ""
     return (
-        f"The runs have read {len(groups)} different data sources, so that their scores do not compare directly: "
+        f"The runs read {len(groups)} different data sources, so their scores are not directly comparable: "
         + "; ".join(f"({k}) {', '.join(group)}" for k, group in enumerate(groups.values(), start=1))
         + "."
     )

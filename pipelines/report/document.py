@@ -1,4 +1,4 @@
-"""What every page is made in: one HTML file with its style, its script and its drawings inside.
+"""The document of every page: one HTML file with its style, its script and its drawings inside.
 
 The Content-Security-Policy forbids every network request and every script but the one whose hash it names, so that
 nothing a file of data or a config says can act in the page, even if it escaped the escaping.

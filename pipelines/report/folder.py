@@ -86,13 +86,13 @@ class RunFolder:
 
     @property
     def names(self) -> Names:
-        """What codes stand for."""
+        """Names of the codes."""
         features = [feature for feature in self.summary.get("features") or [] if isinstance(feature, dict)]
         return Names(features, [str(label) for label in self.summary.get("classes") or []], self.categories)
 
     @property
     def records(self) -> RunRecords:
-        """What the learner presents."""
+        """Return the learner's part of the report."""
         return RunRecords(self.summary, self.options, self.metrics, self.events, self.model, self.names)
 
     def section(self, key: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def read_run(path: Path) -> RunFolder:
         run.quarantine = skipped.slice(0, QUARANTINE_SHOWN).to_pylist()
     _read_model(run)
     if not len(run.metrics.get("seq", ())):
-        run.notes.append("The run has written no metrics, so there are no curves over the stream.")
+        run.notes.append("The run wrote no metrics, so there are no curves over the stream.")
     return run
 
 
@@ -184,7 +184,7 @@ def _columns(table: pa.Table | None) -> Columns:
 def _read_model(run: RunFolder) -> None:
     folder = run.path / "model"
     if not (folder / MANIFEST).is_file():
-        run.notes.append("The run has left no model, so there is no tree to show.")
+        run.notes.append("The run saved no model, so there is no tree to show.")
         return
     try:
         meta, components = load_folder(folder, "model")

@@ -1,4 +1,4 @@
-"""What a run was, in words: its name, its data and stream, its key figures, and what it ran on."""
+"""Description of a run in words: its name, its data and stream, its key figures, and what it ran on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def name_of(run: RunFolder, location: str) -> str:
 
 
 def labels(runs: list[RunFolder], locations: Sequence[str]) -> list[str]:
-    """What tells several runs apart: name and folder; the folder alone, or its location, where names collide."""
+    """Labels that distinguish several runs: name and folder; the folder alone, or its location, where names collide."""
     names_of = [name_of(run, location) for run, location in zip(runs, locations, strict=True)]
     folders = [_folder_name(location) for location in locations]
     result = []
@@ -53,7 +53,7 @@ def what_ran(run: RunFolder) -> str:
 
 
 def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
-    """What ran, when, for how long, how it ended, and where its folder is."""
+    """Return what ran, when, for how long, how it ended, and the path of its folder."""
     summary, labels = run.summary, run.names.classes
     label, shards = summary.get("label"), summary.get("shards")
     backend = str(summary.get("backend") or ABSENT).replace("_", " ")
@@ -107,7 +107,7 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
 
 
 def compared_figures(run: RunFolder, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
-    """What several runs are compared by, the same names for every run.
+    """Figures that several runs are compared by, the same names for every run.
 
     ``own`` are those of their learners; one that a run's learner does not have is absent.
     """
@@ -151,7 +151,7 @@ def environment(run: RunFolder) -> list[tuple[str, str]]:
 
 
 def digests(run: RunFolder) -> list[tuple[str, str]]:
-    """What identifies model, config and data."""
+    """Return the digests of model, config and data."""
     titles = {
         "model_digest": "Model digest",
         "config_hash": "Model config hash",

@@ -1,4 +1,4 @@
-"""What a run lost and how it went on: its recoveries and its checkpoints, in words and as lines across the charts.
+"""Losses of a run and how it resumed: its recoveries and its checkpoints, in words and as lines across the charts.
 
 Invariant: a run that lost nothing has nothing here, and a summary of a version without these keys is read as it is.
 """

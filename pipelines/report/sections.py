@@ -117,7 +117,7 @@ def _ending(run: RunFolder) -> list[str]:
     """That the run was stopped before its end, if it was."""
     if run.summary.get("status") != "interrupted":
         return []
-    return [f"The run was interrupted ({run.summary.get('exit_reason')}): figures are about what it had done by then."]
+    return [f"The run was interrupted ({run.summary.get('exit_reason')}): figures cover the updates up to that point."]
 
 
 def _quality_charts(run: RunFolder) -> list[Chart]:

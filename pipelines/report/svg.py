@@ -95,7 +95,7 @@ def uprights(chart: Chart) -> str:
 
 
 def readout(chart: Chart) -> str:
-    """What the page's script needs to answer a pointer, as JSON; empty if there is nothing to point at."""
+    """Return the data the page's script needs to answer a pointer, as JSON; empty if there is nothing to point at."""
     values = [mark.values for panel in chart.panels for mark in panel.marks]
     if not any(values):
         return ""

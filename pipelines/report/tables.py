@@ -36,11 +36,11 @@ def recoveries(run: RunFolder) -> Table:
     words, failed = recovered_in_words(run.summary), checkpoints_failed(run.summary)
     said = [f"{words[0].upper()}{words[1:]}."] if words else []
     if words and run.summary.get("model_digest"):
-        said.append("The model is that of a run that lost nothing.")
+        said.append("The model is identical to that of an uninterrupted run.")
     if len(entries) > len(rows):
-        said.append(f"Below are the last {len(rows)} recoveries.")
+        said.append(f"The table shows the last {len(rows)} recoveries.")
     if failed:
-        said.append(f"{counted(failed, 'checkpoint')} could not be written; log.jsonl says why.")
+        said.append(f"{counted(failed, 'checkpoint')} could not be written; see log.jsonl for the cause.")
     return Table(rows, " ".join(said))
 
 
@@ -78,10 +78,10 @@ def confusion(run: RunFolder) -> tuple[list[str], list[Row]] | None:
 
 
 def shard_work(run: RunFolder) -> Table:
-    """What each shard owns and has done."""
+    """Return the columns and work of each shard."""
     work = [entry for entry in run.summary.get("work") or [] if isinstance(entry, dict)]
     if not work:
-        return Table([], "The run recorded no work of shards.")
+        return Table([], "The run recorded no work by shards.")
     features = run.names.features
     sparse = any(feature.get("kind") == "sparse" for feature in features)
     seconds = [number(entry, "seconds") or 0.0 for entry in work]
@@ -97,7 +97,7 @@ def shard_work(run: RunFolder) -> Table:
     if not any(entry.get("requests") for entry in work):
         return Table(
             rows,
-            f"The shard{' was' if len(work) == 1 else 's were'} asked nothing: every rebuild was below "
+            f"The shard{' was' if len(work) == 1 else 's were'} given no work: every rebuild was below "
             "cluster.local_work_limit, so the coordinator did it from its row cache.",
         )
     if not total or len(work) == 1:

@@ -1,4 +1,4 @@
-"""What the report says in plain sentences: whether the learner beats the trivial baselines, and what the audit found.
+"""Verdicts of the report in plain sentences: whether the learner beats the trivial baselines, and what the audit found.
 
 A learner that loses to a baseline is said to lose, in words, at the top of the page.
 """
@@ -36,7 +36,7 @@ def against_baselines(summary: dict[str, Any], metrics: Columns) -> Verdict:
         )
     written = f"its {quality.name} is {quality.form(score)}"
     if not rivals:
-        return Verdict("plain", f"The {written[4:]}. No trivial baseline was recorded beside it.")
+        return Verdict("plain", f"The {written[4:]}. No trivial baseline was recorded to compare it with.")
     lost = [key for key, value in rivals.items() if quality.behind(score, value)]
     tied = [key for key, value in rivals.items() if score == value]
     won = [key for key, value in rivals.items() if quality.behind(value, score)]
@@ -100,7 +100,7 @@ def audit_view(summary: dict[str, Any], location: str) -> AuditView:
         ended = "failed" if status == "failed" else "was interrupted"
         updates = counted(int(number(summary, "updates") or 0), "update")
         moment = (
-            f"The run {ended} before the end of its stream: an audit is about the model as of the last update before "
+            f"The run {ended} before the end of its stream: an audit checks the model after the last update before "
             f"that, after {updates}."
         )
     if not audit:

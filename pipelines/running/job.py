@@ -113,7 +113,7 @@ def resume(
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
-    What comes out is what would have come out without the break. A run that has completed is left as it is.
+    The result is identical to an uninterrupted run. A completed run is not changed.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def _run(
     began: float,
     past: Past | None = None,
 ) -> RunResult:
-    """Begin a run, or go on with it."""
+    """Begin a run, or resume it."""
     where = "on Ray" if config.cluster.backend == "ray" else "in this process"
     progress.stage(f"starting {config.learner.kind} with {counted(config.cluster.shards, 'shard')} {where}")
     run: Run | None = None
@@ -223,16 +223,16 @@ def _existing(run: str | Path) -> RunFolder:
     """
     folder = RunFolder(run)
     if folder.has("sweep.json"):
-        problem = "this is a sweep, not a run: its settings are not kept half-way"
+        problem = "this is a sweep, not a run, and a sweep cannot be resumed"
         raise InputError(problem, file=folder.location, remedy="Run the sweep again with --overwrite")
     if not folder.has("config.yaml"):
-        what = "this is a model or a state, not a run" if folder.has(MANIFEST) else "no run is here"
+        what = "this is a model or a state, not a run" if folder.has(MANIFEST) else "there is no run here"
         raise InputError(what, file=folder.location, remedy="Give the folder that replay wrote")
     return folder
 
 
 def _summary(folder: RunFolder) -> dict[str, Any]:
-    """What the last process said of the run; empty if it came to say nothing that can be read."""
+    """Return the summary the last process wrote of the run; empty if there is no readable one."""
     with suppress(InputError):
         return read_summary(folder) if folder.has("summary.json") else {}
     return {}
@@ -241,11 +241,11 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 def _completed(folder: RunFolder, progress: Reporter) -> RunResult:
     """The result of a run that has completed; of its report too, if its last process did not get to that."""
     if _lacks_report(folder):
-        progress.stage(f"{folder.location}: the run has completed, but for its report")
+        progress.stage(f"{folder.location}: the run has completed, only its report is missing")
         with log_to(folder):
             write_report(folder)
     else:
-        progress.stage(f"{folder.location}: the run has completed, there is nothing to do")
+        progress.stage(f"{folder.location}: the run has completed; there is nothing to do")
     return RunResult(folder.location, read_summary(folder))
 
 

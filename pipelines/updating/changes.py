@@ -56,7 +56,7 @@ class StateNames:
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
-        """What a state says of itself; ``label`` and ``id_column`` take precedence over its column names."""
+        """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names."""
         columns = saved.meta.get("columns", {})
         source = saved.components.get("stream", {}).get("source", {})
         labels = source.get("labels", {})
@@ -165,7 +165,7 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
         raise InputError(problem, file=log.file.name, column="after", remedy=remedy)
     if not log.ids:
         remedy = f"Check that it is the file meant, or leave out --delete. {_NOTHING}"
-        raise InputError("it holds no id to delete", file=log.file.name, remedy=remedy)
+        raise InputError("it has no id to delete", file=log.file.name, remedy=remedy)
     codes = _codes(log.ids, names)
     ids = np.array([0 if code is None else code for code in codes], dtype=np.int64)
     unknown = np.array([code is None for code in codes], dtype=np.bool_) | (store.find(ids) < 0)
@@ -269,7 +269,7 @@ def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: Stat
         remedy = f"{_NOTHING}; the classes are {saved.classes[:20]}"
         raise _at(source, row, names.label, f"label {label!r} is not among the classes of the model", remedy)
     if known and isinstance(label, str) != isinstance(saved.classes[0], str):
-        problem = f"label {label!r} is of another kind than the classes {saved.classes[:20]}"
+        problem = f"label {label!r} does not have the type of the classes {saved.classes[:20]}"
         raise _at(source, row, names.label, problem, "Use either numbers or strings for all labels")
 
 

@@ -35,7 +35,7 @@ def gather(begin: Any, end: Any, values: Any, slots: Any, into: Any) -> None:
 
 
 class RaggedRows(NamedTuple):
-    """What kernels need of a :class:`RaggedStore`: the row of a slot is ``values[begin[slot]:end[slot]]``."""
+    """View of a :class:`RaggedStore` for kernels: the row of a slot is ``values[begin[slot]:end[slot]]``."""
 
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]

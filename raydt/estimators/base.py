@@ -1,4 +1,4 @@
-"""What all estimators learn and forget: examples with stable ids, inserted or deleted in one call or not at all."""
+"""Base of all estimators: examples with stable ids, inserted or deleted in one call or not at all."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Estimator(Fitted):
                 taken[value] = self._store().id[slots][::-1].tolist()
             if not taken[value]:
                 raise UpdateError(
-                    "no live example equals this one", row=row, remedy="The exact features and label are needed"
+                    "no live example equals this one", row=row, remedy="Give the exact features and label"
                 )
             chosen.append(taken[value].pop())
         return self.forget(np.array(chosen, dtype=np.int64), digests=digests)
@@ -230,4 +230,4 @@ class Estimator(Fitted):
 
     @abstractmethod
     def _encoded(self, given: npt.NDArray[Any]) -> Targets:
-        """What :meth:`_checked` gave as the learner takes it."""
+        """Convert the result of :meth:`_checked` to the learner's form."""

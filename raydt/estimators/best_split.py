@@ -23,8 +23,8 @@ class Split(NamedTuple):
 class SparseBestSplit(Classifier):
     """The best split by one sparse binary feature, while rows are inserted and deleted; two classes.
 
-    After every call the split is within (1 + ``alpha``) of the best one, in time that follows the ones of a row and
-    not the number of features. Predictions are those of the stump: the majority of each row's side.
+    After every call the split is within (1 + ``alpha``) of the best one, in time proportional to the ones of a row,
+    not to the number of features. Predictions are those of the stump: the majority of each row's side.
 
     Parameters
     ----------
@@ -32,10 +32,11 @@ class SparseBestSplit(Classifier):
         ``updgini`` and ``updent`` keep a structure for the Gini index and the entropy; ``scan`` looks at every seen
         feature and is exact; ``auto`` chooses by how sparse the rows of the first call are.
     criterion : {"gini", "entropy"}, optional
-        By default that of the finder; Gini of ``scan`` and ``auto``.
+        By default that of the finder; ``gini`` for ``scan`` and ``auto``.
     alpha : float, default 0.1
+        The split's score is at most 1 + ``alpha`` times the optimum.
     query_every : int, default 1
-        Rows after which the split is searched again.
+        Updates between two searches for the best split.
     n_features : int, optional
         Number of features, where rows are lists of indices, by themselves or in a frame. By default that of the frame
         (``n_features`` in the metadata of its schema, or its largest index + 1), and any index up to 2**31 - 2 without

@@ -24,28 +24,30 @@ class ConfidenceTreeClassifier(Classifier):
     rule : {"ctree", "hoeffding", "corrected", "mcdiarmid"}
         When a leaf is split: C-Tree's intervals, VFDT's, CorrH-Tree's, or McDiarmid's bound of Rutkowski et al.
     criterion : {"gini", "entropy", "kearns_mansour", "error"}, optional
-        What is least of the best split. By default ``gini``; of ``corrected`` ``error``, of ``mcdiarmid`` ``entropy``.
+        Impurity that the best split minimises. By default ``gini``; ``error`` for ``corrected``, ``entropy`` for
+        ``mcdiarmid``.
         ``kearns_mansour`` is for two classes.
     confidence : {"practical", "theorem"}
-        Of ``ctree``: the width of the paper's experiments, or that of its theorems, for which far more rows are needed.
+        For ``ctree``: the width of the paper's experiments, or that of its theorems, which need far more rows.
     delta : float or "1/t", default 1e-7
-        Probability of error, except for ``practical``.
+        Probability that an interval is wrong. Not used by ``practical``.
     c : float, default 0.05
-        Of ``practical``: factor of the width. A smaller one splits sooner.
+        For ``practical``: factor of the width. Smaller splits sooner.
     tie_threshold : float, default 0
-        Half width up to which the best split is taken though no interval tells it from its rival. It must be well below
-        the width at the sizes of leaves that are wanted, or every leaf is split on a tie.
+        Half width of the interval below which a tie is broken by taking the best split. Set it well below the width at
+        the leaf sizes you want, or every leaf is split on a tie.
     grace_period : int, default 100
-        Rows that come to a leaf between two checks.
+        Insertions into a leaf between two checks.
     max_bins : int, default 256
+        Largest number of bins of a feature. The rows of the first call fix them.
     rival : {"feature", "split"}
-        What the best split has to beat: the best on another feature, or any other, as the theorems ask.
+        Split that the best one must beat: the best on another feature, or every other split, as in the theorems.
     finder : {"exact", "updgini", "updent"}
         How splits on sparse features are found; other than ``exact`` needs some. Two classes with sparse features.
     finder_alpha : float, default 0.1
         Not used by ``exact``.
     strict : bool, default False
-        Of ``hoeffding``: twice the width.
+        For ``hoeffding``: use twice the width.
     revisit : bool, default False
         Whether a split that another one beats is replaced.
     categorical_features : sequence of str, int or bool, optional

@@ -1,4 +1,4 @@
-"""What all estimators share once they are fitted: scikit-learn's conventions, digest, audit, saving and loading.
+"""Common part of all fitted estimators: scikit-learn's conventions, digest, audit, saving and loading.
 
 An estimator is a session in this process. scikit-learn is not needed to use it; where it is installed, its tags,
 ``clone`` and errors work.
@@ -70,7 +70,7 @@ class Fitted(Parameters, ABC):
         return self._learner.audit(self._fitted_options, self._features(), state, history, groups)
 
     def save(self, path: Any, with_examples: bool = False) -> None:
-        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to go on.
+        """Write a folder that :func:`raydt.load_model` reads: to predict, or, with the examples, to continue learning.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Fitted(Parameters, ABC):
 
     @classmethod
     def from_saved(cls: type[Self], saved: SavedModel) -> Self:
-        """An estimator that goes on from a state, or predicts with a model; written by ``save`` or by a run."""
+        """Estimator restored from a state, or from a model that only predicts; written by ``save`` or by a run."""
         parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
         self = cls(**parameters)
         self._fitted_options = saved.options.model_copy(update=cls._fixed)
@@ -165,7 +165,7 @@ class Fitted(Parameters, ABC):
     def _refuse_text_ids(self, instead: str) -> None:
         if self._columns.get("id_kind") == "text":
             raise InputError(
-                "the ids of the examples are text, of which an estimator knows the codes only",
+                "the ids of the examples are text, and an estimator keeps only their codes",
                 remedy=f"Change the state that it was loaded from with raydt update, or {instead}",
             )
 
@@ -182,8 +182,8 @@ class Fitted(Parameters, ABC):
     def _require_examples(self) -> None:
         if hasattr(self, "_loaded"):
             raise ModelFileError(
-                "this model holds no training rows: it only predicts",
-                remedy="Save with with_examples=True to go on learning",
+                "this model has no training rows and can only predict",
+                remedy="Save it with with_examples=True to continue learning",
             )
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -18,12 +18,13 @@ class FullyDynamicTreeClassifier(Classifier):
     Parameters
     ----------
     epsilon : float or "auto", default "auto"
-        Share of updates a node takes before its subtree is rebuilt. Larger is faster and less exact.
+        A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
     alpha, beta : float, default 0.1 and 0.2
-        Gini index from which a node must be split; gain that a split may lack to the best one.
+        Gini index from which a node must be split; largest amount by which a split's gain may fall short of the best.
     max_depth : int or None
+        Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
-        A smaller node is a leaf.
+        A node with fewer examples is a leaf.
     finder, finder_alpha : optional
         Deprecated, and removed in the next version: ``updgini`` and ``updent`` make this a
         :class:`raydt.SparseDynamicTreeClassifier`, which takes their place.

@@ -1,4 +1,4 @@
-"""FuDyADT behind river's interface: one example at a time, as a dictionary, and ``forget_one`` beside ``learn_one``.
+"""FuDyADT behind river's interface: one example at a time, as a dictionary, with ``learn_one`` and ``forget_one``.
 
 river is not needed. Where it is installed the class is one of its classifiers: its pipelines, metrics,
 ``evaluate.progressive_val_score`` and ``checks`` take it. Nothing is buffered: a prediction knows every example
@@ -275,7 +275,7 @@ def _number(key: Hashable, value: Any) -> float:
         raise InputError(problem, column=str(key), remedy="Scale it, or list it under categorical_features")
     if not math.isfinite(number):
         remedy = "Fill it in, or leave such examples out"
-        raise InputError(f"it holds {value!r}, which is no finite number", column=str(key), remedy=remedy)
+        raise InputError(f"it holds {value!r}, which is not a finite number", column=str(key), remedy=remedy)
     return number
 
 

@@ -76,7 +76,7 @@ class _OnlineGradientBoosting(Estimator):
 
     @property
     def last_update_(self) -> dict[str, int | float]:
-        """What the last call did to the model: ``deletes``, ``trees_retrained``, ``rounds``, ``seconds`` and more.
+        """Figures of the last call: ``deletes``, ``trees_retrained``, ``rounds``, ``seconds`` and more.
 
         Empty where nothing was to be done, and after loading.
         """
@@ -98,23 +98,24 @@ class _OnlineGradientBoosting(Estimator):
 
 
 class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
-    """Gradient boosted trees that examples are added to and deleted from in place, without training anew.
+    """Gradient boosted trees, updated in place when examples are inserted and deleted, without full retraining.
 
     A call of :meth:`partial_fit` or :meth:`forget` is one batch: it changes the sums of the nodes that its rows reach
-    in every tree. A node keeps its split while that is still among the best candidates; else its subtree is trained
-    anew, on the rows that live now. Stored sums equal recomputed ones bit for bit, always; :meth:`audit` proves it.
+    in every tree. A node keeps its split while that is still among the best candidates; else its subtree is
+    retrained on the live rows. Stored sums equal recomputed ones bit for bit, always; :meth:`audit` proves it.
 
     Parameters
     ----------
     max_iter : int, default 100
         Boosting iterations; one tree in each for two classes, else a tree for each class.
     max_leaf_nodes : int, default 20
-        Leaves of a tree, at most.
+        Largest number of leaves of a tree.
     learning_rate : float, default 0.1
+        Factor applied to the value of every leaf.
     l2_regularization : float, default 1.0
-        Added to the sum of second derivatives.
+        Added to the sum of second derivatives; larger shrinks leaf values.
     max_bins : int, default 1024
-        Bins of a feature. They are made from the rows of the first call and stay.
+        Largest number of bins of a feature. The rows of the first call fix them.
     binning : {"doubling", "quantile"}
         Bins of equal width, doubled until they are few enough; or of equal frequency.
     candidate_fraction : float, default 0.1
@@ -122,13 +123,14 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     robustness_tolerance : float, default 0.1
         A split stays while it is among the best ``robustness_tolerance * candidate_fraction * max_bins`` of its node.
     derivatives : {"retrained", "changed_leaves", "never"}
-        After which changes of a tree the derivatives of examples that were there are computed anew.
+        Changes of a tree after which the derivatives of existing examples are recomputed: in retrained subtrees, in
+        leaves whose value changed too, or never.
     early_stopping : bool, default False
-        End the first training when rows that it holds out gain no more.
+        Stop the first training when the loss on held-out rows stops improving.
     validation_fraction : float, default 0.1
         Share of the first rows that early stopping holds out.
     n_iter_no_change : int, default 10
-        Iterations without a gain of more than ``tol`` after which training ends early.
+        Iterations without an improvement of more than ``tol`` after which training stops early.
     tol : float, default 1e-7
     random_state : int, default 0
         Seed of the candidates.

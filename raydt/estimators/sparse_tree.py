@@ -11,23 +11,25 @@ from raydt.estimators.targets import Classifier
 class SparseDynamicTreeClassifier(Classifier):
     """A decision tree over sparse binary features that stays close to the best splits under insertions and deletions.
 
-    There are two classes. Every node keeps its best split at hand and is rebuilt as soon as it is beaten: its score is
+    There are two classes. Every node tracks its best split and is rebuilt as soon as another beats it: its score is
     at most 1 + ``finder_alpha`` times the least of the sparse features, plus ``beta``; :meth:`audit` proves it on the
-    live model. An update takes time that follows the ones of its row, not the number of features.
+    live model. An update takes time proportional to the ones of its row.
 
     Parameters
     ----------
     finder : {"updgini", "updent"}
-        Splits by the Gini index or the entropy. Numeric and categorical columns may stand beside sparse ones with
-        ``updgini``.
+        Splits by the Gini index or the entropy. ``updgini`` also accepts numeric and
+        categorical columns.
     finder_alpha : float, default 0.1
+        A split found by the finder scores at most 1 + ``finder_alpha`` times the best.
     alpha, beta : float, default 0.1 and 0.2
         Impurity from which a node must be split; score by which a split may exceed the finder's candidate.
     epsilon : float or "auto", default "auto"
-        Of dense columns: share of updates a node takes before its subtree is rebuilt.
+        For dense columns: a subtree is rebuilt after this share of its size in updates.
     max_depth : int or None
+        Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
-        A smaller node is a leaf.
+        A node with fewer examples is a leaf.
     categorical_features : sequence of str, int or bool, optional
         Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
         text columns of frames always are.

@@ -1,4 +1,4 @@
-"""The two kinds of estimator: what ``y`` is, what is predicted, and what scikit-learn is told of it."""
+"""The two kinds of estimator: the type of ``y``, the predictions, and the tags for scikit-learn."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Classifier(Estimator):
                     remedy = f"Make two classes of them, as np.asarray(y) == {first!r} does"
                 raise InputError(
                     f"{type(self).__name__} takes {few} classes {self._features_in_words()}, and {argument} has "
-                    f"{label!r} beside {others}",
+                    f"{label!r} in addition to {others}",
                     row=row if argument == "y" else None,
                     remedy=remedy,
                 )
@@ -107,7 +107,7 @@ class Classifier(Estimator):
         first = given[:1].tolist()
         if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
             raise InputError(
-                f"label {first[0]!r} is of another kind than the classes {list(known)}",
+                f"label {first[0]!r} does not have the type of the classes {list(known)}",
                 remedy="Use either numbers or strings for all labels",
             )
         new = [label for label in np.unique(given).tolist() if label not in known]

@@ -200,7 +200,7 @@ class Prequential:
         return {**self.scores(), **self.baselines(), **windowed}
 
     def figures(self, n_classes: int) -> dict[str, Any]:
-        """What the summary says: the scores, and ``confusion`` with all of ``n_classes``, as lists."""
+        """Entries for the summary: the scores, and ``confusion`` with all of ``n_classes``, as lists."""
         missing = max(0, n_classes - len(self.confusion))
         return {**self.scores(), "confusion": np.pad(self.confusion, (0, missing)).tolist()}
 

@@ -154,7 +154,7 @@ class PrequentialErrors:
         return {**self.scores(), **self.baselines(), **windowed}
 
     def figures(self, n_classes: int) -> dict[str, Any]:
-        """What the summary says: the scores. ``n_classes`` is 0."""
+        """Entries for the summary: the scores. ``n_classes`` is 0."""
         return self.scores()
 
     def headline(self) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""What admission decides about the updates of a batch, before anything of it is applied."""
+"""Admission: decides about the updates of a batch before anything of it is applied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raydt.examples.updates import CARRIES_ROW
 
 
 class Admission(NamedTuple):
-    """What admission decided, per update of the batch.
+    """Decisions of admission, per update of the batch.
 
     ``old`` is the slot that is emptied, ``new`` the one that is filled (-1: none), ``fault`` the reason of refusal
     (0: none), ``row`` the row of the batch's ``X``.

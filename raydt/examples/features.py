@@ -1,4 +1,4 @@
-"""What the features are, and how they are dealt into the fixed groups that shards own.
+"""The features, and how they are divided into the fixed groups that shards own.
 
 Groups do not depend on the number of shards: a shard owns whole groups, so that resharding is an assignment
 of groups and no result changes with it.

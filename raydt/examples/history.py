@@ -48,7 +48,7 @@ class History:
 def history_of_live(
     state: Mapping[str, npt.NDArray[Any]], groups: Mapping[int, Mapping[str, npt.NDArray[Any]]], features: Features
 ) -> History:
-    """What a state knows of the past: its live examples, from ``X`` and the sparse rows of all groups."""
+    """Return the history in a state: its live examples, from ``X`` and the sparse rows of all groups."""
     X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
     sparse = None
     if features.sparse:

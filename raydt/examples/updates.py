@@ -39,8 +39,8 @@ REFUSALS = {
     DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
     UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
     TARGET_TOO_FAR: (
-        "the target is more than 32 times as far from the mean of the first rows as any of these",
-        "Correct the value, or begin with rows of its range",
+        "the target is more than 32 times as far from the mean of the first rows as any of them",
+        "Correct the value, or start with rows that cover its range",
     ),
 }
 
@@ -54,7 +54,7 @@ def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np
         They do not fit into 64 bits.
     """
     if next_id + n > np.iinfo(np.int64).max:
-        raise InputError("no running number is left for new rows", file=file, remedy="Give the rows ids of their own")
+        raise InputError("no number is left for new rows", file=file, remedy="Give the rows their own ids")
     return np.arange(next_id, next_id + n, dtype=np.int64)
 
 
@@ -125,7 +125,7 @@ def joined(logs: Sequence[Log]) -> Log:
 
 @dataclass(slots=True)
 class BatchResult:
-    """What a coordinator answers to one batch.
+    """Reply of a coordinator to one batch.
 
     Attributes
     ----------

@@ -89,7 +89,7 @@ class Plan:
         self._epoch, self._shard = 0, -1
 
     def begin_epoch(self, epoch: int, shard: int | None = None) -> None:
-        """Count anew: this process is an actor of incarnation ``epoch`` from now on."""
+        """Restart counting: this process is an actor of incarnation ``epoch`` from now on."""
         self._passes.clear()
         self._epoch, self._shard = epoch, -1 if shard is None else shard
 
@@ -119,7 +119,7 @@ def _order(part: str) -> _Order:
         )
     for name, known in (("point", tuple(POINTS)), ("act", ACTS)):
         if match[name] not in known:
-            raise ConfigError(f"{VARIABLE}: {part!r} names no {name} there is: {', '.join(known)}")
+            raise ConfigError(f"{VARIABLE}: {part!r} names an unknown {name}; known are {', '.join(known)}")
     shard = None if match["shard"] is None else int(match["shard"])
     return _Order(match["point"], shard, int(match["n"]), int(match["epoch"]), match["act"])
 

@@ -60,7 +60,7 @@ class GroupSnapshot(NamedTuple):
 
 
 class ShardWorker(Protocol):
-    """What a learner does on one shard."""
+    """A learner's work on one shard."""
 
     columns: npt.NDArray[np.int64]
 

@@ -66,7 +66,7 @@ class FeatureShard:
         return number
 
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
-        """What message ``number`` has set aside, once.
+        """Return the snapshot set aside by message ``number``, once.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class FeatureShard:
         return aside
 
     def work(self) -> dict[str, Any]:
-        """What this shard owns and has done: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""
+        """Return the columns and work of this shard: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""
         return {
             "shard": self.index,
             "columns": self.worker.columns.tolist(),
@@ -90,7 +90,7 @@ class FeatureShard:
         }
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start numbering anew under a later epoch; requests of earlier ones are refused from now on."""
+        """Restart numbering under a later epoch; requests of earlier epochs are refused from now on."""
         if epoch <= self.epoch:
             raise StaleEpochError(f"shard {self.index} is at epoch {self.epoch}, cannot begin epoch {epoch}")
         self.epoch, self.seq, self._reply = epoch, 0, None

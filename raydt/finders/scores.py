@@ -40,7 +40,7 @@ def xlogx_table(rows: int, table: npt.NDArray[np.float64] | None = None) -> npt.
 
 
 def table_of(entropy: bool, rows: int, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """What scores at up to ``rows`` rows look up: :func:`xlogx_table`, of which Gini needs nothing."""
+    """Lookup table of scores at up to ``rows`` rows: :func:`xlogx_table`, of which Gini needs nothing."""
     return xlogx_table(rows, table) if entropy else table
 
 

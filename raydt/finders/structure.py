@@ -43,7 +43,7 @@ class Structure(NamedTuple):
 
 @inlined_kernel
 def _key(structure: Any, e: int, k: int) -> float:
-    """What features of bucket ``k`` are compared by."""
+    """Score that features of bucket ``k`` are compared by."""
     pool, buckets, table = structure
     n1, c11 = pool.n1[e], pool.c11[e]
     of_ones = of_side(buckets.entropy, table, n1, c11)
@@ -54,7 +54,7 @@ def _key(structure: Any, e: int, k: int) -> float:
 
 @inlined_kernel
 def _above_low(structure: Any, e: int, k: int) -> float:
-    """What must not be below ``s n - c1`` (Proposition 4.3), or rho is below s."""
+    """Value that must be at least ``s n - c1`` (Proposition 4.3), or rho is below s."""
     pool, buckets = structure.pool, structure.buckets
     own = pool.n1[e] - pool.c11[e] if buckets.mirrored[k] else pool.c11[e]
     key: float = buckets.s[k] * pool.n1[e] - own
@@ -63,7 +63,7 @@ def _above_low(structure: Any, e: int, k: int) -> float:
 
 @inlined_kernel
 def _below_high(structure: Any, e: int, k: int) -> float:
-    """What must not be below ``c1 - t n``, or rho is above t."""
+    """Value that must be at least ``c1 - t n``, or rho is above t."""
     pool, buckets = structure.pool, structure.buckets
     own = pool.n1[e] - pool.c11[e] if buckets.mirrored[k] else pool.c11[e]
     key: float = own - buckets.t[k] * pool.n1[e]

@@ -192,7 +192,7 @@ def read_entry(folder: Folder, entry: FileEntry) -> dict[str, Any]:
     file = folder.path(entry.name)
     data = read_checked(folder, entry.name, entry.bytes)
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise ModelFileError("is damaged: its SHA-256 is not the manifest's", file=file, remedy=REMEDY)
+        raise ModelFileError("is damaged: its SHA-256 differs from the manifest's", file=file, remedy=REMEDY)
     return decode(data, file) if entry.arrays is None else _arrays(data, entry.arrays, file)
 
 

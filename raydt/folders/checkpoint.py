@@ -66,7 +66,7 @@ class _Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was read: as :func:`raydt.folders.arrays.load_folder` returns it, the rows put together.
+    """A checkpoint that was read, as :func:`raydt.folders.arrays.load_folder` returns it, the rows put together.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class CheckpointStore:
 
     @property
     def segments(self) -> list[Segment]:
-        """What the next snapshot need not hold: segments of the checkpoint written or read last whose files exist.
+        """Segments that the next snapshot can omit: those of the checkpoint written or read last whose files exist.
 
         Segments after one that is gone are left out too: the next segment holds all examples from there on.
         One listing of the files.
@@ -108,7 +108,7 @@ class CheckpointStore:
         with contextlib.suppress(OSError):  # the write looks again, and says what is wrong
             missing = self._missing(self._stored)
             if missing:
-                log.warning("%s: %s is gone; its examples are written again", self.folder.location, min(missing))
+                log.warning("%s: %s is missing; writing its examples again", self.folder.location, min(missing))
             kept = takewhile(lambda stored: missing.isdisjoint(stored.names), self._stored)
         return [stored.segment for stored in kept]
 
@@ -288,7 +288,7 @@ def with_rows(
         for segment in map(_segment, meta.get("segments", [])):
             prefix = _component(segment)
             if len(components[prefix]["born"]) != segment.rows:
-                raise ValueError(f"{prefix} has not {segment.rows} rows")
+                raise ValueError(f"{prefix} does not have {segment.rows} rows")
             live = components["live"][_name(segment)]
             if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
                 raise ValueError(f"the bitmap of {prefix} does not have a bit for each of {segment.rows} rows")
@@ -305,7 +305,7 @@ def with_rows(
         for name, columns in parts.items():
             whole.setdefault(name, {}).update({column: np.concatenate(values) for column, values in columns.items()})
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ModelFileError(f"its segments of rows do not fit: {error}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(f"its row segments do not fit together: {error}", file=file, remedy=REMEDY) from error
     return whole
 
 

@@ -135,7 +135,7 @@ def read_manifest(folder: Folder) -> Manifest:
         data = read_checked(folder, MANIFEST)
     except ModelFileError as error:
         raise ModelFileError(
-            f"holds no readable {MANIFEST} ({error.problem}): it is no model or state folder, or its writing was "
+            f"holds no readable {MANIFEST} ({error.problem}): it is not a model or state folder, or writing it was "
             "interrupted",
             file=folder.root,
         ) from error

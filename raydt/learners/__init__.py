@@ -45,9 +45,9 @@ def learners() -> dict[str, Learner]:
         except Exception as error:
             raise ConfigError(f"{where} cannot be loaded: {error}. Repair or uninstall its package") from error
         if not isinstance(learner, Learner) or learner.kind != entry.name:
-            raise ConfigError(f"{where} is no learner of the kind {entry.name!r}. Repair or uninstall its package")
+            raise ConfigError(f"{where} is not a learner of kind {entry.name!r}. Repair or uninstall its package")
         if found.setdefault(learner.kind, learner) is not learner:
-            raise ConfigError(f"{where}: there is another learner of that kind. Uninstall one of the two packages")
+            raise ConfigError(f"{where}: another learner has the same kind. Uninstall one of the two packages")
     return found
 
 
@@ -82,7 +82,7 @@ def described(kind: Any, options: Mapping[str, Any] | None = None) -> Descriptio
 
 
 def instead(own: str, takes: Callable[[Reading], bool]) -> str:
-    """What takes some rows, for a remedy: options of the same learner, or the learners that do with their defaults."""
+    """Ways to accept given rows, for a remedy: options of the same learner, or other learners with their defaults."""
     kinds = [kind for kind, learner in learners().items() if takes(learner.traits(learner.Options()).reading)]
     others = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
     return " or ".join(part for part in (own, f"learner.kind: {others}" if others else "") if part)

@@ -1,4 +1,4 @@
-"""What every learner offers to drivers, pipelines and estimators; nothing here knows a particular method."""
+"""Interface of every learner for drivers, pipelines and estimators; nothing here knows a particular method."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class LearnerOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
-    feature_groups: int = Field(16, ge=1, description="G: fixed groups the features are dealt into")
+    feature_groups: int = Field(
+        16, ge=1, description="number of fixed groups the features are divided into; a shard owns whole groups (G)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What everybody else needs to know of a learner with some options.
+    """Properties of a learner with given options that its callers need.
 
     Attributes
     ----------
@@ -47,11 +49,11 @@ class Traits:
     rebuilds : bool
         Parts of the model are rebuilt.
     counts, levels : tuple of str
-        What the coordinator's statistics have beside what all do: what only grows, and what does not.
+        Further statistics of the coordinator: counters that only grow, and values that may fall.
     stays : tuple of str
         What stays in a model of examples that are deleted, for receipts.
     unused : tuple of str
-        Keys that have no effect beside the values of the others.
+        Keys without effect, given the values of the others.
     """
 
     reading: Reading = CLASSES
@@ -73,7 +75,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
-    """Operation settings of a coordinator: they decide where work is done, never what comes out.
+    """Operation settings of a coordinator: they decide where work is done, never the result.
 
     Attributes
     ----------
@@ -92,7 +94,7 @@ class WorkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a method guarantees with given options, known before anything runs.
+    """Guarantee of a method with given options, known before anything runs.
 
     Attributes
     ----------
@@ -153,7 +155,7 @@ class LearnerCoordinator(Protocol):
         """Birth of each example: the number of the update that inserted it."""
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """What never changes of these examples but their birth and features: ``id`` (int64) and ``y``; copies."""
+        """Return what never changes of these examples, except birth and features: ``id`` (int64) and ``y``; copies."""
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
         """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live).
@@ -234,7 +236,7 @@ class Learner(ABC):
 
     @abstractmethod
     def traits(self, options: Any) -> Traits:
-        """What everybody else needs to know of the learner with these options."""
+        """Return the properties of the learner with these options that its callers need."""
 
     @abstractmethod
     def describe(self, options: Mapping[str, Any]) -> Description:

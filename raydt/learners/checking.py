@@ -1,4 +1,4 @@
-"""What learners have in common of the checks on arrays from a file, before kernels follow the indices in them."""
+"""Checks that learners share on arrays from a file, before kernels follow the indices in them."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def check_nodes(
     _require_types(arrays, types, max(1, n), "node")
     feature, left, right, counts = (arrays[name] for name in ("feature", "left", "right", "counts"))
     if ((feature < -1) | (feature >= d)).any():
-        raise ValueError("array 'feature' names a column that is not there")
+        raise ValueError("array 'feature' names a column that does not exist")
     inner = np.flatnonzero(feature >= 0)
     children = np.concatenate([left[inner], right[inner]])
     if not np.array_equal(np.sort(children), np.arange(1, n)) or (children <= np.tile(inner, 2)).any():
-        raise ValueError("arrays 'left' and 'right' are not those of one tree in preorder")
+        raise ValueError("arrays 'left' and 'right' are not one tree in preorder")
     leaves = feature < 0
     if (left[leaves] != -1).any() or (right[leaves] != -1).any():
         raise ValueError("arrays 'left' and 'right' give children to a leaf")
@@ -138,7 +138,7 @@ def check_sums(arrays: Arrays, inner: npt.NDArray[np.signedinteger[Any]]) -> Non
     """Require that every inner node counts what its children do."""
     counts, left, right = (arrays[name] for name in ("counts", "left", "right"))
     if (counts[inner] != counts[left[inner]] + counts[right[inner]]).any():
-        raise ValueError("array 'counts' has a node whose children have more or fewer examples than it")
+        raise ValueError("array 'counts' has a node whose children do not add up to it")
 
 
 def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
@@ -163,12 +163,12 @@ def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
             raise ValueError(f"array {name!r} has the same number for two live examples")
     leaf, y, counts, born = (arrays[name] for name in ("leaf", "y", "counts", "born"))
     if ((born < 0) | (born >= arrays["seq"][0])).any():
-        raise ValueError("array 'born' names an update that is not among the first 'seq' ones")
+        raise ValueError("array 'born' names an update after 'seq'")
     nodes, classes = counts.shape
     if ((leaf < 0) | (leaf >= nodes)).any() or (arrays["feature"][leaf] >= 0).any():
-        raise ValueError("array 'leaf' names a node that is no leaf")
+        raise ValueError("array 'leaf' names a node that is not a leaf")
     if ((y < 0) | (y >= classes)).any():
-        raise ValueError("array 'y' names a class that is not there")
+        raise ValueError("array 'y' names a class that does not exist")
     found = np.bincount(leaf * np.int64(classes) + y, minlength=nodes * classes).reshape(nodes, classes)
     if (found != counts)[arrays["feature"] < 0].any():
-        raise ValueError("array 'counts' has a leaf with more or fewer examples of a class than 'leaf' and 'y' give it")
+        raise ValueError("array 'counts' has a leaf that does not match 'leaf' and 'y'")

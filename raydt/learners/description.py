@@ -41,7 +41,7 @@ Figure: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class RunRecords:
-    """What a run has left, as far as a learner presents it; whatever is missing is empty.
+    """Records of a run that a learner presents; a missing one is empty.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class RunRecords:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The widest gap that an audit has measured, beside what is promised; ``share`` of that, if something is."""
+    """The widest gap an audit measured, and the gap promised; ``share`` of the promise, if there is one."""
 
     title: str
     text: str
@@ -81,7 +81,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What a report shows of one run's learner.
+    """A learner's part of the report of one run.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptWords:
-    """What a receipt says of a call in the learner's words.
+    """The learner's sentences for the receipt of a call.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """What a call has changed, for its receipt.
+    """Changes made by a call, for its receipt.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class Effects:
 
 
 def remaining(work: Mapping[str, int | float], *used: str) -> Lines:
-    """What a call took but for what is said elsewhere, one line each."""
+    """Costs of a call that the receipt does not show elsewhere, one line each."""
     return [
         (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
         for name, value in work.items()
@@ -206,7 +206,7 @@ def remaining(work: Mapping[str, int | float], *used: str) -> Lines:
 
 
 def worst_of(summary: Mapping[str, Any]) -> Any:
-    """What the audit of a run has measured; None without an audit."""
+    """Measurements of a run's audit; None without an audit."""
     audit = summary.get("audit")
     return audit.get("worst") if isinstance(audit, Mapping) else None
 
@@ -233,7 +233,7 @@ class Description:
         return f"{statistics['leaves']:,} leaves"
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """What a run came to in the method's own words, for its summary: JSON values.
+        """Return the method's own results of a run, for its summary: JSON values.
 
         Parameters
         ----------
@@ -245,12 +245,12 @@ class Description:
         return {}
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """What a run came to, for a terminal."""
+        """Return the result of a run, for a terminal."""
         size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
         return [("tree", size)]
 
     def audited(self, summary: Mapping[str, Any]) -> Lines:
-        """What a terminal shows of the run above the verdicts of its audit."""
+        """Return the lines a terminal shows of the run above the verdicts of its audit."""
         return []
 
     def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Description:
     # ------------------------------------------------------------ receipt
 
     def effects(self, call: Call) -> Effects:
-        """What a call of deletions and insertions has changed."""
+        """Return the changes made by a call of deletions and insertions."""
         return Effects({"path": call.path, "changed": call.changed}, call.work)
 
     def receipt(self, effects: Effects) -> ReceiptWords:
@@ -286,11 +286,11 @@ class Description:
         return drawable(arrays)
 
     def present(self, run: RunRecords) -> Presentation:
-        """What a report shows of a run."""
+        """Return the learner's part of the report of a run."""
         return Presentation(
             tree_figures(run.summary),
             Section("Tree", tree_blocks(run)),
-            Section("Work", [Text("The run recorded nothing of it.", "none")]),
+            Section("Work", [Text("The run recorded nothing about it.", "none")]),
         )
 
     def compared(self, summary: Mapping[str, Any]) -> Lines:

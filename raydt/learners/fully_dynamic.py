@@ -1,4 +1,4 @@
-"""What fully dynamic trees have in common: their options, and how small epsilon has to be for the guarantee.
+"""Fully dynamic trees: their options, and how small epsilon has to be for the guarantee.
 
 A node is rebuilt before more than ``epsilon * s`` updates have passed through it, s its size when it was built.
 ``docs/explanation/guarantees.md`` proves that the tree is then feasible for (alpha, beta) after every update, for any
@@ -82,12 +82,17 @@ class FullyDynamicOptions(LearnerOptions):
 
     epsilon: float | Literal["auto"] = Field(
         "auto",
-        description="Share of updates a node takes before it is rebuilt; auto: the largest the theorem allows",
+        description="a subtree is rebuilt after this share of its size in updates; larger is faster and less exact; "
+        "auto: the largest value the theorem allows (epsilon)",
     )
-    alpha: float = Field(0.1, ge=0, le=1, description="Impurity below which a node may be a leaf")
-    beta: float = Field(0.2, ge=0, le=1, description="Gain a split may lack to the best one")
-    max_depth: int | None = Field(None, ge=0, description="h; null for no limit")
-    min_samples_split: int = Field(2, ge=2, description="k + 1: a smaller node is a leaf")
+    alpha: float = Field(0.1, ge=0, le=1, description="impurity below which a node may be a leaf (alpha)")
+    beta: float = Field(
+        0.2, ge=0, le=1, description="largest amount by which a split's gain may fall short of the best (beta)"
+    )
+    max_depth: int | None = Field(
+        None, ge=0, description="largest depth of a node; the root has depth 0; null sets no limit (h)"
+    )
+    min_samples_split: int = Field(2, ge=2, description="a node with fewer examples is a leaf (k + 1)")
 
     def require_epsilon(self) -> None:
         """ValueError unless epsilon is ``auto`` or a number within its limits."""

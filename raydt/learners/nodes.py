@@ -35,7 +35,7 @@ class Examples(NamedTuple):
 
 
 class NodeTree(Protocol):
-    """What is asked of a tree here."""
+    """Interface of a tree, as used here."""
 
     @property
     def nodes(self) -> npt.NDArray[np.void]:

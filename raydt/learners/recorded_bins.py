@@ -132,7 +132,7 @@ def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> 
     dense = len(features.names)
     kinds = np.concatenate([features.kinds, np.full(features.sparse, SPARSE)])
     if not np.array_equal(state["bins_kinds"], kinds) or not len(starts) - 1 == len(kinds) == len(state["bins_seen"]):
-        raise MalformedModelError("the bins are not those of the features")
+        raise MalformedModelError("the bins do not match the features")
     if starts[0] != 0 or (np.diff(starts) < 0).any() or not starts[dense] == starts[-1] == len(values) == len(ranks):
         raise MalformedModelError("the bins of the features do not follow one another")
     found = []

@@ -73,7 +73,7 @@ class Buckets(NamedTuple):
         return outside
 
     def keys(self, n1: Ints, c11: Ints, bucket: Ints) -> Floats:
-        """What is least of the feature that speaks for its bucket."""
+        """Score minimised by the feature that represents its bucket."""
         c10, mu = n1 - c11, self.mu[bucket]
         if not self.entropy:
             a, b = np.where(mu < 0.5, 0.0, -2.0 * mu), np.where(mu < 0.5, -2.0 * (1.0 - mu), 0.0)

@@ -108,7 +108,7 @@ class RowsOnShards:
         return Rows.of(X, sparse)
 
     def _parts(self, rows: Rows) -> list[dict[str, Any]]:
-        """What each shard owns of some rows."""
+        """Return the part of some rows that each shard owns."""
         return [self._part(rows, shard) for shard in range(len(self._groups))]
 
     def _part(self, rows: Rows, shard: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class HeldRows:
         return self._sparse.take(slots) if self._features.sparse else SparseRows.empty(0, len(slots))
 
     def gather(self, slots: Any) -> dict[str, Any]:
-        """What there is of some rows."""
+        """Return the stored values of some rows."""
         self.make_room(slots)
         sparse = self.sparse(np.array(slots))
         return {"X": self.X[slots], "indptr": sparse.indptr, "indices": sparse.indices}

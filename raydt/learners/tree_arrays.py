@@ -51,7 +51,7 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     """
     inner = check_nodes(arrays, ARRAY_TYPES, d, classes)
     if not np.isfinite(arrays["threshold"][inner]).all():
-        raise ValueError("array 'threshold' has a split at no finite number")
+        raise ValueError("array 'threshold' has a split at a number that is not finite")
     for name, limit in LIMITS.items():
         if ((arrays[name] < 0) | (arrays[name] >= limit)).any():
             raise ValueError(f"array {name!r} has a number that is not from 0 to {limit - 1}")

@@ -1,4 +1,4 @@
-"""What the coordinators of fully dynamic trees share: state, digest and statistics of the tree they hold.
+"""Common base of the coordinators of fully dynamic trees: state, digest and statistics of the tree they hold.
 
 Invariant: two trees with the same digest hold the same examples in the same leaves, whatever their slots and node ids.
 """

@@ -1,4 +1,4 @@
-"""What a description is made of: text, tables, charts and trees as plain data, which report and terminal lay out."""
+"""Parts of a description: text, tables, charts and trees as plain data, which report and terminal lay out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a learner says of a node beside its question and its examples.
+    """A learner's note on a node, in addition to its question and examples.
 
     Attributes
     ----------

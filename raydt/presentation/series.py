@@ -50,7 +50,7 @@ def merged(metrics: Columns, limit: int) -> Columns:
 
 
 def increments(column: npt.NDArray[Any]) -> Floats:
-    """What each row added to a cumulative column; the first row starts from 0."""
+    """Amount each row added to a cumulative column; the first row starts from 0."""
     added: Floats = np.diff(column.astype(np.float64), prepend=0.0)
     return added
 

@@ -39,7 +39,7 @@ NOTHING = Note()
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What codes of a model stand for; a code beyond a list is named by its number."""
+    """Names of the codes of a model; a code beyond a list is named by its number."""
 
     features: list[dict[str, Any]] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Names:
         return sparse and number >= len(self.features) - 1
 
     def question(self, model: Columns, node: int) -> tuple[str, str]:
-        """What the split of a node asks: a feature, and what it is compared with."""
+        """Question of a node's split: a feature and the value it is compared with."""
         return self.asked(int(model["feature"][node]), float(model["threshold"][node]))
 
     def asked(self, feature: int, value: float) -> tuple[str, str]:

@@ -35,7 +35,7 @@ COPIES_OF_AN_ESTIMATOR = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Receipt:
-    """What one call changed.
+    """Changes made by one call.
 
     Attributes
     ----------

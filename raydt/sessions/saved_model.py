@@ -33,7 +33,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 def model_meta(
     options: LearnerOptions, features: Features, classes: Sequence[Any], categories: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """What the manifest of a model or state says of it, as JSON values."""
+    """Return the entries of a model's or state's manifest, as JSON values."""
     return {
         "learner": options.model_dump(mode="json"),
         "features": features.describe(),
@@ -64,7 +64,7 @@ class _Feature(BaseModel):
 
 
 class _Meta(BaseModel):
-    """What this module reads of the manifest's ``meta``."""
+    """Part of the manifest's ``meta`` that this module reads."""
 
     model_config = ConfigDict(strict=True)
 
@@ -136,7 +136,7 @@ def _features(said: list[_Feature], options: LearnerOptions) -> Features:
         or not last.features
         or not traits_of(options).reading.sparse
     ):
-        raise ValueError("its sparse features are not one last entry of a learner that takes them")
+        raise ValueError("sparse features must be the last entry, of a learner that accepts them")
     return Features(names, categorical, options.feature_groups, last.features, last.name)
 
 
@@ -156,7 +156,7 @@ def find_model(path: Any) -> str:
         raise ModelFileError(f"cannot be looked at: {error}", file=text) from error
     if not places:
         raise ModelFileError(
-            "no model is here",
+            "there is no model here",
             file=text,
             remedy="Give a folder that save wrote, the folder of a finished run, or one of its checkpoints/",
         )
@@ -180,7 +180,7 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
 
 
 def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path: str) -> SavedModel:
-    """What a folder holds, checked for all that kernels rely on.
+    """Contents of a model or state folder, checked for all that kernels rely on.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path
         groups = saved.groups if saved.is_state else None
         learner.check(options, features, len(said.classes), saved.arrays, groups)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
-            raise ValueError(f"an example has the next running number, {saved.next_id}, or a larger one")
+            raise ValueError(f"example ids must be smaller than next_id ({saved.next_id})")
     except (KeyError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the folder from a copy, or write it again"

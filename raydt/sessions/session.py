@@ -23,7 +23,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class Session(Protocol):
-    """What pipelines and estimators need of a running learner."""
+    """Interface of a running learner for pipelines and estimators."""
 
     def process(
         self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False

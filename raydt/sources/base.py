@@ -1,4 +1,4 @@
-"""What every source offers: encoded rows in a fixed order, readable again from any row."""
+"""Interface of every source: encoded rows in a fixed order, readable again from any row."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def require(reading: Reading, features: Features) -> None:
         shown = ", ".join(map(repr, features.names[:3]))
         more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
         raise InputError(
-            f"the features {shown}{more} are numeric or categorical; this learner takes sparse binary ones only",
+            f"the features {shown}{more} are numeric or categorical; this learner accepts only sparse binary ones",
             remedy="Leave them out (source.features), or use "
             + instead(reading.with_dense, lambda other: other.sparse and other.dense)
             + ", which takes both",
         )
     if reading.needs_sparse and not features.sparse:
         raise InputError(
-            "no feature is sparse; a finder keeps sparse binary features at hand",
+            "no feature is sparse, but a finder needs sparse binary features",
             remedy="Give rows a column of lists of indices, or use "
             + (reading.without_sparse or instead("", lambda other: not other.needs_sparse)),
         )
@@ -133,7 +133,7 @@ class Source(Protocol):
         """That of :meth:`identity`: ``sha256:`` of schema, row count, and content or generator settings."""
 
     def identity(self) -> Identity:
-        """What identifies the data. Files are read for it at each call."""
+        """Return the identity of the data. Files are read for it at each call."""
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""

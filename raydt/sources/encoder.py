@@ -194,7 +194,7 @@ class RowEncoder:
         kind = self._types[label]
         if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind) and label not in untyped:
             raise InputError(
-                "it holds text, but the labels of a regression are numbers",
+                "it holds text, but a regression needs numeric labels",
                 file=self._file,
                 column=label,
                 remedy="Name a column of numbers in source.label, or choose another learner.objective",
@@ -280,7 +280,7 @@ class RowEncoder:
         return Rows(row, X, y, len(self.labels.classes), ids, op, bad, ts, sparse)
 
     def to_read(self, names: list[str]) -> list[str]:
-        """What to read of a file for these columns of the rows."""
+        """Return the columns of a file to read for these columns of the rows."""
         return names if self._envelope is None else self._envelope.columns(names)
 
     def _typed(self, column: pa.Array, name: str, needed: Mask | None, bad: BadRows) -> pa.Array:

@@ -66,7 +66,7 @@ class FileSource:
     ) -> None:
         if reading.regression and options.positive is not None:
             raise ConfigError(
-                "source.positive makes two classes of the labels, but the learner wants numbers "
+                "source.positive makes two classes of the labels, but the learner needs numeric labels "
                 "(learner.objective: squared_error). Remove source.positive, or choose another objective"
             )
         self._files, self._limit = files, options.limit

@@ -1,4 +1,4 @@
-"""What identifies the data of a source: described, so that a difference can be named, and hashed.
+"""Identity of the data of a source: described, so that a difference can be named, and hashed.
 
 Invariant: two sources have the same fingerprint exactly if what identifies their data is the same; their places are
 not part of it, so that data may move. The names of files are in the description for messages only.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Identity(NamedTuple):
-    """What a source's data are.
+    """Identity of a source's data.
 
     Attributes
     ----------

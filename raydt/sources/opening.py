@@ -72,7 +72,7 @@ def _open_files(options: FileOptions, base_dir: str | Path, reading: Reading) ->
 def _draw(options: SyntheticOptions, reading: Reading) -> Source:
     if reading.regression:
         raise ConfigError(
-            "source.kind: synthetic draws classes, but the learner wants numbers (learner.objective: "
+            "source.kind: synthetic draws classes, but the learner needs numeric labels (learner.objective: "
             "squared_error). Use files, or choose another objective"
         )
     if isinstance(options, SparseSynthetic) and not reading.sparse:

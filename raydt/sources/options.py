@@ -1,4 +1,4 @@
-"""Options of the sources: one strict model per kind, told apart by ``kind`` (and ``generator``).
+"""Options of the sources: one strict model per kind, selected by ``kind`` (and ``generator``).
 
 A kind is added by its model here, its entry in :data:`SourceOptions`, and the class that reads it in
 ``raydt.sources.opening``.
@@ -21,39 +21,44 @@ class _Options(BaseModel):
 
 
 class FileOptions(_Options):
-    """What all sources made of files share."""
+    """Options of every source that reads files."""
 
     #: Whether files of this kind can hold structs.
     has_structs: ClassVar[bool] = True
 
     kind: str
     path: str | list[str] = Field(description="file, folder, pattern, URI, or a list of these")
-    label: str | None = Field("y", description="label column; null reads rows without labels, for prediction only")
+    label: str | None = Field("y", description="label column; null: rows have no labels and are only predicted")
     positive: Label | list[Label] | None = Field(
         None,
-        description="label or labels of class 1 against the rest, majority or minority; null: every label is a class",
+        description="labels that become class 1, all others class 0: one or several labels, or majority or minority; "
+        "null: every label is a class",
     )
     features: list[str] | None = Field(
-        None, min_length=1, description="feature columns; null takes all that are not label, id, op or ts"
+        None, min_length=1, description="feature columns; null: all columns but label, id, op and ts"
     )
-    categorical: list[str] = Field([], description="features that are categories though they are numbers")
+    categorical: list[str] = Field([], description="numeric features to read as categories")
     n_features: int | None = Field(
         None,
         ge=1,
         le=LARGEST_WIDTH,
-        description="sparse features, those of a column of lists, or how many different tokens it may hold; null takes "
-        "n_features of the files' metadata, or the largest index + 1, or the number of tokens in the files",
+        description="number of sparse features: indices of a list column, or different tokens it may hold; null: "
+        "n_features of the files' metadata, else the largest index + 1 or the number of tokens in the files",
     )
-    id: str | None = Field(None, description="column of stable ids, integers or strings; null numbers the rows")
-    op: str | None = Field(None, description="column of operations, which makes the source a changelog")
+    id: str | None = Field(
+        None, description="column of stable ids, integers or strings; null: rows are numbered from 0"
+    )
+    op: str | None = Field(None, description="column of operations; it makes the source a changelog")
     envelope: Literal["debezium"] | None = Field(
-        None, description="rows are in the structs before and after, beside op; label, id, features are fields of them"
+        None,
+        description="debezium: each row is in the structs before and after, next to op; label, id and features name "
+        "their fields",
     )
     op_values: OpValues = OpValues()
-    ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); not a feature")
-    limit: int | None = Field(None, ge=1, description="read only so many rows")
+    ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); never a feature")
+    limit: int | None = Field(None, ge=1, description="number of rows to read; null: all")
     permutation: int | None = Field(
-        None, description="seed of an order in which the rows are read; all needed columns are then held in memory"
+        None, description="seed of a random order of the rows; holds all needed columns in memory; null: file order"
     )
 
     @model_validator(mode="before")
@@ -65,14 +70,14 @@ class FileOptions(_Options):
     @model_validator(mode="after")
     def _consistent(self) -> FileOptions:
         if self.envelope is not None and not self.has_structs:
-            raise ValueError(f"source.envelope needs structs, which {self.kind} files cannot hold; use parquet")
+            raise ValueError(f"source.envelope needs structs, which {self.kind} files cannot hold. Use Parquet")
         if self.op is not None and self.id is None:
             what = "source.op" if self.envelope is None else "source.envelope"
             raise ValueError(f"a changelog ({what}) needs source.id, the column of stable ids")
         if self.op is None and self.op_values != OpValues():
-            raise ValueError("source.op_values is used only with source.op")
+            raise ValueError("source.op_values applies only with source.op")
         if self.op is not None and self.permutation is not None:
-            raise ValueError("source.permutation cannot be used with source.op: the rows of a change log have an order")
+            raise ValueError("source.permutation cannot be used with source.op: the order of a changelog matters")
         if self.label is None and self.positive is not None:
             raise ValueError("source.positive needs source.label")
         for name in ("features", "categorical", "path"):
@@ -118,40 +123,42 @@ class LibsvmFiles(FileOptions):
 
 
 class SyntheticOptions(_Options):
-    """What all generators share; row r is a pure function of these options and r."""
+    """Options of every generator; row r is a pure function of these options and r."""
 
     kind: Literal["synthetic"] = "synthetic"
-    n: int = Field(100_000, ge=1, description="rows of the whole stream, over which drifts are spaced")
-    seed: int = Field(7, description="any integer")
+    n: int = Field(100_000, ge=1, description="rows of the whole stream; drifts are evenly spaced over them")
+    seed: int = Field(7, description="seed of the rows; any integer")
     noise: float = Field(0.1, ge=0.0, le=1.0, description="probability that a label is flipped")
-    limit: int | None = Field(None, ge=1, description="read only so many rows")
-    permutation: int | None = Field(None, description="seed of an order in which the rows come; 16 bytes a row")
+    limit: int | None = Field(None, ge=1, description="number of rows to read; null: all")
+    permutation: int | None = Field(
+        None, description="seed of a random order of the rows; uses 16 bytes per row; null: as generated"
+    )
 
 
 class Sea(SyntheticOptions):
     """SEA concepts: three features, the third irrelevant, abrupt drifts."""
 
     generator: Literal["sea"] = "sea"
-    drift: int = Field(3, ge=0, description="abrupt changes of concept, evenly spaced")
+    drift: int = Field(3, ge=0, description="number of abrupt changes of concept, evenly spaced")
 
 
 class Hyperplane(SyntheticOptions):
     """Rotating hyperplane: gradual drift."""
 
     generator: Literal["hyperplane"] = "hyperplane"
-    n_features: int = Field(10, ge=1, description="d")
-    drift: int = Field(4, ge=0, description="how often the hyperplane moves on to a new orientation; 0 stands still")
+    n_features: int = Field(10, ge=1, description="number of features (d)")
+    drift: int = Field(4, ge=0, description="number of new orientations the hyperplane rotates to; 0: none")
 
 
 class RandCbt(SyntheticOptions):
     """A random binary tree: as many rows in each leaf, uniform in its region."""
 
     generator: Literal["randcbt"] = "randcbt"
-    n: int = Field(500_000, ge=1, description="rows of the whole stream, the same number for each leaf")
-    noise: float = Field(0.3, ge=0.0, le=1.0, description="probability that a label is not that of its leaf, 1 - q")
-    leaves: int = Field(50, ge=2, le=100_000, description="leaves of the tree; label 1 in left ones, 0 in right ones")
-    n_features: int = Field(5, ge=1, description="d")
-    drift: int = Field(0, ge=0, description="how often the tree is drawn anew, evenly spaced")
+    n: int = Field(500_000, ge=1, description="rows of the whole stream, equally many per leaf")
+    noise: float = Field(0.3, ge=0.0, le=1.0, description="probability that a label differs from its leaf's (1 - q)")
+    leaves: int = Field(50, ge=2, le=100_000, description="leaves of the tree; left ones have label 1, right ones 0")
+    n_features: int = Field(5, ge=1, description="number of features (d)")
+    drift: int = Field(0, ge=0, description="number of times a new tree is drawn, evenly spaced")
 
     @model_validator(mode="after")
     def _filled(self) -> RandCbt:
@@ -166,13 +173,13 @@ class SparseSynthetic(SyntheticOptions):
     generator: Literal["sparse"] = "sparse"
     noise: float = Field(0.0, ge=0.0, le=1.0, description="probability that a label is flipped")
     informative: int = Field(
-        10, ge=1, description="d1, features that are the label, each flipped with a probability of its own"
+        10, ge=1, description="features that equal the label, each flipped with its own probability (d1)"
     )
-    irrelevant: int = Field(10_000, ge=1, description="d2, features that are 1 at random")
+    irrelevant: int = Field(10_000, ge=1, description="features that are 1 at random (d2)")
     density: float | None = Field(
-        None, ge=0.0, le=1.0, description="q, the probability that such a feature is 1; null takes ten over d2"
+        None, ge=0.0, le=1.0, description="probability that an irrelevant feature is 1; null: 10 / d2 (q)"
     )
-    drift: int = Field(0, ge=0, description="how often the informative features are drawn anew, evenly spaced")
+    drift: int = Field(0, ge=0, description="number of times new informative features are drawn, evenly spaced")
 
     @model_validator(mode="after")
     def _narrow(self) -> SparseSynthetic:

@@ -76,7 +76,7 @@ class StoredSource:
         return sum(int(part.nbytes) for part in [*arrays, *sparse, self._ids])
 
     def first_bad(self) -> InputError | None:
-        """What is wrong with the first row that cannot be used, if there is one."""
+        """Return the error of the first bad row, if there is one."""
         return next((chunk.bad[min(chunk.bad)] for chunk in self.chunks if chunk.bad), None)
 
     def count_rows(self) -> int:

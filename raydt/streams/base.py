@@ -1,4 +1,4 @@
-"""What every stream model offers: one numbered sequence of updates made from a source."""
+"""Interface of every stream model: one numbered sequence of updates made from a source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stream(Protocol):
         """
 
     def state(self) -> dict[str, Any]:
-        """Position and everything needed to go on from it: plain JSON values and NumPy arrays.
+        """Position and everything needed to resume from it: plain JSON values and NumPy arrays.
 
         Valid between two batches. Includes the dictionaries of the source.
         """
@@ -39,7 +39,7 @@ class Stream(Protocol):
         """Go to a saved position."""
 
     def inputs(self) -> dict[str, Any]:
-        """What the files that it reads beside the source are, by option: as :class:`Identity` describes a file."""
+        """Return the files read in addition to the source, by option: as :class:`Identity` describes a file."""
 
     def length(self) -> int | None:
         """At most so many updates are in the whole stream, where that is known in advance (for the progress bar).

@@ -30,7 +30,7 @@ def _step(value: Any) -> Any:
     if isinstance(value, bool) or not (
         (isinstance(value, int) and value >= 0) or (isinstance(value, float) and 0.0 < value <= 1.0)
     ):
-        raise ValueError("must be a number of rows, or with a decimal point a share of all: more than 0, at most 1.0")
+        raise ValueError("must be a number of rows, or a share of all with a decimal point: more than 0, at most 1.0")
     return value
 
 
@@ -44,12 +44,13 @@ class Batches(RowStreamOptions):
 
     model: Literal["batches"] = "batches"
     steps: list[Step] = Field(
-        min_length=1, description="sizes of the active set: a number of rows, or with a decimal point a share of all"
+        min_length=1,
+        description="sizes of the active set, one after the other: a number of rows, or a share of all as 0.5",
     )
     removal_order: Literal["fifo", "lifo", "random"] = Field(
-        "fifo", description="what is deleted on the way down: the oldest insertion, the newest, or drawn uniformly"
+        "fifo", description="examples to delete first: fifo the oldest, lifo the newest, random drawn uniformly"
     )
-    seed: int = Field(7, description="of removal_order: random; any integer")
+    seed: int = Field(7, description="seed of removal_order: random; any integer")
 
     @model_validator(mode="after")
     def _fits(self) -> Batches:

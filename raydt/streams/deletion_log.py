@@ -44,7 +44,7 @@ class DeletionLog(RowStreamOptions):
     """Rows are inserted; the file ``deletion_log`` says what to delete and when."""
 
     model: Literal["deletion_log"] = "deletion_log"
-    deletion_log: str = Field(description="file with the columns id and, optionally, after")
+    deletion_log: str = Field(description="file of the ids to delete: columns id and, optionally, after")
 
     def make(self, source: Source, base_dir: str | Path = ".") -> DeletionLogStream:
         """The stream over ``source``; the log's path is relative to ``base_dir``."""
@@ -80,7 +80,7 @@ class LoggedDeletions:
         form, places = find_kind(path, base_dir)
         if len(places) > 1:
             problem = f"{len(places)} files are here, but a {what} is one file"
-            raise InputError(problem, file=path, remedy="Name one, or put them together in the order wanted")
+            raise InputError(problem, file=path, remedy="Name one, or merge them in the order you want")
         self.file = open_file(form, places[0], as_text=("id",) if kind == "text" else ())
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:

@@ -1,4 +1,4 @@
-"""Options of any stream model, told apart by ``model``. A model is added in its own file and listed here."""
+"""Options of any stream model, selected by ``model``. A model is added in its own file and listed here."""
 
 from __future__ import annotations
 

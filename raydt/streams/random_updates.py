@@ -23,8 +23,10 @@ class RandomUpdates(RowStreamOptions):
     """Insert the next row with ``insert_probability``, else delete an active example drawn uniformly."""
 
     model: Literal["random_updates"] = "random_updates"
-    insert_probability: float = Field(0.5, ge=0.0, le=1.0, description="p")
-    seed: int = Field(7, description="any integer")
+    insert_probability: float = Field(
+        0.5, ge=0.0, le=1.0, description="probability that an update is an insert, else it is a delete (p)"
+    )
+    seed: int = Field(7, description="seed of the draws; any integer")
 
     def make(self, source: Source, base_dir: str | Path = ".") -> RandomUpdatesStream:
         """The stream over ``source``."""

@@ -29,8 +29,12 @@ class RowStreamOptions(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    warmup: int = Field(0, ge=0, description="W: the first W updates are inserts that build the model at once")
-    on_error: Literal["error", "skip"] = Field("error", description="stop before a bad row, or pass over and record it")
+    warmup: int = Field(
+        0, ge=0, description="number of first updates, all inserts, that build the model in one step (W)"
+    )
+    on_error: Literal["error", "skip"] = Field(
+        "error", description="error: stop before a bad row; skip: record it and go to the next"
+    )
 
     @abstractmethod
     def make(self, source: Source, base_dir: str | Path = ".") -> Stream:
@@ -125,7 +129,7 @@ class RowStream(ABC):
             file=file,
             row=line,
             column=self.source.id_column,
-            remedy=f"Give every row an id of its own, or leave out source.id, which numbers the rows{OR_SKIP}",
+            remedy=f"Give every row its own id, or remove source.id to number the rows{OR_SKIP}",
         )
         if not self._skip_bad:
             raise error

@@ -22,7 +22,7 @@ class SlidingWindow(RowStreamOptions):
     """The most recent ``window`` rows are active."""
 
     model: Literal["sliding_window"] = "sliding_window"
-    window: int = Field(1000, ge=1, description="W: active examples once the window is full")
+    window: int = Field(1000, ge=1, description="number of active examples once the window is full (W)")
 
     @model_validator(mode="after")
     def _fits(self) -> SlidingWindow:

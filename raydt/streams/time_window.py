@@ -34,9 +34,9 @@ class TimeWindow(RowStreamOptions):
 
     model: Literal["time_window"] = "time_window"
     duration: Duration = Field(
-        description="how long an example lives: 30s, 5m, 1h30m, 7d, ...; a plain number where source.ts holds integers"
+        description="age at which an example is deleted: 30s, 5m, 1h30m, 7d, ...; a number if source.ts holds integers"
     )
-    lateness: Duration = Field(0, description="how far a row may lie behind the latest event time; less than duration")
+    lateness: Duration = Field(0, description="how far a row may be behind the latest event time; less than duration")
 
     @model_validator(mode="after")
     def _fits(self) -> TimeWindow:

@@ -157,7 +157,7 @@ def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
     job = config(data, {"finder": "auto"}) | {"stream": {"model": "incremental"}}
     with pytest.raises(ConfigError, match=r"stream.warmup = 0: best_split with finder: auto .* Set stream.warmup"):
         replay(job, tmp_path / "auto")
-    with pytest.raises(ConfigError, match=r"criterion: gini is not that of finder: updent"):
+    with pytest.raises(ConfigError, match=r"criterion: gini does not fit finder: updent"):
         replay(config(data, {"finder": "updent", "criterion": "gini"}), tmp_path / "criterion")
     dense = config(data) | {"source": {"kind": "synthetic", "generator": "sea", "n": 200}}
     with pytest.raises(InputError, match=r"'x0', 'x1', 'x2' are numeric.* learner.kind: confidence_tree"):

@@ -181,7 +181,7 @@ def test_predictions_and_an_update(run: tuple[Path, str], tmp_path: Path) -> Non
 def test_it_stands_beside_others_in_a_comparison(run: tuple[Path, str], tmp_path: Path) -> None:
     shutil.copytree(run[0], tmp_path / "copy")
     code, _ = raydt("report", run[0], tmp_path / "copy", "--out", tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text().split("The runs beside each other")[1].split("<article>")[0]
+    page = (tmp_path / "page.html").read_text().split("Comparison of the runs")[1].split("<article>")[0]
     assert code == 0
     assert "Checks" in page
     assert "Rebuilds" not in page
@@ -190,9 +190,9 @@ def test_it_stands_beside_others_in_a_comparison(run: tuple[Path, str], tmp_path
 
 def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
     job = config(data) | {"stream": {"model": "incremental"}}
-    with pytest.raises(ConfigError, match=r"stream.warmup = 0: confidence_tree makes the bins .* Set stream.warmup"):
+    with pytest.raises(ConfigError, match=r"stream.warmup = 0: confidence_tree derives the bins .* Set stream.warmup"):
         replay(job, tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"strict is used by rule: hoeffding only"):
+    with pytest.raises(ConfigError, match=r"strict applies only to rule: hoeffding"):
         replay(config(data, learner={"strict": True}), tmp_path / "strict")
     with pytest.raises(InputError, match=r"no feature is sparse.* or use finder: exact$"):
         replay(config(data, learner={"finder": "updgini", "revisit": False}), tmp_path / "finder")

@@ -175,9 +175,9 @@ class TestModels:
         return str(caught.value)
 
     def test_no_model(self, tmp_path):
-        assert "no model is here" in self.refusal(tmp_path, tmp_path)
-        assert "no model is here" in self.refusal(tmp_path / "absent", tmp_path)
-        assert "no model is here" in self.refusal(FILES / "clean.csv", tmp_path)
+        assert "there is no model here" in self.refusal(tmp_path, tmp_path)
+        assert "there is no model here" in self.refusal(tmp_path / "absent", tmp_path)
+        assert "there is no model here" in self.refusal(FILES / "clean.csv", tmp_path)
 
     @pytest.mark.parametrize("how", ["empty", "cut", "text", "value", "version", "folder"])
     def test_a_damaged_manifest(self, how, run, tmp_path):
@@ -240,7 +240,7 @@ class TestModels:
             ("config.yaml", "just text", r"config\.yaml: it is damaged"),
             ("config.yaml", None, r"config\.yaml: it is damaged"),
             ("checkpoints/16/manifest.json", "{}", r"checkpoints/16.*is damaged"),
-            ("checkpoints/16/manifest.json", None, r"checkpoints: no complete state is here"),
+            ("checkpoints/16/manifest.json", None, r"checkpoints: there is no complete state here"),
         ],
     )
     def test_an_audit_of_a_damaged_run(self, file, content, said, run):

@@ -62,11 +62,17 @@ def test_a_checkpoint_is_a_model_with_its_examples(name: str, kind: str, estimat
 @RUNS
 def test_another_config_is_still_refused(name: str, kind: str, estimator: type[Any], tmp_path: Path) -> None:
     run = unpacked(name, tmp_path)
-    with pytest.raises(ConfigError, match=r"this is another config:\n  learner\.max_depth = 4 here, 3 in the run\n"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot resume with a different model config:\n  learner\.max_depth = 4 here, 3 in the run\n",
+    ):
         resume(run, overrides=["learner.max_depth=4"])
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("max_depth: 3", "max_depth: 4"))
-    with pytest.raises(ConfigError, match=r"this is another config:\n  learner\.max_depth = 4 here, 3 in the run\n"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot resume with a different model config:\n  learner\.max_depth = 4 here, 3 in the run\n",
+    ):
         resume(run)
 
 

@@ -209,8 +209,8 @@ def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay,
     pid = r"\(pid \d+ on [^)]+\)"
     assert re.fullmatch(
         rf"1 restart in 1 minute did not help: the coordinator {pid} died; the coordinator {pid} died\. Ray's logs of "
-        rf"the processes say why\. The last checkpoint \(update 4,000\) is intact: raydt resume {tmp_path}/run goes on "
-        "from it",
+        rf"the processes show the cause\. The last checkpoint \(update 4,000\) is intact\. Resume from it: raydt "
+        rf"resume {tmp_path}/run",
         str(caught.value),
     )
     assert caught.value.exit_code == 1

@@ -68,7 +68,7 @@ def test_batches_messages_and_misuse(cluster):
         peaks = [session.statistics()["peak_rss_bytes"], *(entry["peak_rss_bytes"] for entry in session.work())]
         assert all(20 * 2**20 < peak < 4 * 2**30 for peak in peaks)
         assert session.statistics()["bytes_exchanged"] == 2 * 2 * (16 + 2 * 400_000 + 1_600_000) + 2 * 2 * 24
-        # A batch that does not begin where the model is.
+        # A batch that does not start at the model's next update.
         with pytest.raises(ExchangeError, match="batch of update 9 does not begin"):
             next(session.process([act("report", 9)]))
         session.restore(*session.state())

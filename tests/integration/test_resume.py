@@ -269,7 +269,7 @@ def test_the_command_goes_on_after_a_kill(
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     again = raydt("resume", tmp_path / "run")
     assert again.returncode == 0
-    assert "the run has completed, there is nothing to do" in again.stderr
+    assert "the run has completed; there is nothing to do" in again.stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 

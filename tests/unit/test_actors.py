@@ -124,8 +124,8 @@ class TestCluster:
         [
             ("http://127.0.0.1:8265", "ray job submit --address URL"),
             ("ray://10.0.0.1:10001", "Use host:port"),
-            ("somewhere", "use local, auto or host:port"),
-            ("somewhere:port", "use local, auto or host:port"),
+            ("somewhere", "Use local, auto or host:port"),
+            ("somewhere:port", "Use local, auto or host:port"),
             ("127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: .*refused"),
         ],
     )
@@ -280,7 +280,7 @@ class TestFaults:
         ("error", "message"),
         [
             (exceptions.ActorDiedError(), "^shard 0 died$"),
-            (exceptions.OutOfMemoryError("killed"), "^shard 0 was ended because its node ran out of memory$"),
+            (exceptions.OutOfMemoryError("killed"), "^shard 0 was killed because its node ran out of memory$"),
             (exceptions.ActorUnavailableError("gone", None), "^shard 0 cannot be reached: .* failed$"),
             (exceptions.ObjectLostError("00" * 28, None, ""), "^shard 0 did not answer: ObjectLostError"),
         ],

@@ -68,7 +68,7 @@ def test_segments_removed_while_the_run_goes_on_are_written_again(tmp_path, capl
         caplog.clear()
         write(store, NUMBERS[4])
         assert [record.getMessage() for record in caplog.records] == [
-            f"{place}: {name} is gone; its examples are written again"
+            f"{place}: {name} is missing; writing its examples again"
         ]
         write(store, NUMBERS[5])
         assert len(caplog.records) == 1
@@ -260,7 +260,7 @@ def test_segments_that_do_not_fit_the_files_are_refused(place, change):
     del manifest["sha256"]
     change(manifest)
     file.write_bytes(seal(encode(manifest)))
-    with pytest.raises(ModelFileError, match=rf"/{LAST}: its segments of rows do not fit"):
+    with pytest.raises(ModelFileError, match=rf"/{LAST}: its row segments do not fit together"):
         read_checkpoint(Folder(place / str(LAST)))
 
 
@@ -301,7 +301,7 @@ def test_ragged_rows_that_do_not_fit_are_refused(tmp_path, change):
         "rows-0-3-group-000": rows,
         "live": {"0-3": np.packbits([True, False, True])},
     }
-    with pytest.raises(ModelFileError, match=r"its segments of rows do not fit: sparse_"):
+    with pytest.raises(ModelFileError, match=r"its row segments do not fit together: sparse_"):
         with_rows({"segments": [[0, 3, 3]]}, components, "state")
     components["rows-0-3-group-000"] = RAGGED
     whole = with_rows({"segments": [[0, 3, 3]]}, components, "state")["group-000"]

@@ -85,7 +85,7 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["replay", "{job}", "--frobnicate"], "No such option"),
         (["validate"], "give a CONFIG, or --schema"),
         (["audit", "{here}"], "no finished run"),
-        (["predict", "{here}", "x.parquet", "--out", "y.parquet"], "no model is here"),
+        (["predict", "{here}", "x.parquet", "--out", "y.parquet"], "there is no model here"),
         (["replay", "{job}", "--out", "{job}/x"], "cannot be created"),
         (["replay", "{job}", "--address", "auto"], "add --set cluster.backend=ray"),
         (
@@ -215,7 +215,7 @@ class TestPredictedFiles:
         code, out, err = raydt(*command, "--on-error", "skip")
         assert code == 0
         assert out.startswith("2 predictions in ")
-        assert err.startswith("warning: 1 row cannot be used; ")
+        assert err.startswith("warning: skipped 1 bad row; ")
         rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
         assert list(rows[0]) == ["key", "prediction", "p_0", "p_1"]
         assert [row["key"] for row in rows] == ["a", "b", None]
@@ -225,7 +225,7 @@ class TestPredictedFiles:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["new.csv", "--out", "out.csv"], "Let its name end in .parquet or .pq"),
+            (["new.csv", "--out", "out.csv"], "Use a name that ends in .parquet or .pq"),
             (["new.csv", "--out", "new.csv/out.parquet"], "the predictions cannot be written"),
             (["new.csv", "--out", "there.parquet"], "replace it with --overwrite"),
             (
@@ -273,7 +273,10 @@ def test_report_of_several_runs(raydt, job, tmp_path):
 
 def test_a_report_replaces_nothing_but_a_page(raydt, job, tmp_path):
     raydt("replay", job, "--out", tmp_path / "run")
-    for name, said in (("precious.csv", "Let its name end in .html"), ("precious.html", "not a page that raydt wrote")):
+    for name, said in (
+        ("precious.csv", "Use a name that ends in .html"),
+        ("precious.html", "raydt did not write it"),
+    ):
         (tmp_path / name).write_text("a,b\n1,2\n")
         code, out, err = raydt("report", tmp_path / "run", "--out", tmp_path / name)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
@@ -312,7 +315,7 @@ def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):
     (tmp_path / "new.csv").write_text("a,s,t\n1,r,m\n9,p,m\n,r,m\n3,z,m\n")
     command = ("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
     _, _, err = raydt(*command, "--on-error", "skip")
-    assert "warning: 2 rows with categories that the model has not seen, in s\n" in err
+    assert "warning: 2 rows with categories the model has never seen, in s\n" in err
     (tmp_path / "new.csv").write_text("a,s,t\n1,p,m\n9,q,m\n")
     assert raydt(*command, "--overwrite")[2] == ""
 

@@ -84,7 +84,7 @@ class TestValidate:
 
     def test_what_a_number_or_a_word_may_be(self, raydt, job):
         err = raydt("validate", job, "--set", "learner.epsilon=0-1")[2]
-        assert "learner.epsilon = '0-1': must be a number, or auto (Share" in err
+        assert "learner.epsilon = '0-1': must be a number, or auto (a subtree" in err
 
     @pytest.mark.parametrize("command", ["validate", "replay"])
     @pytest.mark.parametrize("kind", ["csv", "parquet"])

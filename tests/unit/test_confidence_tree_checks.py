@@ -90,7 +90,7 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "cut of a sparse feature": ("sparse", put("cut", 1, lambda s: s["feature"] >= 3), "'cut' names a cut"),
     "negative counts": ("gini", put("counts", -1), "'counts' does not count the classes"),
     "counts of the root": ("gini", add("counts", 1, (0, 0)), "'counts' has a node whose children"),
-    "another class": ("gini", made("y", lambda y: 1 - y), "'counts' has a leaf with more or fewer"),
+    "another class": ("gini", made("y", lambda y: 1 - y), "'counts' has a leaf that does not match"),
     "a class that is not there": ("gini", put("y", 2), "'y' names a class"),
     "own": ("gini", add("own", 1, lambda s: (leaf(s), 0)), "'own' does not count"),
     "own of an inner node": ("gini", put("own", 1), "'own' does not count"),
@@ -109,7 +109,7 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "a place far away of an empty leaf": (
         "gini", lambda s, g: (put("place", 10**6, s["own"].sum(axis=1).tolist().index(0))(s, g)), "'place' is",
     ),
-    "rows in an inner node": ("gini", put("leaf", 0), "'leaf' names a node that is no leaf"),
+    "rows in an inner node": ("gini", put("leaf", 0), "'leaf' names a node that is not a leaf"),
     "equal born": ("gini", put("born", 0, slice(0, 2)), "'born' has the same number"),
     "born in the future": ("gini", put("born", 10**6), "'born' names an update"),
     "another born": ("gini", put("born", 1, lambda s: int(s["born"].argmax())), "'own' does not count"),

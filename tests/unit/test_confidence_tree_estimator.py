@@ -38,7 +38,7 @@ def test_parameters_are_the_options() -> None:
     fields = ConfidenceTreeOptions.model_fields
     assert set(parameters) - {"categorical_features", "n_features"} == set(fields) - {"kind"}
     assert all(parameters[name].default == fields[name].default for name in parameters if name in fields)
-    with pytest.raises(ConfigError, match=r"strict is used by rule: hoeffding only. Leave it out, or set it to null"):
+    with pytest.raises(ConfigError, match=r"strict applies only to rule: hoeffding. Remove it, or set it to null"):
         ConfidenceTreeClassifier(strict=True).fit(X, Y)
 
 

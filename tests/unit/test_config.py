@@ -134,7 +134,10 @@ class TestMessages:
             ),
             (changed(learner={}), "learner.kind: missing"),
             (changed(learner=None), "learner = None: must be a mapping"),
-            (changed(cluster={"shards": 0}), "cluster.shards = 0: must be at least 1 (feature shards)"),
+            (
+                changed(cluster={"shards": 0}),
+                "cluster.shards = 0: must be at least 1 (number of shards the features are distributed over)",
+            ),
             (changed(cluster={"shards": "2"}), "cluster.shards = '2': must be a whole number"),
             (changed(output={"report": "yes"}), "output.report = 'yes': must be true or false (write report.html)"),
             (changed(cluster={"backend": "rayy"}), "not one of ray, in_process. Did you mean 'ray'?"),
@@ -211,7 +214,7 @@ class TestOverrides:
 
     def test_null_leaves_out_what_another_rule_does_not_use(self):
         shipped = Path(__file__).parents[2] / "configs" / "confidence_tree.yaml"
-        with pytest.raises(ConfigError, match=r"c is used by rule: ctree .* only. Leave it out, or set it to null"):
+        with pytest.raises(ConfigError, match=r"c applies only to rule: ctree .*\. Remove it, or set it to null"):
             load_config(shipped, ["learner.rule=hoeffding"])
         said = shipped.read_text().partition("--set learner.rule")[2].splitlines()[0]
         found = load_config(shipped, [part.strip() for part in ("learner.rule" + said).split("--set")])

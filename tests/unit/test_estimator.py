@@ -81,7 +81,7 @@ def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
         (lambda t: t.partial_fit(X[:2], [0, None]), InputError, "row 1: Input y contains missing values"),
         (lambda t: t.partial_fit(X[:2], ["a", np.nan]), InputError, "Input y contains missing values"),
         (lambda t: t.partial_fit(X[:2], [0.0, np.nan]), InputError, "Input y contains NaN"),
-        (lambda t: t.partial_fit(X[:2], ["a", "b"]), InputError, "label 'a' is of another kind"),
+        (lambda t: t.partial_fit(X[:2], ["a", "b"]), InputError, "label 'a' does not have the type"),
         (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), UpdateError, "no live example equals"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_run_folder_stands_for_its_model(tmp_path: Path) -> None:
     tree.save(tmp_path / "run" / "model")
     for place in (tmp_path / "run", f"{tmp_path}/run/", (tmp_path / "run").as_uri()):
         assert (load_model(place).predict(X) == tree.predict(X)).all()
-    with pytest.raises(ModelFileError, match=r"no model is here. Give a folder"):
+    with pytest.raises(ModelFileError, match=r"there is no model here. Give a folder"):
         load_model(tmp_path)
 
 

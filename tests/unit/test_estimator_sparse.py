@@ -227,5 +227,5 @@ class TestFilesForAModel:
         with pytest.raises(InputError, match="does not hold what a state needs"):
             understood(meta, saved.components, "state")
         meta = {**saved.meta, "learner": {"kind": "fudyadt"}}
-        with pytest.raises(InputError, match="a learner that takes them"):
+        with pytest.raises(InputError, match="a learner that accepts them"):
             understood(meta, saved.components, "state")

@@ -119,7 +119,7 @@ class TestFullDisk:
         assert code == 0
         assert out.startswith("conformance")
         (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert said == f"{run}: the verdict of the audit was not stored: [Errno 28] No space left on device"
+        assert said == f"{run}: the verdict of the audit could not be stored: [Errno 28] No space left on device"
         assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
     def test_predictions_that_cannot_be_written_are_one_error(self, run, raydt, tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[int, Callable[[Arrays], None], str]] = {
     "a row that goes from no model": (ROWS + 1, put("pending", 3, 2), "'pending' has a row in a model"),
     "a leaf of a row that waits": (WARMUP, put("leaf", (-1, 0), 0), "'leaf' names a node of a row that waits"),
     "a row without leaf": (WARMUP, put("pending", -1, 0), "'leaf' names a node that is not there"),
-    "an inner node": (WARMUP, put("leaf", (0, 0), 0), "'leaf' names a node that is no leaf"),
+    "an inner node": (WARMUP, put("leaf", (0, 0), 0), "'leaf' names a node that is not a leaf"),
     "an exponent": (WARMUP, put("exponent", 0, 1100), "'exponent' is beyond that of any target"),
     "a tree less": (WARMUP, drop_a_tree, "'tree_nodes' has an iteration that is not complete"),
 }

@@ -157,5 +157,5 @@ def test_a_new_class_gives_leaves_another_value_also_where_no_derivative_changes
 
 @pytest.mark.parametrize("scale", [1e300, 1e-300])
 def test_targets_whose_sums_leave_the_range_of_float64(scale: float) -> None:
-    with pytest.raises(InputError, match=r"no room for sums of them. Scale the targets"):
+    with pytest.raises(InputError, match=r"so far that their sums would overflow. Scale the targets"):
         OnlineGradientBoostingRegressor(max_iter=2).fit(X, NUMBERS * scale)

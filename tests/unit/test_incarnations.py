@@ -40,7 +40,7 @@ class TestRestartBudget:
             budget.spend(ProcessLostError("the coordinator died"), 340.0, run="runs/a", checkpoint=12_000)
         assert str(caught.value) == (
             "5 restarts in 4 minutes did not help: shard 1 died (5 times); the coordinator died. Look. The last "
-            "checkpoint (update 12,000) is intact: raydt resume runs/a goes on from it"
+            "checkpoint (update 12,000) is intact. Resume from it: raydt resume runs/a"
         )
         assert caught.value.exit_code == 1
         assert not isinstance(caught.value, ProcessLostError)
@@ -53,5 +53,5 @@ class TestRestartBudget:
             budget.spend(ProcessLostError("shard 1 died"), 599.0, run="r", checkpoint=5)
 
     def test_without_a_checkpoint_it_says_so(self):
-        with pytest.raises(RestartsSpentError, match=r"no checkpoint yet: raydt resume r starts at the first update"):
+        with pytest.raises(RestartsSpentError, match=r"no checkpoint yet. Start at the first update: raydt resume r"):
             RestartBudget(most=0).spend(ProcessLostError("shard 1 died"), 0.0, run="r", checkpoint=None)

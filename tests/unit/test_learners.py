@@ -77,9 +77,9 @@ def test_a_learner_of_another_package_is_found_in_a_child_process(tmp_path: Path
     ("entry", "message"),
     [
         ("plugin = plugin_learner:MISSING", r"plugin = 'plugin_learner:MISSING' .* cannot be loaded: .*MISSING"),
-        ("other = plugin_learner:LEARNER", r"is no learner of the kind 'other'"),
-        ("fudyadt = plugin_learner:TWIN", r"there is another learner of that kind"),
-        ("plugin = plugin_learner:PLAIN", r"is no learner of the kind 'plugin'"),
+        ("other = plugin_learner:LEARNER", r"is not a learner of kind 'other'"),
+        ("fudyadt = plugin_learner:TWIN", r"another learner has the same kind"),
+        ("plugin = plugin_learner:PLAIN", r"is not a learner of kind 'plugin'"),
     ],
 )
 def test_what_is_no_learner_is_one_clear_error(

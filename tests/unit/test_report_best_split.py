@@ -128,7 +128,7 @@ def test_a_run_without_an_end_and_without_a_change(tmp_path):
     write_report([folder], tmp_path / "page.html")
     empty = view(tmp_path / "empty", number=0, split=None)
     assert of_kind(empty.model, Chart) + of_kind(empty.model, Table) == []
-    assert empty.model.blocks[0].text.startswith("Best split at the end: none: it was never searched.")
+    assert empty.model.blocks[0].text.startswith("Best split at the end: none: no search was run.")
     assert "No search has found a feature" in write_report([tmp_path / "empty/run"], tmp_path / "e.html").read_text()
 
 
@@ -149,7 +149,7 @@ def test_words():
 def test_the_audit_beside_its_bound(tmp_path):
     gap = gap_of(RunRecords({"audit": AUDIT, "finder": {"name": "updgini"}}, {"alpha": 0.1}))
     assert (gap.text, round(gap.share, 6)) == ("1.04", 0.4)
-    assert gap.remark == "score 0.26, the least of all features 0.25; up to 1 + alpha = 1.1 is promised"
+    assert gap.remark == "score 0.26, the lowest of all features 0.25; up to 1 + alpha = 1.1 is promised"
     scan = gap_of(RunRecords({"audit": AUDIT, "finder": {"name": "scan"}}, {"alpha": 0.1}))
     assert (scan.share, scan.remark.endswith("a scan finds the least itself")) == (None, True)
     folder = best_split_run(tmp_path / "run", audit=AUDIT)

@@ -129,7 +129,7 @@ def test_words():
     assert splits_in_words(figures) == said  # ``replaced`` of a summary is of updates
     assert splits_in_words({"checks": 1, "splits": 0}) == "0 splits in 1 check"
     assert why_no_split(figures) == ""
-    assert why_no_split({"checks": 1, "splits": 0}).startswith("no split in 1 check. What splits sooner: a smaller c")
+    assert why_no_split({"checks": 1, "splits": 0}).startswith("no split in 1 check. To split sooner: a smaller c")
     assert "grace_period" in why_no_split({"checks": 0, "splits": 0})
     hoeffding = rule_in_words(ConfidenceTreeOptions(rule="hoeffding", delta="1/t", tie_threshold=0.05))
     assert "by a width, or once the width is at most 0.05. The width is that of Hoeffding's bound" in hoeffding

@@ -38,9 +38,9 @@ def test_a_complete_run_needs_no_note(run: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("metrics", "has written no metrics"),
+        ("metrics", "wrote no metrics"),
         ("events", "recorded no rebuilds"),
-        ("model", "has left no model"),
+        ("model", "saved no model"),
         ("config.yaml", "There is no config.yaml"),
         ("summary.json", "There is no summary.json"),
     ],
@@ -58,7 +58,7 @@ def test_a_run_that_failed_at_once(tmp_path: Path) -> None:
     page = render([tmp_path])
     assert "<strong>The run failed.</strong> rows.csv, row 3: bad" in page
     assert "No accuracy was recorded" in page
-    assert "recorded no work of shards" in page
+    assert "recorded no work by shards" in page
 
 
 def test_empty_tables(run: Path) -> None:
@@ -69,7 +69,7 @@ def test_empty_tables(run: Path) -> None:
         write_table(run / name, {key: values[:0] for key, values in columns.items()})
     page = render([run])
     assert "recorded no rebuilds" in page
-    assert "has written no metrics" in page
+    assert "wrote no metrics" in page
 
 
 def test_nothing_was_predicted(run: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_violated_audit_lists_its_failures(tmp_path: Path) -> None:
 def test_shards_that_were_asked_nothing(tmp_path: Path) -> None:
     work = [{"shard": 0, "columns": [0, 1], "requests": 0, "seconds": 0.0, "pid": 1}]
     page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, work=work)])
-    assert "The shard was asked nothing" in page
+    assert "The shard was given no work" in page
 
 
 def test_skipped_rows_are_shown(run: Path) -> None:
@@ -115,7 +115,7 @@ def test_skipped_rows_are_shown(run: Path) -> None:
         {"seq": np.full(30, -1), "source_row": np.arange(30), "file": ["rows.csv"] * 30, "reason": reasons},
     )
     page = render([run])
-    assert "Rows and updates passed over: 30 in all, the first 20 shown" in page
+    assert "Skipped rows and updates: 30 in all, the first 20 shown" in page
     assert reasons[19] in page
     assert reasons[20] not in page
 
@@ -213,13 +213,13 @@ def test_an_audit_of_an_unfinished_run_says_which_model_it_is_about(
     tmp_path: Path, status: str, said: str | None
 ) -> None:
     page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, status=status)])
-    assert ("the model as of the last update before that, after 500 updates." in page) == (said is not None)
+    assert ("the model after the last update before that, after 500 updates." in page) == (said is not None)
     assert said is None or said in page
 
 
 def test_an_interrupted_run_says_so_at_its_top(tmp_path: Path) -> None:
     page = render([fabricated_run(tmp_path / "run", rows=5, rebuilds=5, status="interrupted", exit_reason="SIGINT")])
-    assert "The run was interrupted (SIGINT): figures are about what it had done by then." in page.split("<section")[0]
+    assert "The run was interrupted (SIGINT): figures cover the updates up to that point." in page.split("<section")[0]
 
 
 def test_a_report_of_a_remote_run_names_its_uri(run: Path) -> None:

@@ -272,7 +272,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_several_runs_are_compared_and_their_anchors_kept_apart(tmp_path: Path) -> None:
     runs = [fabricated_run(tmp_path / name, rows=30, rebuilds=50, name=name) for name in ("first", "second")]
     page = page_of(*runs)
-    assert "The runs beside each other" in page.words
+    assert "Comparison of the runs" in page.words
     assert {f"run-{n}-{key}" for n in (1, 2) for key in SECTIONS} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     assert len(page.scripts) == 1

@@ -17,7 +17,7 @@ from pipelines.report.folder import read_run
 from pipelines.report.identity import facts
 from pipelines.report.tables import recoveries
 
-LOST = "What was lost, and how the run went on"
+LOST = "Losses and recoveries"
 
 
 def recovered(folder: Path, **changes: Any) -> Path:
@@ -99,14 +99,14 @@ def test_failed_checkpoints_alone_are_worth_the_section(tmp_path: Path) -> None:
     none = {"written": 0, "failed": 2, "seconds": 0.0, "bytes": 0, "last": None}
     folder = fabricated_run(tmp_path / "run", rows=20, rebuilds=20, checkpoints=none)
     page = page_of(folder)
-    assert "2 checkpoints could not be written; log.jsonl says why." in page.words
+    assert "2 checkpoints could not be written; see log.jsonl for the cause." in page.words
     assert checkpoints(folder) == "0 written, 2 failed"
     assert LOST not in page.words
 
 
 def test_restarts_without_a_list_are_still_said(tmp_path: Path) -> None:
     page = page_of(fabricated_run(tmp_path / "run", rows=20, rebuilds=20, restarts=3, recoveries=[]))
-    assert "Recovered 3 times. The model is that of a run that lost nothing." in page.words
+    assert "Recovered 3 times. The model is identical to that of an uninterrupted run." in page.words
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_damaged_summary_still_gets_its_page(tmp_path: Path, damaged: dict[str
 def test_a_run_that_gave_up_promises_no_model(tmp_path: Path) -> None:
     page = page_of(recovered(tmp_path / "run", status="failed", model_digest=None))
     assert "Recovered once" in page.words
-    assert "lost nothing" not in page.words
+    assert "an uninterrupted run" not in page.words
 
 
 def test_many_recoveries_are_cut_short(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_many_recoveries_are_cut_short(tmp_path: Path) -> None:
     folder = recovered(tmp_path / "run", recoveries=many, restarts=70)
     page = page_of(folder)
     assert "Recovered 70 times" in page.words
-    assert "Below are the last 50 recoveries." in page.words
+    assert "The table shows the last 50 recoveries." in page.words
     assert [row[0] for row in cells(folder)] == [f"{100 * n:,}" for n in range(21, 71)]
 
 

@@ -196,5 +196,5 @@ def test_a_watched_tree_has_no_margins(kind, tmp_path):
     options = {"kind": kind, "finder": "updgini", "beta": 0.1, "epsilon": "auto", "alpha": 0.1}
     write_model(run, fabricated_tree(classes=2, depth=3, rows=100), **options)
     page = write_report([run], tmp_path / "page.html").read_text()
-    assert "whose score is more than beta above that of the sparse feature" in page
+    assert "whose score is more than beta above that of the best sparse feature" in page
     assert "updates to a rebuild from the root" not in page

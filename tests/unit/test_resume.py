@@ -120,8 +120,8 @@ class TestConfig:
     def test_of_another_model_or_other_tables_is_refused(self, run, override, words):
         said = refused(run, override)
         assert words in said
-        kept = "tables and the place of checkpoints" if "in the run (" in words else "model config"
-        assert f"config.yaml: a run goes on with the {kept} it began with" in said
+        kept = "kind of tables or checkpoint path" if "in the run (" in words else "model config"
+        assert f"config.yaml: cannot resume with a different {kept}:" in said
         assert "start a new run" in said
 
     def test_every_key_that_differs_is_named(self, run):
@@ -176,7 +176,7 @@ class TestData:
         write_rows(data / "rows.parquet", **changes)
         said = refused(run)
         assert words in said
-        assert "Put back the data as they were" in said
+        assert "Restore the data (they may be in another folder" in said
 
     def test_a_deletion_log_that_changed_is_refused(self, run, data):
         pq.write_table(pa.table({"id": [3, 5, 7], "after": [10, 350, 390]}), data / "log.parquet")
@@ -218,7 +218,7 @@ class TestCheckpoints:
         update(last, delete=run.parent / "requests.parquet", out=run.parent / "updated")
         shutil.copytree(run.parent / "updated", run / "checkpoints" / "9999")
         said = refused(run)
-        assert "checkpoints/9999: this state was made by an update" in said
+        assert "checkpoints/9999: this state was written by raydt update" in said
 
     def test_a_damaged_last_state_is_not_audited_and_the_one_before_is_named(self, run):
         resume(run)
@@ -233,7 +233,7 @@ class TestPlaceOfCheckpoints:
         place = tmp_path / "states"
         cut(data, tmp_path / "first", checkpoint={"path": str(place)})
         job = config(data, checkpoint={"path": str(place)})
-        with pytest.raises(ConfigError, match=r"checkpoint.path = .*states: checkpoints of another run are here"):
+        with pytest.raises(ConfigError, match=r"checkpoint.path = .*states: it holds checkpoints of another run"):
             replay(job, tmp_path / "second")
         assert not (tmp_path / "second").exists()
         assert resume(tmp_path / "first").status == "completed"
@@ -246,7 +246,7 @@ class TestPlaceOfCheckpoints:
     def test_other_files_are_never_removed(self, data, tmp_path):
         (tmp_path / "states" / "2024").mkdir(parents=True)
         (tmp_path / "states" / "2024" / "photo.jpg").touch()
-        with pytest.raises(ConfigError, match=r"2024/photo.jpg is not of a checkpoint"):
+        with pytest.raises(ConfigError, match=r"2024/photo.jpg is not part of a checkpoint"):
             replay(config(data, checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run", overwrite=True)
         assert (tmp_path / "states" / "2024" / "photo.jpg").exists()
 
@@ -266,7 +266,7 @@ class TestRunFolder:
     @pytest.mark.parametrize(
         ("make", "words"),
         [
-            (lambda folder: None, "no run is here. Give the folder that replay wrote"),
+            (lambda folder: None, "there is no run here. Give the folder that replay wrote"),
             (lambda folder: (folder / "manifest.json").touch(), "this is a model or a state, not a run"),
             (lambda folder: (folder / "sweep.json").touch(), "this is a sweep, not a run"),
         ],

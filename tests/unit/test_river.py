@@ -120,9 +120,9 @@ def test_numbers_may_be_categories_and_keys_need_not_be_text() -> None:
     [
         ({"a": 1.0}, 0, "column 'b': it is missing, and the first example had it. Fill it in"),
         ({"a": 1.0, "b": "w", "c": 2}, 0, "column 'c': it is new: the first example did not have it"),
-        ({"a": math.nan, "b": "w"}, 0, "column 'a': it holds nan, which is no finite number"),
+        ({"a": math.nan, "b": "w"}, 0, "column 'a': it holds nan, which is not a finite number"),
         ({"a": math.inf, "b": "w"}, 0, "column 'a': it holds inf"),
-        ({"a": None, "b": "w"}, 0, "column 'a': it holds None, which is no finite number"),
+        ({"a": None, "b": "w"}, 0, "column 'a': it holds None, which is not a finite number"),
         ({"a": 10**400, "b": "w"}, 0, "column 'a': it holds 1000"),
         ({"a": 2**53 + 1, "b": "w"}, 0, "column 'a': it holds 9007199254740993, an integer beyond 2**53"),
         ({"a": np.int64(-(2**53) - 1), "b": "w"}, 0, "an integer beyond 2**53, which has no exact float64. Scale it"),

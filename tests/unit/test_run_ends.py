@@ -119,8 +119,8 @@ class TestReport:
         assert (code, "completed" in out) == (0, True)
         (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert said.exc_info is None, "what has a traceback is not shown on stderr"
-        assert "report was not written: [Errno 28] No space left on device" in said.getMessage()
-        assert f"raydt report {run} writes it" in said.getMessage()
+        assert "report could not be written: [Errno 28] No space left on device" in said.getMessage()
+        assert said.getMessage().endswith(f"Write its report: raydt report {run}")
         assert (summary_of(run)["status"], summary_of(run)["report_seconds"]) == ("completed", None)
         assert records(run, "report_failed")
         monkeypatch.undo()
@@ -175,7 +175,7 @@ class TestStorage:
 
         with injected(at(15, lose_with_the_disk)), pytest.raises(RaydtError) as raised:
             replay(CONFIG, run)
-        assert str(raised.value).startswith("shard 1 died, and the run cannot go back to a checkpoint now: ")
+        assert str(raised.value).startswith("shard 1 died, and the run cannot roll back to a checkpoint now: ")
         assert f"raydt resume {run} goes on from update 200" in raised.value.kept
 
 
@@ -264,7 +264,7 @@ def test_a_checkpoint_after_the_loss_of_row_segments_can_be_resumed(run, tmp_pat
 
 def test_a_run_that_was_killed_is_not_audited_and_the_message_says_what_to_do(run):
     cut(run)
-    with pytest.raises(InputError, match=rf"the run has not ended. .*raydt resume {run} goes on"):
+    with pytest.raises(InputError, match=rf"the run has not ended. .*resume it: raydt resume {run}"):
         audit_run(run)
 
 
@@ -283,7 +283,7 @@ def test_a_run_without_a_last_state_is_refused_by_all_and_its_checkpoints_are_no
         lambda: update(run, delete=tmp_path / "ids.parquet", out=tmp_path / "out"),
         lambda: load_model(run),
     ):
-        with pytest.raises(InputError, match=rf"the run {words}.*raydt resume {run} goes on") as raised:
+        with pytest.raises(InputError, match=rf"the run {words}.*raydt resume {run}") as raised:
             act()
         assert "None" not in str(raised.value)
     assert audit_state(run / "checkpoints" / "200").ok
@@ -372,5 +372,5 @@ class TestPast:
         ]
         assert entries[0]["at_update"] == stopped["updates"]
         said = capfd.readouterr().err
-        assert re.search(r"going on from update \d+ \(checkpoint of \d\d:\d\d:\d\d\)\n", said)
-        assert re.search(rf"recovered in [\d.]+ m?s, going on from update {entries[1]['from_update']}\n", said)
+        assert re.search(r"resuming from update \d+ \(checkpoint of \d\d:\d\d:\d\d\)\n", said)
+        assert re.search(rf"recovered in [\d.]+ m?s, resuming from update {entries[1]['from_update']}\n", said)

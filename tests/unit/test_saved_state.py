@@ -63,8 +63,8 @@ def with_nan(groups: Arrays) -> None:
 
 
 CASES = {
-    "no counts": (whole("counts", lambda a: a * 0), "'counts' has a leaf with more or fewer"),
-    "few counts": (put("counts", 0, lambda s: (slice(None), 0)), "'counts' has a leaf with more or fewer"),
+    "no counts": (whole("counts", lambda a: a * 0), "'counts' has a leaf that does not match"),
+    "few counts": (put("counts", 0, lambda s: (slice(None), 0)), "'counts' has a leaf that does not match"),
     "counts of inner nodes": (put("counts", 10**6, lambda s: (0, 0)), "'counts' has a node whose children"),
     "counts of a leaf": (put("counts", 10**6, lambda s: (shared_leaf(s), 1)), "'counts' has a node whose children"),
     "negative counts": (put("counts", -1, lambda s: (0, 0)), "'counts' does not count the classes"),
@@ -84,13 +84,13 @@ CASES = {
     "negative born": (put("born", -1), "'born' names an update"),
     "born in the future": (put("born", 10**6), "'born' names an update"),
     "a class that is not there": (put("y", 2), "'y' names a class"),
-    "another class": (whole("y", lambda a: 1 - a), "'counts' has a leaf with more or fewer"),
+    "another class": (whole("y", lambda a: 1 - a), "'counts' has a leaf that does not match"),
     "negative y": (put("y", -1), "'y' names a class"),
-    "rows in an inner node": (put("leaf", 0), "'leaf' names a node that is no leaf"),
-    "rows beyond the nodes": (put("leaf", 10**6), "'leaf' names a node that is no leaf"),
+    "rows in an inner node": (put("leaf", 0), "'leaf' names a node that is not a leaf"),
+    "rows beyond the nodes": (put("leaf", 10**6), "'leaf' names a node that is not a leaf"),
     "rows in another leaf": (
         whole("leaf", lambda a: np.full_like(a, a.max())),
-        "'counts' has a leaf with more or fewer",
+        "'counts' has a leaf that does not match",
     ),
     "ids of another type": (whole("id", lambda a: a.astype(float)), "'id' does not have a int64"),
     "too few ids": (whole("id", lambda a: a[1:]), "'y' does not have a int32 for each live example"),

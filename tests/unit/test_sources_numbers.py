@@ -59,7 +59,7 @@ class TestNumbers:
         assert "2**53" in read(tmp_path, NUMBERS, {"x": [0.0], "y": [2**53 + 1]}).bad[0].problem
 
     def test_text_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"t.parquet.*'y': it holds text, but the labels of.*objective"):
+        with pytest.raises(InputError, match=r"t.parquet.*'y': it holds text, but a regression needs.*objective"):
             read(tmp_path, NUMBERS, {"x": [0.0], "y": ["1.0"]})
 
     def test_classes_cannot_be_made_of_numbers(self, tmp_path: Path) -> None:

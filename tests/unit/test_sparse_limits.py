@@ -67,7 +67,7 @@ def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
 def test_epsilon_is_refused_where_nothing_uses_it() -> None:
     with pytest.raises(ValidationError, match="epsilon is not used with finder: updent"):
         SparseTreeOptions(finder="updent", epsilon=0.1)
-    with pytest.raises(ConfigError, match=r"learner\.epsilon is for dense features"):
+    with pytest.raises(ConfigError, match=r"learner\.epsilon applies only to dense features"):
         _session(10, 0, epsilon=0.1)
     _session(10, 1, epsilon=0.1)
 

@@ -252,7 +252,7 @@ def test_what_is_deleted_is_what_was_inserted(options, times, expected):
         assert skipped[0].row == 2
         assert skipped[0].reason == (
             "memory, row 2, column 'k': id 1: an example with this id is live. "
-            "Give every row an id of its own, or leave out source.id, which numbers the rows"
+            "Give every row its own id, or remove source.id to number the rows"
         )
 
 

@@ -176,9 +176,9 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
         update(run, delete=gone)
     with pytest.raises(ConfigError, match="nothing to do"):
         update(run, dry_run=True)
-    with pytest.raises(InputError, match=r"without its training rows.*Give a run folder"):
+    with pytest.raises(InputError, match=r"without training rows.*Give a run folder"):
         update(run / "model", delete=gone, dry_run=True)
-    with pytest.raises(InputError, match="no state is here"):
+    with pytest.raises(InputError, match="there is no state here"):
         update(tmp_path, delete=gone, dry_run=True)
 
 
@@ -228,7 +228,7 @@ def test_states_of_a_run_that_lie_elsewhere_are_not_added_to(tmp_path: Path) -> 
 def test_numbers_for_a_class_of_text_are_refused(tmp_path: Path) -> None:
     run = replayed(tmp_path, text_ids=False)
     pq.write_table(table(200, 202, text_ids=False).set_column(3, "y", pa.array([0, 1])), tmp_path / "new.parquet")
-    with pytest.raises(InputError, match=r"row 0, column 'y': label 0 is of another kind"):
+    with pytest.raises(InputError, match=r"row 0, column 'y': label 0 does not have the type"):
         update(run, insert=tmp_path / "new.parquet", dry_run=True)
 
 

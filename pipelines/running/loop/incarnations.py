@@ -160,9 +160,9 @@ class RestartBudget:
         kept = (
             ""
             if run is None
-            else f"The last checkpoint (update {checkpoint:,}) is intact: raydt resume {run} goes on from it"
+            else f"The last checkpoint (update {checkpoint:,}) is intact. Resume from it: raydt resume {run}"
             if checkpoint is not None
-            else f"There is no checkpoint yet: raydt resume {run} starts at the first update"
+            else f"There is no checkpoint yet. Start at the first update: raydt resume {run}"
         )
         raise RestartsSpentError(
             f"{counted(self.most, 'restart')} in {minutes} did not help: {losses}. {advice}{kept}".strip()

@@ -59,7 +59,7 @@ SHOW_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class _Incarnation:
-    """What is at work on a run."""
+    """Parts of a running run."""
 
     session: Session
     stream: Stream
@@ -68,7 +68,7 @@ class _Incarnation:
 
 
 class Run:
-    """One run, from its first update (or the checkpoint it goes on from) to its summary.
+    """One run, from its first update (or the checkpoint it resumes from) to its summary.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Run:
     context : LogContext
         Where the run is, for its log.
     past : Past, optional
-        Of a run that goes on from the newest checkpoint of its folder.
+        Of a run that resumes from the newest checkpoint of its folder.
 
     Attributes
     ----------
@@ -197,11 +197,11 @@ class Run:
                 restoring = True
 
     def _beginning_in_words(self) -> str:
-        """Where a run goes on, or that it begins again."""
+        """Sentence that names the update a run resumes from, or that it starts again."""
         last, states = self.checkpointer.last, self.checkpointer.store.folder
         if last is None:
             return "there is no complete checkpoint: starting at the first update"
-        text = f"going on from update {last:,}"
+        text = f"resuming from update {last:,}"
         with contextlib.suppress(OSError):
             taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
             text += f" (checkpoint of {taken.astimezone():%H:%M:%S})" if taken is not None else ""
@@ -213,7 +213,7 @@ class Run:
             self.recoveries.withdraw()
 
     def _begin(self) -> None:
-        """From here on a run that goes on is another than it was: its config, and that it has not ended."""
+        """From here on a resumed run differs from the earlier one: in its config, and because it has not ended."""
         if self._past is not None:
             with writing(self.folder.location):
                 self.folder.write_text("config.yaml", self.config.to_yaml())
@@ -274,7 +274,7 @@ class Run:
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
-                again = f"going on from update {recovered['from_update']:,}"
+                again = f"resuming from update {recovered['from_update']:,}"
                 progress.stage(f"recovered in {duration(recovered['seconds'])}, {again}")
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
@@ -330,7 +330,7 @@ class Run:
         return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
 
     def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """What a checkpoint holds beside the learner."""
+        """Return the contents of a checkpoint other than the learner."""
         recorded = self._now.recorder.state()
         scores = recorded.pop("prequential")
         return {"stream": at, "recorder": recorded, "scores": scores}
@@ -355,7 +355,7 @@ class Run:
             return max(store.numbers(), default=None)
         except OSError as error:
             raise RaydtError(
-                f"{lost}, and the run cannot go back to a checkpoint now: {store.folder.location}: {error}"
+                f"{lost}, and the run cannot roll back to a checkpoint now: {store.folder.location}: {error}"
             ) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:

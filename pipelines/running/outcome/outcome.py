@@ -145,7 +145,7 @@ class Ending:
         return run_summary(self._config, source, recorder, ended)
 
     def kept(self, summary: dict[str, Any], error: Exception) -> str:
-        """What a run that has failed leaves, and how it goes on if what it has failed with can pass."""
+        """Return what a failed run keeps, and how to resume it if the cause can pass."""
         what = "model and state" if summary["model_digest"] is not None else "tables, but no model"
         text = f"{counted(summary['updates'], 'update')} in {self._folder.location} ({what})"
         # A bad row is there the next time too, and one who has spent all restarts says himself how it goes on.
@@ -186,7 +186,7 @@ def write_report(folder: RunFolder) -> bool:
     except Exception as error:  # whatever it is, the run is what counts
         what = str(error) or type(error).__name__
         log.warning(
-            "the report was not written: %s. The run is complete: raydt report %s writes it",
+            "the report could not be written: %s. The run is complete. Write its report: raydt report %s",
             what,
             folder.location,
             extra={"event": "report_failed"},

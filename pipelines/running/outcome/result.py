@@ -1,4 +1,4 @@
-"""What a run returns: where it lies, and how it ended."""
+"""Result of a run: its folder, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, repr=False)
 class RunResult:
-    """What a run left behind.
+    """Result of a run.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns: 0, 130 or 143."""
+        """Exit code of the command line: 0, 130 or 143."""
         return int(self.summary["exit_code"])
 
     @property

@@ -31,7 +31,7 @@ def versions() -> dict[str, str]:
 
 
 def tokens_of(source: Source) -> list[str]:
-    """What the indices of the sparse features stand for; empty where they are numbers themselves."""
+    """Names of the indices of the sparse features; empty where they are numbers themselves."""
     tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
     return tokens
 
@@ -130,7 +130,7 @@ def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended
 
 
 def exit_code_of(error: Exception | None) -> int | None:
-    """What the command line returns after an error; None without one."""
+    """Exit code of the command line after an error; None without one."""
     return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
 
 

@@ -1,4 +1,4 @@
-"""What of a config may change when a run goes on.
+"""Which keys of a config may change when a run is resumed.
 
 Invariant: a run that goes on has the model config it began with, so that its model does not depend on where it was
 cut, and tables of one kind from their first row to their last.
@@ -32,7 +32,7 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     Parameters
     ----------
     then, now : mapping
-        Resolved configs: that of the run, and that it is to go on with.
+        Resolved configs: that of the run, and that to resume with.
     place : str
         Where the first one is.
 
@@ -51,12 +51,12 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     if found:
         more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
         model = any(line.partition(".")[0] in _MODEL for line in found)
-        kept = "model config" if model else "tables and the place of checkpoints"
+        kept = "model config" if model else "kind of tables or checkpoint path"
         raise ConfigError(
-            f"{place}: a run goes on with the {kept} it began with, and this is another config:",
+            f"{place}: cannot resume with a different {kept}:",
             *(f"  {line}" for line in (*found[:_SHOWN], *more)),
-            "cluster, checkpoint (but its path) and output.report may change, and the folders that data lie in. For "
-            "anything else start a new run, with replay",
+            "only cluster, checkpoint (except its path), output.report and the folders of the data may change. For "
+            "any other change, start a new run with raydt replay",
         )
 
 
@@ -69,7 +69,7 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _counted(key: str, value: Any) -> Any:
-    """What of a value decides the model: of a path to data its last component."""
+    """Part of a value that decides the model: of a path to data its last component."""
     if tuple(key.split(".")) not in PATH_KEYS or key in _FIXED:
         return value
     if isinstance(value, list):

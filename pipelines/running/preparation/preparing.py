@@ -1,4 +1,4 @@
-"""What is decided and refused before a job begins."""
+"""Decisions and refusals before a job begins."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
     places = [os.path.realpath(each.root) if each.is_local else each.location for each in (states, folder)]
     if places[0] == places[1]:
         raise ConfigError(
-            f"{place}: this is the run folder itself. Leave checkpoint.path out, and they go into its folder "
-            "checkpoints; or choose a folder of their own"
+            f"{place}: this is the run folder itself. Remove checkpoint.path to use its folder "
+            "checkpoints, or choose another folder"
         )
     if states.is_local and states.root != os.path.join(folder.root, "checkpoints"):
         path = Path(states.root)
@@ -100,12 +100,12 @@ def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ConfigError(
-            f"{place}: checkpoints of another run are here. Choose another folder, or replace them with --overwrite"
+            f"{place}: it holds checkpoints of another run. Choose another folder, or replace them with --overwrite"
         )
     for name in ours:
         strange = next((file for file in states.names(name) if not is_checkpoint_file(file)), None)
         if strange is not None:
-            raise ConfigError(f"{place}: {name}/{strange} is not of a checkpoint. Choose another folder")
+            raise ConfigError(f"{place}: {name}/{strange} is not part of a checkpoint. Choose another folder")
     for name in sorted(ours, key=lambda name: name == ROWS):  # no manifest is left without its rows
         states.delete(f"{name}/{MANIFEST}")
         states.delete_folder(name)

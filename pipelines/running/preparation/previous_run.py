@@ -1,4 +1,4 @@
-"""What is known of a run that an earlier process began: from its summary, its newest checkpoint, or its log.
+"""Facts about a run that an earlier process began: from its summary, its newest checkpoint, or its log.
 
 Invariant: a run has one beginning, one name and one sequence of incarnations, however many processes have worked on it.
 """
@@ -46,7 +46,7 @@ class Past:
 
 
 def kept(config: Config, started: datetime, epoch: int, recoveries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a checkpoint keeps for :func:`past_of`: JSON values of its own."""
+    """Return the JSON values a checkpoint keeps for :func:`past_of`."""
     entries = [dict(entry) for entry in recoveries]
     return {"name": config.name, "started": started.isoformat(), "epoch": epoch, "recoveries": entries}
 
@@ -93,7 +93,7 @@ def _records(folder: RunFolder) -> Iterator[dict[str, Any]]:
 
 
 def _recoveries(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the log says of recoveries, without those that were withdrawn after it was said."""
+    """Return the recoveries in the log, without those withdrawn later."""
     found: list[dict[str, Any]] = []
     for record in records:
         entry = record.get("recovery")

@@ -90,7 +90,7 @@ def restore_newest(
         except InputError as error:
             what = str(InputError(error.problem, file=error.file, column=error.column, row=error.row))
             then = ". Using the one before" if number != numbers[0] else ""
-            log.warning("checkpoint passed over: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
+            log.warning("checkpoint skipped: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
             continue
         session.restore(saved.arrays, saved.groups)
@@ -102,8 +102,8 @@ def restore_newest(
         return Restored(stream, recorder)
     if newest is not None:
         raise RaydtError(
-            f"none of the checkpoints can be used; the newest: {newest}. To begin at the first update instead, move "
-            f"{store.folder.location} away. raydt resume {folder.location} goes on"
+            f"none of the checkpoints can be used; the newest: {newest}. To start at the first update instead, move "
+            f"{store.folder.location} away, then run raydt resume {folder.location}"
         ) from newest
     store.continue_from(None)
     log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
@@ -127,7 +127,7 @@ def _numbers(store: CheckpointStore) -> list[int]:
     try:
         return store.numbers()
     except OSError as error:
-        raise RaydtError(f"{store.folder.location}: the checkpoints cannot be looked at: {error}") from error
+        raise RaydtError(f"{store.folder.location}: the checkpoints cannot be read: {error}") from error
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
@@ -172,26 +172,24 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
     """
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(
-            f"{place}: this state was made by an update, not by a run, so that no stream goes on from it. Move it out "
-            "of the checkpoints"
+            f"{place}: this state was written by raydt update, not by a run, and a run cannot resume from it. Move it "
+            "out of the checkpoints"
         )
     if not config.has_made(meta):
         then = meta.get("config", {})
         if "learner" in then:
             then = {**then, "learner": in_present_spelling(then["learner"])}
         refuse_changes(then, config.resolved(), place)
-        raise ConfigError(
-            f"{place}: the checkpoint is of another model config. Put back config.yaml as the run wrote it"
-        )
+        raise ConfigError(f"{place}: the checkpoint has another model config. Restore config.yaml as the run wrote it")
     changes = data_changes(data, stream, meta)
     if changes:
         keys = ["source.path"] if meta["source_fingerprint"] != data.fingerprint else []
         keys += [f"stream.{key}" for key in stream.inputs() if any(c.startswith(f"stream.{key}: ") for c in changes)]
         elsewhere = " ".join(f"--set {key}=..." for key in keys)
         raise ConfigError(
-            f"{place}: the data are not those that the checkpoint was made from:",
+            f"{place}: the data differ from those of the checkpoint:",
             *(f"  {line}" for line in changes),
-            f"Put back the data as they were (they may lie in another folder: {elsewhere}), or start a new run",
+            f"Restore the data (they may be in another folder: {elsewhere}), or start a new run",
         )
 
 

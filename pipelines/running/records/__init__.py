@@ -1,1 +1,1 @@
-"""What a run keeps: scores, the four tables and their parts, checkpoints, recoveries."""
+"""Records of a run: scores, the four tables and their parts, checkpoints, recoveries."""

@@ -131,7 +131,7 @@ class Checkpointer:
             what = str(error) if isinstance(error, RaydtError) else f"{type(error).__name__}: {error}"
             known = isinstance(error, RaydtError)
             extra = {"event": "checkpoint_failed", "at": number}
-            log.warning("a checkpoint was not written: %s", what, extra=extra, exc_info=None if known else error)
+            log.warning("a checkpoint could not be written: %s", what, extra=extra, exc_info=None if known else error)
         finally:
             with self._lock:
                 self._busy = False

@@ -1,4 +1,4 @@
-"""What a run writes while it runs: metrics, events, predictions and rows passed over.
+"""Tables written during a run: metrics, events, predictions and skipped rows.
 
 Invariant: everything written at an update number depends on the stream and the model only, except the columns
 that count time and traffic (``seconds``, ``rounds``, ``bytes_exchanged``). It stays so across :meth:`Recorder.state`

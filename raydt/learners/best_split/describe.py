@@ -235,7 +235,7 @@ def gap_of(run: RunRecords) -> Gap | None:
     if ratio is None:
         return None
     alpha, scan = number(run.options, "alpha"), (run.summary.get("finder") or {}).get("name") == "scan"
-    least = f"score {figure(score)}, the least of all features {figure(optimum)}"
+    least = f"score {figure(score)}, the lowest of all features {figure(optimum)}"
     title, text = "Score of the split over the optimum", f"{ratio:.6g}"
     if scan or alpha is None:
         return Gap(title, text, None, f"{least}; a scan finds the least itself")
@@ -248,7 +248,7 @@ def gap_of(run: RunRecords) -> Gap | None:
 def split_in_words(split: Mapping[str, Any] | None) -> str:
     """The split of the last search: feature, score, and how many rows have it."""
     if split is None:
-        return "none: it was never searched"
+        return "none: no search was run"
     if split["feature"] is None:
         return f"none: no feature is 1 in any of {counted(split['rows'], 'row')}"
     name, rows = clipped(split["name"], NAME_SHOWN), counted(split["rows"], "row")
@@ -274,7 +274,7 @@ def finder_in_words(finder: Mapping[str, Any]) -> str:
 
 
 def work_in_words(summary: Mapping[str, Any]) -> str:
-    """What the structure holds and took; of a scan, that there is none."""
+    """Size and cost of the structure; for a scan, that there is none."""
     if summary["finder"]["name"] == "scan":
         return "it has no buckets"
     updates = max(int(summary.get("updates") or 0), 1)
@@ -311,7 +311,7 @@ class Ranked:
         self.order, self.lasted = distinct[order], lasted[order]
 
     def name(self, feature: int) -> str:
-        """What a feature is called."""
+        """Return the name of a feature."""
         return NONE if feature < 0 else clipped(self._names.feature(feature), NAME_SHOWN)
 
 

@@ -78,7 +78,7 @@ class BestSplit(Learner):
     ) -> None:
         """Require of saved arrays what the kernels rely on."""
         if features.names:
-            raise ValueError("its features are not sparse ones only")
+            raise ValueError("its features are not all sparse")
         if groups is None:
             check_split(model, features)
         else:

@@ -38,7 +38,7 @@ class Splits(NamedTuple):
 
     @classmethod
     def none(cls) -> Splits:
-        """What is known before any search: no feature, no rows."""
+        """Return the split before any search: no feature, no rows."""
         zero = np.zeros(1, dtype=np.int64)
         return cls(zero - 1, zero, zero, zero, zero)
 

@@ -25,14 +25,19 @@ class BestSplitOptions(LearnerOptions):
     kind: Literal["best_split"] = "best_split"
     finder: Literal["updgini", "updent", "scan", "auto"] = Field(
         "updgini",
-        description="updgini, updent: a structure whose time follows the ones of a row; scan: all seen features, "
-        "exact; auto: by the sparsity of the warm-up",
+        description="search for the split; updgini, updent: a structure updated in time proportional to the ones of a "
+        "row; scan: evaluates every seen feature, exact; auto: chosen from the sparsity of the warm-up",
     )
     criterion: Literal["gini", "entropy"] | None = Field(
-        None, description="What is least of the best split; null: that of the finder, gini of scan and auto"
+        None, description="impurity that the best split minimises; null: the finder's own, or gini for scan and auto"
     )
-    alpha: float = Field(0.1, ge=0.01, le=1e3, description="The split is within (1 + alpha) of the optimum")
-    query_every: int = Field(1, ge=1, description="Updates of the stream after which the split is searched again")
+    alpha: float = Field(
+        0.1,
+        ge=0.01,
+        le=1e3,
+        description="the split's score is at most 1 + alpha times the optimum; larger is faster and less exact",
+    )
+    query_every: int = Field(1, ge=1, description="updates between two searches for the best split")
 
     @model_validator(mode="after")
     def _consistent(self) -> BestSplitOptions:
@@ -40,8 +45,8 @@ class BestSplitOptions(LearnerOptions):
         if own is not None and self.criterion not in (None, own):
             other = next(finder for finder, criterion in _CRITERION_OF.items() if criterion == self.criterion)
             raise ValueError(
-                f"criterion: {self.criterion} is not that of finder: {self.finder}, which is {own}. Leave criterion "
-                f"out, or set finder to {other}, scan or auto"
+                f"criterion: {self.criterion} does not fit finder: {self.finder}, which minimises {own}. Remove "
+                f"criterion, or set finder to {other}, scan or auto"
             )
         return self
 
@@ -52,7 +57,7 @@ class BestSplitOptions(LearnerOptions):
 
     @property
     def warmup(self) -> str:
-        """What the warm-up is needed for: ``auto`` chooses by its rows."""
+        """Why the learner needs a warm-up, as part of a sentence: ``auto`` chooses by its rows."""
         return "with finder: auto chooses by how sparse the first rows are" if self.finder == "auto" else ""
 
     @property
@@ -75,6 +80,10 @@ class BestSplitOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Propositions 4.2 and 5.2; a scan is exact."""
         if self.finder == "scan":
-            return Promise(True, "a scan looks at every seen feature")
-        what = "a scan, if auto chooses one, finds the least; a structure a" if self.finder == "auto" else "it finds a"
-        return Promise(True, f"{what} split whose score is at most {1 + self.alpha:g} times the least of all features")
+            return Promise(True, "a scan evaluates every seen feature")
+        what = (
+            "a scan, if auto chooses one, finds the best; a structure finds a"
+            if self.finder == "auto"
+            else "it finds a"
+        )
+        return Promise(True, f"{what} split whose score is at most {1 + self.alpha:g} times the lowest of all features")

@@ -50,7 +50,7 @@ def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
 def work_of(
     kind: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], seq: Int64, searches: Int64, fresh: bool
 ) -> Work:
-    """What the shards have to do for some steps.
+    """Work of the shards for some steps.
 
     Parameters
     ----------

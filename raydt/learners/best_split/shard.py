@@ -1,4 +1,4 @@
-"""What a shard does for the sparse best split: keep its features of every live row, and the finder of its groups."""
+"""The work of a shard of the sparse best split: keep its features of every live row, and the finder of its groups."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _totals(state: Arrays, truth: Recounted) -> list[str]:
 
 
 def _nodes(state: Arrays, truth: Recounted) -> list[str]:
-    """What nodes have counted, when they were made, and what has come since their last check."""
+    """Check the counts of nodes, when they were made, and arrivals since their last check."""
     tree, options = truth.tree, truth.options
     own = padded(state["own"], truth.classes)
     failures = found(
@@ -148,7 +148,7 @@ def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list
 
 
 def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -> list[str]:
-    """What the shards have counted at every place against the live examples, and sparse features in their buckets."""
+    """Check the counts of the shards at every node against the live examples, and sparse features in their buckets."""
     failures = []
     rows, nodes = truth.counted
     place, K = state["place"].astype(np.int64)[nodes], truth.classes

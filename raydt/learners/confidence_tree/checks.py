@@ -1,4 +1,4 @@
-"""What is required of arrays from a file before kernels follow the indices and counters in them."""
+"""Checks of arrays from a file before kernels follow the indices and counters in them."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _are_cuts(feature: npt.NDArray[Any], cut: npt.NDArray[Any], bins: Bins, feat
 
 
 def _threshold(feature: int, cut: int, bins: Bins) -> float:
-    """What a split at a cut that is there compares with."""
+    """Value that a split at an existing cut compares with."""
     if feature >= len(bins):
         return 0.0
     begin, end = bins.starts[feature : feature + 2]
@@ -255,4 +255,4 @@ def _check_seen(
         require(np.array_equal(array, expected), name, "is not that of the rows the nodes have counted")
     bucket = typed(group, "bucket", _SEEN_TYPES["bucket"], key.shape)
     low, high = (-1, 0) if options.finder == "exact" else (0, len(buckets_of(options.finder, options.finder_alpha).s))
-    require(((bucket >= low) & (bucket < high)).all(), "bucket", "names a bucket that is not there")
+    require(((bucket >= low) & (bucket < high)).all(), "bucket", "names a bucket that does not exist")

@@ -102,7 +102,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             what = "sparse features are" if self.features.sparse else f"{self.options.resolved_criterion} is"
             raise InputError(
                 f"{batch.n_classes} classes: {what} for {'two' if most == 2 else f'at most {most:,}'}",
-                remedy="Say which labels are positive (source.positive)",
+                remedy="Set source.positive to the labels of class 1",
             )
         if batch.start == 0:
             self._warmup = batch.warmup

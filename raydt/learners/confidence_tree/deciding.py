@@ -1,4 +1,4 @@
-"""What the rule makes of the candidates at the checks of one window."""
+"""Decisions of the rule on the candidates at the checks of one window."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Times(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What becomes of a node after a step.
+    """Decision about a node after a step.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Decider:
         return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
 
     def _change(self, window: Window, due: _Due) -> Change | None:
-        """What a check comes to."""
+        """Return the decision of a check."""
         best, rival, current = due.candidates
         best_phi, rival_phi, current_phi = due.scores
         if due.inner and _is_void(best, current, due.own):

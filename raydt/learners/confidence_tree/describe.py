@@ -173,13 +173,13 @@ def splits_in_words(figures: Mapping[str, Any]) -> str:
 
 
 def why_no_split(figures: Mapping[str, Any]) -> str:
-    """What helps where there was no split at all; empty where there was one."""
+    """Advice if there was no split at all; empty if there was one."""
     if figures.get("splits", 0):
         return ""
     checks = int(figures.get("checks", 0))
-    often = " (a leaf is checked once grace_period examples have come to it)" if not checks else ""
+    often = " (a leaf is checked once it has received grace_period examples)" if not checks else ""
     return (
-        f"no split in {counted(checks, 'check')}{often}. What splits sooner: a smaller c, confidence: practical, a "
+        f"no split in {counted(checks, 'check')}{often}. To split sooner: a smaller c, confidence: practical, a "
         "larger delta, another rule; and stream.warmup of some hundreds of rows, for the bins"
     )
 
@@ -199,7 +199,7 @@ def rule_in_words(options: ConfidenceTreeOptions) -> str:
     tie = f", or once the width is at most {figure(options.tie_threshold)}" if options.tie_threshold else ""
     unit = ", in bits" if rule.bits else ", in halves of nats" if rule.criterion == "entropy" else ""
     return (
-        f"A leaf is checked when {counted(options.grace_period, 'example')} have come to it since it was checked last. "
+        f"A leaf is checked when it has received {counted(options.grace_period, 'example')} since its last check. "
         f"It is split once its best split leads its rival, {rival}, by {lead}{tie}. The width is {width}; gains are by "
         f"the {_IMPURITY[rule.criterion]}{unit}."
     )

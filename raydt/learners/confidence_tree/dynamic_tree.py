@@ -165,7 +165,7 @@ class DynamicTree:
         return self.sites - 1
 
     def threshold(self, feature: int, cut: int) -> float:
-        """What a split compares with: a boundary, infinity where only NaN goes right, or a category; NaN of none."""
+        """Value a split compares with: a boundary, infinity where only NaN goes right, or a category; NaN of none."""
         if feature < 0:
             return float("nan")
         if feature >= len(self.categorical):

@@ -31,7 +31,7 @@ NODE_TYPES: dict[str, np.dtype[Any]] = {
 
 
 class Split(NamedTuple):
-    """What was known when an inner node got its split.
+    """Facts known when an inner node was split.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def splits_as_arrays(splits: list[Split], classes: int) -> Arrays:
 
 
 def splits_of_arrays(arrays: Arrays) -> list[Split]:
-    """What :func:`splits_as_arrays` was given."""
+    """Inverse of :func:`splits_as_arrays`."""
     columns = [arrays[f"split_{name}"].tolist() for name in Split._fields]
     rows = (dict(zip(Split._fields, row, strict=True)) for row in zip(*columns, strict=True))
     return [Split(**row | {name: tuple(row[name][: row["classes"]]) for name in ("own", "left")}) for row in rows]
@@ -124,7 +124,7 @@ SHOWN = ("stamp", "m", "rival_feature", "reason", "phi", "rival_phi", "impurity"
 
 
 def filled(arrays: Arrays) -> Arrays:
-    """What predictions need; a leaf without examples gets the counts of the nearest node above that has some."""
+    """Arrays predictions need; a leaf without examples gets the counts of the nearest node above that has some."""
     model = {name: arrays[name].copy() for name in MODEL_TYPES}
     counts, inner = model["counts"], np.flatnonzero(model["feature"] >= 0)
     parent = np.zeros(len(counts), dtype=np.int64)
@@ -135,7 +135,7 @@ def filled(arrays: Arrays) -> Arrays:
 
 
 def predictive(arrays: Arrays) -> Arrays:
-    """What predictions need (:func:`filled`), and what is only read.
+    """Arrays that predictions need (:func:`filled`), and arrays that are only read.
 
     That is ``live``, the examples that each node really has, and the ``SHOWN`` columns of the splits, under ``split_``
     and their names.

@@ -13,7 +13,7 @@ from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 
 #: What the warm-up is needed for.
-WARMUP = "makes the bins of its features from the first rows"
+WARMUP = "derives the bins of its features from the first rows"
 #: Below it products with delta may leave the numbers.
 SMALLEST_DELTA = 1e-100
 #: Criteria each rule has a width for; the first is its default.
@@ -53,61 +53,70 @@ class ConfidenceTreeOptions(LearnerOptions):
     kind: Literal["confidence_tree"] = "confidence_tree"
     rule: RuleName = Field(
         "ctree",
-        description="When a leaf is split. ctree: intervals of the theorems; hoeffding: VFDT; corrected: CorrH-Tree; "
-        "mcdiarmid: Rutkowski's bound",
+        description="rule that decides when a leaf is split; ctree: confidence intervals of the theorems; hoeffding: "
+        "VFDT; corrected: CorrH-Tree; mcdiarmid: Rutkowski's bound",
     )
     criterion: Literal["gini", "entropy", "kearns_mansour", "error"] | None = Field(
-        None, description="What is least of the best split; null: gini, of corrected error, of mcdiarmid entropy"
+        None,
+        description="impurity that the best split minimises; null: gini, or error for rule: corrected, entropy for "
+        "rule: mcdiarmid",
     )
     confidence: Literal["theorem", "practical"] = Field(
         "practical",
-        description="ctree: the width of theorems 1 to 4, or that of the paper's experiments (eq. 8)",
+        description="width of the intervals of rule: ctree; theorem: theorems 1 to 4; practical: the narrower one of "
+        "the paper's experiments (eq. 8)",
         json_schema_extra=_or_null,
     )
     delta: float | Literal["1/t"] = Field(
         1e-7,
-        description="Probability of error; 1/t: falls with every example. Not used by confidence: practical",
+        description="probability that an interval is wrong; smaller splits later; 1/t: decreases with every example; "
+        "not used by confidence: practical",
         json_schema_extra=_or_null,
     )
     c: float = Field(
         0.05,
         gt=0,
         le=1e6,
-        description="practical: factor of the width; a smaller one splits sooner",
+        description="factor of the width of confidence: practical; smaller splits sooner",
         json_schema_extra=_or_null,
     )
     tie_threshold: float = Field(
         0.0,
         ge=0,
         le=1e6,
-        description="Half width up to which the best split is taken anyway; 0: never. It must be well below the width "
-        "at the sizes of leaves that are wanted, or every leaf is split on a tie",
+        description="half width of the interval below which a tie is broken by taking the best split; 0: never. Set it "
+        "well below the width at the leaf sizes you want, or every leaf is split on a tie (tau)",
     )
-    grace_period: int = Field(100, ge=1, description="Examples that come to a leaf between two checks")
-    max_bins: int = Field(256, ge=2, le=2**16 - 1, description="Bins of a feature, fixed from the warm-up")
+    grace_period: int = Field(100, ge=1, description="insertions into a leaf between two checks whether to split it")
+    max_bins: int = Field(
+        256, ge=2, le=2**16 - 1, description="largest number of bins of a feature; the warm-up fixes them"
+    )
     rival: Literal["feature", "split"] = Field(
-        "feature", description="What the best split is compared with: the best on another feature, or any other"
+        "feature",
+        description="split that the best one must beat; feature: the best split on another feature; split: "
+        "every other split",
     )
     finder: Literal["exact", "updgini", "updent"] = Field(
         "exact",
-        description="How splits on sparse features are found; updgini, updent: kept at hand, confirmed exactly",
+        description="search for splits on sparse features; exact: evaluates all; updgini, updent: a structure proposes "
+        "a split, which is confirmed exactly",
     )
     finder_alpha: float = Field(
         0.1,
         ge=0.01,
         le=1e3,
-        description="updgini, updent: found within 1 + this times the best",
+        description="a split found by updgini or updent scores at most 1 + finder_alpha times the best",
         json_schema_extra=_or_null,
     )
     strict: bool = Field(
         False,
-        description="hoeffding: twice the width, so that the intervals do not overlap",
+        description="rule: hoeffding uses twice the width, so that the intervals of the two best splits do not overlap",
         json_schema_extra=_or_null,
     )
     revisit: bool = Field(
         False,
-        description="Inner nodes keep their statistics, and a split that another one beats is replaced; one that was "
-        "taken on a tie stays until then",
+        description="inner nodes keep their statistics and replace a split when another one beats it; a split taken on "
+        "a tie stays until then",
     )
 
     @model_validator(mode="before")
@@ -131,18 +140,18 @@ class ConfidenceTreeOptions(LearnerOptions):
         own = _CRITERION_OF.get(self.finder)
         if self.criterion is not None and self.criterion not in fitting:
             raise ValueError(
-                f"criterion: {self.criterion} has no width under rule: {self.rule}; it may be {_any(fitting)}"
+                f"criterion: {self.criterion} has no interval under rule: {self.rule}. Set criterion to {_any(fitting)}"
             )
         if own is not None and self.resolved_criterion != own:
-            raise ValueError(f"finder: {self.finder} is for criterion: {own}, not {self.resolved_criterion}")
+            raise ValueError(f"finder: {self.finder} applies only to criterion: {own}, not {self.resolved_criterion}")
         if self.revisit and self.finder != "exact":
             raise ValueError(
-                f"revisit: true needs finder: exact, since {self.finder} keeps no statistics to go back to"
+                f"revisit: true needs finder: exact, because {self.finder} keeps no statistics of inner nodes"
             )
-        for key in self.unused:  # its default may be said
+        for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default
             if key in self.model_fields_set and getattr(self, key) != default:
-                raise ValueError(f"{key} is used by {_USED_BY[key]} only. Leave it out, or set it to null")
+                raise ValueError(f"{key} applies only to {_USED_BY[key]}. Remove it, or set it to null")
         return self
 
     @property
@@ -170,7 +179,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         return 2 if two else MOST_CLASSES
 
     def split_rule(self, d: int) -> SplitRule:
-        """When a leaf is split, for d features."""
+        """Rule that decides when a leaf is split, for d features."""
         delta = None if isinstance(self.delta, str) else self.delta
         practical = self.confidence == "practical"
         settings = delta, self.c, self.tie_threshold, self.strict
@@ -187,20 +196,20 @@ class ConfidenceTreeOptions(LearnerOptions):
             for reason, holds in (
                 ("confidence: practical leaves out the constants of the theorems", self.confidence == "practical"),
                 (
-                    "rival: feature compares with splits on other features only, Theorem 4 with all",
+                    "rival: feature compares only with splits on other features; Theorem 4 compares with all",
                     self.rival == "feature",
                 ),
                 (
-                    "delta: 1/t falls, and a split that was made at an earlier t keeps the 1/t of then",
+                    "delta: 1/t decreases, and a split keeps the 1/t of the time it was made",
                     self.delta == "1/t",
                 ),
-                ("revisit: true looks at splits more often than Theorem 4 counts", self.revisit),
+                ("revisit: true checks splits more often than Theorem 4 counts", self.revisit),
                 (
-                    f"tie_threshold {self.tie_threshold:g} lets a split lack twice as much, and with two classes "
-                    f"{self.resolved_criterion} is never above {limit:.3g}",
+                    f"tie_threshold {self.tie_threshold:g} lets a split fall short by twice as much, and with two "
+                    f"classes {self.resolved_criterion} is never above {limit:.3g}",
                     2 * self.tie_threshold >= limit,
                 ),
-                ("grace_period below 20 checks leaves more often than delta is shared out for", self.grace_period < 20),
+                ("grace_period below 20 checks leaves more often than delta is divided for", self.grace_period < 20),
                 (
                     "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
                     self.max_bins > 1024,

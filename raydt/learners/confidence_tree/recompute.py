@@ -1,4 +1,4 @@
-"""What the audit of a confidence tree compares, recomputed from raw examples by routing, counting and brute force.
+"""Values the audit of a confidence tree compares, recomputed from raw examples by routing, counting and brute force.
 
 Nothing of the fast path is imported. Time runs in half updates: what update ``seq`` inserts or deletes happens at
 2 seq + 1, the deletion half of an UPDATE at 2 seq. Rows of the warm-up that are live at its end are taken as if each
@@ -252,7 +252,7 @@ class Recounted:
         return self.counts_of(rows[~self._goes_right(rows, np.full(len(rows), feature), threshold)])
 
     def threshold(self, feature: int, cut: int) -> float:
-        """What a cut compares with; NaN for one that is not there."""
+        """Value a cut compares with; NaN for a missing cut."""
         if feature >= len(self.features.names):
             return 0.0 if cut == 0 else math.nan
         bins = self.bins[feature]

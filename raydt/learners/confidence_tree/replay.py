@@ -98,7 +98,7 @@ class Records:
         return {"lead": min(rule), "theorem_lead": min(theorem) if about else math.inf}
 
     def _then(self, node: int) -> Ints:
-        """What a node had counted when it was split."""
+        """Counts of a node at the time of its split."""
         truth = self._truth
         rows = truth.arrivals(node)
         left: Ints = rows[truth.died[rows] > truth.stamp[node]]
@@ -116,7 +116,7 @@ class Records:
             self._wrong[what].append((node, detail))
 
     def _look(self, node: int, cut: int, record: dict[str, Any]) -> None:
-        """What can be told from a record alone."""
+        """Check what a record alone shows."""
         truth, options = self._truth, self._truth.options
         criterion, depth = options.resolved_criterion, int(truth.tree.depth[node])
         feature, own, left = int(truth.tree.feature[node]), record["own"], record["left"]
@@ -183,7 +183,7 @@ class Records:
         return place == first or (entropy and close)
 
     def _rival(self, node: int, record: dict[str, Any], rows: Ints, candidates: Candidates, place: int) -> None:
-        """What a split was compared with."""
+        """Check the rival that a split was compared with."""
         truth, criterion = self._truth, self._truth.options.resolved_criterion
         feature, cut, own = int(record["rival_feature"]), int(record["rival_cut"]), truth.counts_of(rows)
         rival = candidates.rival(place, truth.options.rival == "feature")

@@ -1,4 +1,4 @@
-"""What a shard does for the confidence tree: keep its features of every live row, and count them at nodes."""
+"""The work of a shard of the confidence tree: keep its features of every live row, and count them at nodes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class ConfidenceTreeShard(ShardWithRows):
         return Sparse(self._held.ones, first, of, len(self._features.names))
 
     def _searched(self, slots: npt.NDArray[np.int32]) -> tuple[Held, Search]:
-        """What is held, with room for the ones of some rows, and how it is searched."""
+        """Return the statistics held, with room for the ones of some rows, and the search over them."""
         if self._features.sparse:
             begin, end, _ = self._held.ones
             free_dead(self._pool)

@@ -1,4 +1,4 @@
-"""What a shard counts at every node that gathers statistics, and the candidates it finds there.
+"""Counts of a shard at every node that gathers statistics, and the candidates it finds there.
 
 A node that counts has a *site* at the shards: class counts by bin of every dense column, and for sparse features (two
 classes) the rows in which they are 1, in the pool of a finder: a *unit* is one feature group at one site. All counts
@@ -103,7 +103,7 @@ class Sparse(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a shard holds.
+    """State of a shard.
 
     Attributes
     ----------

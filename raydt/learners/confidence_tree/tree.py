@@ -117,7 +117,7 @@ class Rules(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What nodes counted, in the order in which they did, and the checks that this made due.
+    """Rows counted at nodes, in order, and the checks they made due.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, d
 
 
 class Test(NamedTuple):
-    """What an inner node asks of a row: its feature, the number of its threshold among the bins, and the threshold."""
+    """Question of an inner node: its feature, the number of its threshold among the bins, and the threshold."""
 
     feature: int
     cut: int

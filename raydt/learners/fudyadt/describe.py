@@ -30,7 +30,7 @@ class FuDyADTDescription(RebuildingDescription):
     """An exact tree, rebuilt by schedule."""
 
     measures: ClassVar[Mapping[str, str]] = {
-        "gap": "Gap of a split to the best one",
+        "gap": "Gap between a split and the best one",
         "leaf_gini": "Gini index of a leaf that may be split",
         "leaf_gain": "Gain that a leaf leaves unused",
         "change": "Updates since the build, c / s",
@@ -43,7 +43,7 @@ class FuDyADTDescription(RebuildingDescription):
         if margin is not None:
             left, budget = count(max(int(margin.left[0]), 0)), count(margin.budget[0])
             figures.append((left, "updates to a rebuild from the root", f"at most, of {budget}"))
-        rule = "An update that has changed a node often enough rebuilds the part of the tree below it."
+        rule = "Once enough updates have reached a node, its subtree is rebuilt."
         return Presentation(
             figures,
             Section("Tree", tree_blocks(run, *([_tree(run, margin)] if run.model else []))),

@@ -196,7 +196,7 @@ class Level(NamedTuple):
 
 
 class Children(NamedTuple):
-    """What becomes of the open nodes of a level.
+    """Decisions about the open nodes of a level.
 
     Attributes
     ----------

@@ -105,7 +105,7 @@ def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins
 
 
 def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
-    """What the split of each node lacks to the best gain at most, ``2 c / n``, never more than 1; 0 at leaves."""
+    """Upper bound on how far each node's split falls short of the best gain, ``2 c / n``, at most 1; 0 at leaves."""
     live = model["counts"].sum(axis=1)
     gap: npt.NDArray[np.float64] = np.minimum(2.0 * model["c"] / np.maximum(live, 1), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
@@ -138,7 +138,7 @@ def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
 
 
 def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
-    """What each node has spent of its budget, and how far its split can be from the best, by its size."""
+    """Share of its budget each node has spent, and how far its split can be from the best, by its size."""
     sizes, inner, gap = model["s"], model["feature"] >= 0, proven_gaps(model)
     x, spent = powers(int(sizes.max(initial=1))), linear([[0.0, 1.0]], form="share")
     far = linear([gap, [beta or 0.0]], zero=True)
@@ -190,7 +190,7 @@ def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]
 
 
 def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
-    """What the margins of a tree and the proven gaps of its splits come to."""
+    """Summary of a tree's margins and of the proven gaps of its splits."""
     n, none = len(margin.budget), int((margin.budget == 0).sum())
     spent = int(((margin.left <= 0) & (margin.budget > 0)).sum())
     if margin.epsilon == 0:

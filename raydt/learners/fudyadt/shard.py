@@ -1,4 +1,4 @@
-"""What a shard does for FuDyADT: keep its columns of every live row, and its half of a spread BUILD."""
+"""The work of a FuDyADT shard: keep its columns of every live row, and its half of a spread BUILD."""
 
 from __future__ import annotations
 

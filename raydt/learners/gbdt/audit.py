@@ -234,7 +234,7 @@ class _Trees:
                 F[:, k] += self.state["node_value"][self.end[t] - len(self.tree[t]) :][tree.leaf]
 
     def ledger(self, t: int) -> Ints:
-        """What each row has added to a tree."""
+        """Return the contribution of each row to a tree."""
         entries: Ints = self.state["ledger"][self.held, t].astype(np.int64)
         return entries
 

@@ -1,4 +1,4 @@
-"""What is required of arrays from a file before kernels follow the indices in them."""
+"""Checks of arrays from a file before kernels follow the indices in them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149
 
 
 class Loss(NamedTuple):
-    """What kernels need to know of the objective.
+    """The objective, as kernels need it.
 
     ``trees`` per iteration K' (1, or K for several classes); ``squared`` whether it is squared error; ``origin`` F of
     no trees; ``unit`` value of 1 of a residual in the target's units (regression).

@@ -46,12 +46,12 @@ class GBDTDescription(RebuildingDescription):
     checked = True
     measures: ClassVar[Mapping[str, str]] = {
         "rank": "Rank of a split among the candidates of its node",
-        "lack": "Share of the best gain that a split lacks",
-        "stale": "Stored derivative, from what it would be now",
+        "lack": "Share of the best gain a split falls short of",
+        "stale": "Difference of a stored derivative from its present value",
     }
 
     def effects(self, call: Call) -> Effects:
-        """What the whole call took, by the log: it is applied at once, and what is done has no single cause."""
+        """Costs of the whole call, from the log: it is applied at once, and what is done has no single cause."""
         log = call.result.log
         total = {name: column.sum().item() for name, column in log.items()}
         return Effects(
@@ -82,7 +82,7 @@ def updates_section(events: Columns) -> Section:
         "Updates",
         [
             Text(
-                "Updates are collected to batches. A batch changes the sums of the nodes that its rows reach in every "
+                "Updates are collected in batches. A batch changes the sums of the nodes that its rows reach in every "
                 "tree; a node whose split is then no longer among the best candidates has the part of the tree below "
                 "it retrained on the live rows, and rows of it get new derivatives in all later trees."
             ),
@@ -163,7 +163,7 @@ def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], n
 
 
 def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
-    """What a split asks: a feature, and what it is compared with."""
+    """Question of a split: a feature and the value it is compared with."""
     name, kind = names.feature(feature), int(model["bins_kinds"][feature])
     begin, end = model["bins_starts"][feature : feature + 2].tolist()
     if kind == _NUMERIC:
@@ -207,7 +207,7 @@ def batches_of(events: Columns) -> Columns:
 
 
 def over_batches(batches: Columns) -> Chart:
-    """What the batches touched, over the stream; means where several share a point."""
+    """Work of the batches over the stream; means where several share a point."""
     n = len(batches["seq"])
     drawn = {name: _means(column, POINTS) for name, column in batches.items()}
     drawn["seq"] = batches["seq"][np.arange(1, len(drawn["seq"]) + 1) * n // len(drawn["seq"]) - 1] + 1
@@ -227,7 +227,7 @@ def over_batches(batches: Columns) -> Chart:
     )
     return over_stream(
         "batches",
-        "What each batch of updates touched",
+        "Work of each batch of updates",
         f"{counted(n, 'batch')} of updates, each applied at once; {each}. A tree is checked by the deletions of a "
         "batch and by its insertions, each for itself; of a row that is in several retrained subtrees each counts.",
         f"Lines over the stream of trees checked and retrained ({share(part)} of those checked), rows, nodes, rounds "
@@ -275,7 +275,7 @@ def dearest(events: Columns) -> Table:
     remark = (
         f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or less, and "
         f"retrained {share(batches['trees_retrained'].sum() / batches['trees_checked'].sum(), 1)} of the trees they "
-        "checked. Bars show the time beside the longest."
+        "checked. Bars show the time relative to the longest."
     )
     return Table(
         rows_,

@@ -54,7 +54,7 @@ def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
     mantissa, exponent = math.frexp(farthest)
     if not small or exponent < -LARGEST_EXPONENT:
         raise InputError(
-            f"the targets of the warm-up lie up to {farthest:g} from their mean, which leaves no room for sums of them",
+            f"the targets of the warm-up lie up to {farthest:g} from their mean, so far that their sums would overflow",
             remedy="Scale the targets",
         )
     return origin, exponent - (mantissa == 0.5)

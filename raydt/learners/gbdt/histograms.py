@@ -34,7 +34,7 @@ class Codes(NamedTuple):
 
 
 class Forest(NamedTuple):
-    """What a shard knows of the trees.
+    """A shard's view of the trees.
 
     Attributes
     ----------

@@ -14,31 +14,55 @@ class GBDTOptions(LearnerOptions):
 
     kind: Literal["gbdt"] = "gbdt"
     objective: Literal["auto", "binary", "multiclass", "squared_error"] = Field(
-        "auto", description="auto: binary for two classes in the warm-up, else multiclass; squared_error for numbers"
+        "auto",
+        description="loss to minimise; auto: binary if the warm-up has two classes, else multiclass; squared_error: "
+        "for numeric labels",
     )
-    max_iter: int = Field(100, ge=1, le=2**20, description="M: boosting iterations")
-    max_leaf_nodes: int = Field(20, ge=2, le=2**14, description="J: leaves of a tree, at most")
-    learning_rate: float = Field(0.1, gt=0, le=1, description="nu: shrinkage of every leaf")
-    l2_regularization: float = Field(1.0, ge=0, le=1e6, description="Added to the sum of second derivatives")
-    max_bins: int = Field(1024, ge=2, le=2**16 - 1, description="B: bins of a feature, fixed from the warm-up")
+    max_iter: int = Field(
+        100,
+        ge=1,
+        le=2**20,
+        description="boosting iterations; each adds one tree, or one tree per class for three or more (M)",
+    )
+    max_leaf_nodes: int = Field(20, ge=2, le=2**14, description="largest number of leaves of a tree (J)")
+    learning_rate: float = Field(0.1, gt=0, le=1, description="factor applied to the value of every leaf (nu)")
+    l2_regularization: float = Field(
+        1.0, ge=0, le=1e6, description="added to the sum of second derivatives; larger shrinks leaf values"
+    )
+    max_bins: int = Field(
+        1024, ge=2, le=2**16 - 1, description="largest number of bins of a feature; the warm-up fixes them (B)"
+    )
     binning: Literal["doubling", "quantile"] = Field(
-        "doubling", description="Bins of equal width, doubled until at most max_bins are used; or of equal frequency"
+        "doubling",
+        description="doubling: bins of equal width, doubled until at most max_bins are used; quantile: equal frequency",
     )
-    candidate_fraction: float = Field(0.1, gt=0, le=1, description="alpha: ceil(alpha B) split candidates a feature")
+    candidate_fraction: float = Field(
+        0.1, gt=0, le=1, description="share of the bins drawn as split candidates: ceil(alpha B) per feature (alpha)"
+    )
     robustness_tolerance: float = Field(
-        0.1, ge=0, le=1, description="sigma: a split stays while among the best ceil(sigma alpha B) of its node"
+        0.1,
+        ge=0,
+        le=1,
+        description="a split is kept while it is among the best ceil(sigma alpha B) of its node; smaller retrains more "
+        "(sigma)",
     )
     derivatives: Literal["retrained", "changed_leaves", "never"] = Field(
-        "retrained", description="After which changes of a tree the derivatives of old examples are computed anew"
+        "retrained",
+        description="changes of a tree after which the derivatives of existing examples are recomputed: in retrained "
+        "subtrees, in leaves whose value changed too, or never",
     )
-    update_every: int = Field(100, ge=1, description="Updates of the stream that are applied at once, as one D'")
-    random_state: int = Field(0, description="Seed of the split candidates; any integer")
-    early_stopping: bool = Field(False, description="End the first training when held-out rows gain no more")
-    validation_fraction: float = Field(
-        0.1, gt=0, lt=1, description="Share of the warm-up that early_stopping holds out"
+    update_every: int = Field(
+        100, ge=1, description="updates of the stream that are applied together, as one batch (D')"
     )
-    n_iter_no_change: int = Field(10, ge=1, description="Iterations without a gain after which training ends early")
-    tol: float = Field(1e-7, ge=0, description="Loss that counts as a gain")
+    random_state: int = Field(0, description="seed of the split candidates; any integer")
+    early_stopping: bool = Field(
+        False, description="stop the first training when the loss on held-out rows stops improving"
+    )
+    validation_fraction: float = Field(0.1, gt=0, lt=1, description="share of the warm-up held out for early_stopping")
+    n_iter_no_change: int = Field(
+        10, ge=1, description="iterations without an improvement of more than tol after which training stops early"
+    )
+    tol: float = Field(1e-7, ge=0, description="decrease of the loss above which early_stopping counts an improvement")
 
     @property
     def regression(self) -> bool:
@@ -46,7 +70,7 @@ class GBDTOptions(LearnerOptions):
         return self.objective == "squared_error"
 
     def promise(self) -> Promise:
-        """The paper bounds nothing after an update; what is exact is said by conformance."""
+        """No promise: the paper bounds nothing after an update. Conformance reports what is exact."""
         return Promise(
             False,
             "the paper promises no bound on an updated model; that stored sums equal recomputed ones bit for bit and "

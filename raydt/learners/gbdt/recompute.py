@@ -1,4 +1,4 @@
-"""What the audit of the online GBDT compares, recomputed from raw examples by dealing them down the trees.
+"""Values that the audit of the online GBDT compares, recomputed from raw examples by dealing them down the trees.
 
 Nothing of the fast path is imported. Every candidate of every split's node is scored, from sums over binned rows.
 
@@ -87,7 +87,7 @@ def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[Re
 
 @dataclass(frozen=True)
 class RecomputedTree:
-    """What a tree should say: the leaf of each row, (G, H) of each node; and of each split how good it is now.
+    """Expected contents of a tree: the leaf of each row, (G, H) of each node; and of each split how good it is now.
 
     ``better``: candidates of greater gain, -1 where the split leaves a side empty; ``gain`` its own, ``best`` the
     greatest.

@@ -41,7 +41,7 @@ _LARGEST_WINDOW = 1 << 22
 
 @dataclass(slots=True)
 class Counts:
-    """What an update cost: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed."""
+    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed."""
 
     trees_checked: int = 0
     trees_retrained: int = 0

@@ -23,7 +23,7 @@ DELETED, INSERTED, REFRESHED = 0, 1, 2
 
 
 class ModelArrays(NamedTuple):
-    """What a batch changes, and how leaf values and derivatives follow from it.
+    """Changes of a batch, and how leaf values and derivatives follow from it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is required of arrays from a file before the kernels of the sparse tree follow the indices in them."""
+"""Checks of arrays from a file before the kernels of the sparse tree follow the indices in them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_sparse_state(
             if not np.array_equal(group[name], counted):
                 raise ValueError(f"array {name!r} of feature group {number} is not that of the examples")
         if ((group["bucket"] < 0) | (group["bucket"] >= buckets)).any():
-            raise ValueError(f"array 'bucket' of feature group {number} names a bucket that is not there")
+            raise ValueError(f"array 'bucket' of feature group {number} names a bucket that does not exist")
 
 
 class Paths:

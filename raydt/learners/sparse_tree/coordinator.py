@@ -53,8 +53,8 @@ class SparseTreeCoordinator(TreeCoordinator):
         super().__init__()
         if not features.names and options.epsilon != "auto":
             raise ConfigError(
-                "learner.epsilon is for dense features, and there are none: a node is rebuilt when its split is "
-                "beaten. Leave it out"
+                "learner.epsilon applies only to dense features, and there are none: a node is rebuilt when its split "
+                "is beaten. Remove it"
             )
         self.features = features
         self.live = Builder(options, features, shards)
@@ -70,7 +70,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         if batch.n_classes > 2:
             raise InputError(
                 f"{batch.n_classes} classes: a finder compares two",
-                remedy="Say which labels are positive (source.positive)",
+                remedy="Set source.positive to the labels of class 1",
             )
         yield from self._catch_up()
         self.live.make_room(batch)

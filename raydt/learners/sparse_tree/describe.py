@@ -12,11 +12,11 @@ from raydt.presentation.trees import live_tree
 from raydt.presentation.words import number
 
 _RULE = (
-    "After every update the topmost node of its path whose score is more than beta above that of the sparse feature "
-    "which the finder has at hand is rebuilt, with the part of the tree below it."
+    "After every update, raydt rebuilds the topmost node of its path whose score is more than beta above that of the "
+    "best sparse feature the finder keeps, with its subtree."
 )
 _SCHEDULE = (
-    " So is a node that more than epsilon s updates have reached since it was built from s examples, for the sake of "
+    " It also rebuilds a node built from s examples once more than epsilon s updates have reached it, because of "
     "the features that are not sparse."
 )
 

@@ -16,17 +16,19 @@ class SparseTreeOptions(FullyDynamicOptions):
 
     kind: Literal["sparse_tree"] = "sparse_tree"
     finder: Literal["updgini", "updent"] = Field(
-        "updgini", description="Gini index, beside numbers and categories if there are some; or entropy"
+        "updgini",
+        description="structure that finds the best split; updgini: Gini index, also with numeric and categorical "
+        "features; updent: entropy",
     )
     finder_alpha: float = Field(
-        0.1, ge=0.01, le=1e3, description="A candidate of the finder may be 1 + this times the best"
+        0.1, ge=0.01, le=1e3, description="a split found by the finder scores at most 1 + finder_alpha times the best"
     )
 
     @model_validator(mode="after")
     def _check(self) -> SparseTreeOptions:
         self.require_epsilon()
         if self.beta == 0:
-            raise ValueError("beta must be greater than 0, else every update rebuilds")
+            raise ValueError("beta must be greater than 0, or every update would rebuild a node")
         if self.finder == "updent" and self.epsilon != "auto":
             raise ValueError("epsilon is not used with finder: updent, which rebuilds a node when its split is beaten")
         return self
@@ -35,8 +37,8 @@ class SparseTreeOptions(FullyDynamicOptions):
         """Whether the guarantee holds for these options."""
         return Promise(
             True,
-            f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above what the finder, within "
-            f"{1 + self.finder_alpha:g} times the least of all sparse features, has at hand",
+            f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above the finder's best split, "
+            f"which is at most {1 + self.finder_alpha:g} times the lowest score of all sparse features",
         )
 
     def watch_rules(self) -> WatchRules:

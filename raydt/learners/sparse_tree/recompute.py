@@ -1,4 +1,4 @@
-"""What the audit of the sparse tree compares, recomputed from raw examples by routing and counting.
+"""Values that the audit of the sparse tree compares, recomputed from raw examples by routing and counting.
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
 ``raydt.learners.recorded_tree``.

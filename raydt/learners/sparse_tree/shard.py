@@ -1,4 +1,4 @@
-"""What a shard does for the sparse tree: keep its features of every live row, and a structure for every node."""
+"""The work of a shard of the sparse tree: keep its features of every live row, and a structure for every node."""
 
 from __future__ import annotations
 

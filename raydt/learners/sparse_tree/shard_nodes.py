@@ -1,4 +1,4 @@
-"""What a shard knows of the tree: the nodes, and which feature groups of each are its own.
+"""A shard's view of the tree: the nodes, and which feature groups of each are its own.
 
 A *unit* is one of the shard's feature groups at one node: unit = node * groups + group, counted within the shard. A
 node at the largest depth, which is never split, has no structure.

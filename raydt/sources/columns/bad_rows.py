@@ -1,4 +1,4 @@
-"""What is wrong with the rows of one chunk: the first problem of each."""
+"""Bad rows of one chunk: the first problem of each."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def in_words(kind: pa.DataType) -> str:
-    """What a column of this type holds, for messages: plain words where there are some, else Arrow's name."""
+    """Contents of a column of this type, for messages: plain words where there are some, else Arrow's name."""
     if pa.types.is_dictionary(kind):
         return in_words(kind.value_type)
     if is_text(kind):

@@ -62,7 +62,7 @@ class Envelope:
         return name if name in self._outside else f"{AFTER}.{name}"
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """What to read of a file for these columns of the opened rows, as far as the file has it."""
+        """Return the columns of a file to read for these columns of the opened rows, as far as the file has it."""
         return [*map(self.stored, names), f"{BEFORE}.{self._id}"]
 
     def tombstones(self, batch: pa.RecordBatch, op: str) -> npt.NDArray[np.bool_]:

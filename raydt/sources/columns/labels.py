@@ -114,7 +114,7 @@ class Labels:
 
     @property
     def classes(self) -> list[Any]:
-        """What each code stands for. Under ``positive``, class 0 is the other label, or ``not`` the positive one."""
+        """Label of each code. Under ``positive``, class 0 is the other label, or ``not`` the positive one."""
         return list(self._names) if self.positive is not None else list(self._seen.values[: self._most])
 
     def known(self) -> str:
@@ -185,7 +185,7 @@ class Labels:
         return codes.astype(np.int32)
 
     def state(self, row: int | None) -> dict[str, Any]:
-        """What is known before ``row``."""
+        """Return the labels known before ``row``."""
         if self.positive is not None:
             return {"positive": self.positive, "rest": self._rest, "names": self._names}
         return {"classes": self._seen.values[: self._seen.known(row)]}

@@ -1,4 +1,4 @@
-"""What is said where an option names a column that is not there."""
+"""Error for an option that names a missing column."""
 
 from __future__ import annotations
 

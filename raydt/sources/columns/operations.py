@@ -1,4 +1,4 @@
-"""What the values of an operation column mean: this project's words, Debezium's letters, Flink's row kinds.
+"""Meaning of the values of an operation column: this project's words, Debezium's letters, Flink's row kinds.
 
 Invariant: a value means an operation, nothing (the row is ignored), or is an error; none is guessed.
 """

@@ -151,7 +151,7 @@ def _matching(filesystem: Any, start: str, pattern: list[str]) -> list[Any]:
 
 
 def _file_itself(filesystem: Any, path: str) -> Hashable:
-    """What two paths have in common exactly if they lead to one file or folder."""
+    """Key that is equal for two paths exactly if they lead to one file or folder."""
     if isinstance(filesystem, pafs.LocalFileSystem):
         with contextlib.suppress(OSError):  # a link to nothing is opened later, and named then
             status = os.stat(path)
@@ -214,7 +214,7 @@ class DataFile(ABC):
             raise self._explained(error) from error
 
     def _explained(self, error: InputError) -> InputError:
-        """What is wrong with a file that could not be opened, if that can be said better than Arrow does."""
+        """Return a better message than Arrow's for a file that could not be opened, if there is one."""
         if error.__cause__ is None:
             return error
         found = diagnosis(*self._ends_of_file(), self.kind)

@@ -61,7 +61,7 @@ class Agreement:
 
 
 def agreement(files: Sequence[Columns]) -> Agreement:
-    """What the files of a source are held against; O(files x columns)."""
+    """Columns that all files of a source must agree with; O(files x columns)."""
     full = [file for file in files if not file.empty] or list(files[:1])
     first = full[0]
     fields, origin = [], {}
@@ -121,7 +121,7 @@ def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str]
 
 
 def _kind(field: pa.Field, part: str, file: str) -> str:
-    """What the values of a column are, as far as it matters whether two files agree."""
+    """Kind of a column's values, as far as it matters whether two files agree."""
     kind = field.type
     if part == "id":
         return id_kind(kind) or str(kind)
