@@ -82,7 +82,8 @@ class Run:
 
     def audit(self, stream: Stream, where: str) -> None:
         options = LEARNER.Options(**self.options)
-        report = LEARNER.audit(options, stream.features, self.session.state()[0], self.twin.history())
+        state, groups = self.session.state()
+        report = LEARNER.audit(options, stream.features, state, self.twin.history(), groups)
         assert (report.conformance, report.failures) == ("holds", []), where
         promised = options.alpha > 0 and options.beta > 0
         assert report.feasibility == ("proven" if promised else "not_promised"), where

@@ -199,7 +199,7 @@ class TestLibsvm:
         assert list(map(len, lists_of(found))) == [index - 1, 0]
         assert time.perf_counter() - seen < 30
         monkeypatch.setattr("raydt.sources.files.libsvm._LONGEST", 1 << 20)
-        with pytest.raises(InputError, match=r"t\.libsvm: a line is longer than 1 MiB\. Check that it is of this kind"):
+        with pytest.raises(InputError, match=r"t\.libsvm: line 1 is longer than 1 MiB\. Check that it is of this kind"):
             libsvm(tmp_path, text)
 
     def test_labels_that_are_fractions(self, tmp_path):

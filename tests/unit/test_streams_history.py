@@ -144,10 +144,10 @@ def test_a_changelog_with_deletes_by_value_is_one_history_for_the_model_and_the_
         by_value += int((batch.op == DELETE_VALUE).sum())
     assert 20 < refused[DELETE_VALUE] < by_value - 20
     history = history_of(stream())
-    state, _ = session.state()
+    state, groups = session.state()
     alive = history.deleted == ALIVE
     assert dict(zip(state["id"].tolist(), state["born"].tolist(), strict=True)) == dict(
         zip(history.id[alive].tolist(), history.inserted[alive].tolist(), strict=True)
     )
-    report = learner.audit(options, replayed.source.features, state, history)
+    report = learner.audit(options, replayed.source.features, state, history, groups)
     assert report.conformance == "holds"
