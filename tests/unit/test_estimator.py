@@ -163,7 +163,7 @@ def test_saved_with_examples_goes_on_and_without_predicts(tmp_path: Path) -> Non
         each.forget(np.arange(50))
     assert whole.digest() == tree.digest()
     for call in (lambda: model.partial_fit(X, Y), lambda: model.forget([1]), model.audit, model.digest):
-        with pytest.raises(ModelFileError, match="only predicts"):
+        with pytest.raises(ModelFileError, match="can only predict"):
             call()
 
 
