@@ -56,10 +56,10 @@ def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, with
     ------
     ConfigError
     """
-    target = _real(out)
+    target = real_path(out)
     for name, path in inputs:
         pattern = _MAGIC.search(path) if not os.path.exists(path) else None
-        read = _real(path if pattern is None else path[: pattern.start()].rpartition("/")[0] or "/")
+        read = real_path(path if pattern is None else path[: pattern.start()].rpartition("/")[0] or "/")
         problem = None
         if _is_same(target, read) and pattern is None:
             problem = f"this is {name} itself"
@@ -91,7 +91,7 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
         require_apart("checkpoint.path =", config.checkpoint.path, inputs, within=own)
 
 
-def _real(path: str | Path) -> str:
+def real_path(path: str | Path) -> str:
     """The path behind all links; a URI of another file system as it is."""
     text = str(path).removeprefix("file://")
     if "://" in text or "\0" in text:  # a name with NUL is refused where it is opened

@@ -100,6 +100,7 @@ def test_the_same_on_any_shards(run: Path, data: Path, tmp_path: Path, cluster: 
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_the_same_on_ray(run: Path, data: Path, tmp_path: Path) -> None:
     replay(config(data, backend="ray", shards=2, batch_size=64), tmp_path / "run")
     assert told(tmp_path / "run") == told(run)

@@ -143,6 +143,7 @@ def test_the_same_on_any_shards(run: tuple[Path, str], data: Path, tmp_path: Pat
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_the_same_on_ray(cluster: Any, data: Path, tmp_path: Path) -> None:
     replay(config(data, "mixed"), tmp_path / "here")
     replay(config(data, "mixed", backend="ray", shards=2, batch_size=64), tmp_path / "run")

@@ -20,7 +20,7 @@ from raydt.sources.opening import open_source
 from raydt.sources.options import SourceOptions
 from raydt.streams.options import StreamOptions, make_stream
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.nightly]
 
 LEARNER = learners()["fudyadt"]
 OPTIONS = LEARNER.Options(kind="fudyadt", epsilon=0.3, alpha=0, beta=0, max_depth=10, feature_groups=5)

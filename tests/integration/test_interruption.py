@@ -25,6 +25,8 @@ from pipelines.running import interruption
 from pipelines.running.interruption import Interruption
 from pipelines.yaml12 import dump_yaml
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 HELD = Path(__file__).with_name("held_command.py")
 

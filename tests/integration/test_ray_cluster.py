@@ -11,7 +11,7 @@ import pytest
 import raydt
 from actors.identity import identity
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
 

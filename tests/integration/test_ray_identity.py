@@ -19,7 +19,7 @@ from raydt.sources.opening import open_source
 from raydt.sources.options import SourceOptions
 from raydt.streams.options import StreamOptions, make_stream
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 LEARNER = learners()["fudyadt"]
 FEATURES = Features(tuple("abcdefg"), (False,) * 6 + (True,), groups=5)

@@ -17,7 +17,7 @@ import pytest
 
 import pipelines
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")

@@ -21,7 +21,7 @@ from raydt.exchange.faults import injected
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 #: 7,100 updates; the warm-up ends with the first BUILD.
 CONFIG = {

@@ -13,7 +13,7 @@ import pytest
 import raydt
 from actors.telemetry import COUNTERS, GAUGES
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
 

@@ -31,7 +31,7 @@ from raydt.exchange.snapshot import Barrier
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import Faulty, act
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 @contextmanager

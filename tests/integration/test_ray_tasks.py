@@ -11,7 +11,7 @@ import pytest
 from actors.tasks import cpus, run_tasks
 from raydt.errors import InputError, ProcessLostError
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 def total(shared, item):

@@ -28,6 +28,8 @@ from raydt.errors import ProcessLostError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import injected
 from tests.integration.killed_driver import killed_replay, killed_resume
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 N = 640
 

@@ -24,6 +24,8 @@ from pipelines.cli import cli
 from pipelines.sweeping import job, rows
 from raydt.errors import ConfigError, InputError
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 TIMES = ("seconds", "cpu_seconds", "us_per_update")
 

@@ -18,6 +18,8 @@ from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
 from tests.sparse_tree_streams import long_stream, session_of
 
+pytestmark = pytest.mark.nightly
+
 LEARNER = learners()["fudyadt"]
 Finders = Literal["updgini", "updent", "scan", "auto"]
 

@@ -11,6 +11,8 @@ import pytest
 import raydt
 from raydt.streams.random_updates import warmup
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 CONFIG = """\
 source: {kind: synthetic, generator: sea, n: 300}

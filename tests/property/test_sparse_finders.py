@@ -20,6 +20,8 @@ from raydt.finders.scores import score_of, scores_of, xlogx_table
 from tests.oracles.sparse_battery import differences, tallies
 from tests.sparse_streams import Event, sparse_stream, sparse_streams
 
+pytestmark = pytest.mark.nightly
+
 ALPHAS = (0.05, 0.1, 0.5, 2.0)
 
 

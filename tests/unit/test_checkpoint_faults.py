@@ -17,6 +17,8 @@ from raydt.folders.folder import Folder
 from tests.storage_faults import DeathError, Fault, FaultyStorage
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
 
+pytestmark = pytest.mark.nightly
+
 #: Checkpoints there are before: none, or as many as are kept.
 BEFORE = (0, 3)
 

@@ -18,6 +18,8 @@ from raydt.sessions.session import InProcessSession
 from raydt.sources import RandCbt, open_source
 from raydt.streams import Incremental, make_stream
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 NAN = float("nan")
 

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 #: Commands that start neither Ray nor a process of their own.
 WITHOUT_OTHER_PROCESSES = (

@@ -15,7 +15,7 @@ from fabricated_sweep import failed as failed_row
 from pipelines import replay
 from pipelines.report.page import write_report
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 HOSTILE = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
 BOOSTED = {

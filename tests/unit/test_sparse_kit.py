@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 TINY = {
     "speed": {"ROWS": 60, "FEATURES": 40, "WINDOWS": (20,), "GROUPS": (1, 3)},

@@ -30,6 +30,8 @@ from tests.oracles.sparse_splits import (
 from tests.sparse_streams import ALWAYS, Event, sparse_stream, sparse_streams
 from tests.volume import examples
 
+pytestmark = pytest.mark.nightly
+
 ALPHAS = (0.05, 0.1, 0.5, 2.0)
 STREAMS = 48
 #: So many answers the streams have to make suboptimal, by alpha. A small alpha leaves entropy hardly any.

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from pipelines.config import Cluster, Config
+from pipelines.outputs import real_path
 from pipelines.run_folder import RunFolder, default_location
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
@@ -64,7 +65,7 @@ def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
     ConfigError
     """
     place = f"checkpoint.path = {states.location}"
-    places = [os.path.realpath(each.root) if each.is_local else each.location for each in (states, folder)]
+    places = [real_path(each.root) if each.is_local else each.location for each in (states, folder)]
     if places[0] == places[1]:
         raise ConfigError(
             f"{place}: this is the run folder itself. Remove checkpoint.path to use its folder "
