@@ -77,7 +77,9 @@ class TestSparseBestSplit:
         assert model.predict(ROWS).tolist() == stump.predict(ROWS).tolist()
 
     def test_what_it_does_not_take(self) -> None:
-        with pytest.raises(InputError, match=r"row 3: .* takes two classes .* y has 0 beside 2 and 1\. .* == 2 does"):
+        with pytest.raises(
+            InputError, match=r"row 3: .* takes two classes .* y has 0 in addition to 2 and 1\. .* == 2 does"
+        ):
             SparseBestSplit().partial_fit([[0], [1], [2], [3]], [2, 1, 2, 0])
         stump = SparseBestSplit().partial_fit([[0], [1]], [0, 1])
         before = stump.digest()

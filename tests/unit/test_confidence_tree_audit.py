@@ -219,7 +219,7 @@ def test_a_tree_without_splits_has_nothing_to_prove() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"delta": "1/t"}, "keeps the 1/t of then"),
+        ({"delta": "1/t"}, "keeps the 1/t of the time it was made"),
         ({"tie_threshold": 0.25}, "gini is never above 0.5"),
         ({"tie_threshold": 0.25, "criterion": "kearns_mansour"}, "kearns_mansour is never above 0.5"),
         ({"tie_threshold": 0.1735, "criterion": "entropy"}, "entropy is never above 0.347"),

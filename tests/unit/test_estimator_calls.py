@@ -68,9 +68,11 @@ def test_a_refused_call_adds_no_undeclared_class() -> None:
 def test_ids_as_labels_are_refused() -> None:
     X = np.zeros((1001, 1))
     for estimator in (FullyDynamicTreeClassifier(), OnlineGradientBoostingClassifier(), ConfidenceTreeClassifier()):
-        with pytest.raises(InputError, match=r"row 1000: .* takes 1,000 classes .* y has 1000 beside 1,000 others"):
+        with pytest.raises(
+            InputError, match=r"row 1000: .* takes 1,000 classes .* y has 1000 in addition to 1,000 others"
+        ):
             estimator.partial_fit(X, np.arange(1001))
-        with pytest.raises(InputError, match=r"takes 1,000 classes .* classes has 1000 beside 1,000 others"):
+        with pytest.raises(InputError, match=r"takes 1,000 classes .* classes has 1000 in addition to 1,000 others"):
             estimator.partial_fit(X[:9], np.arange(9), classes=np.arange(1001))
         assert not estimator.__sklearn_is_fitted__()
 

@@ -58,8 +58,8 @@ def assert_refused(raydt, place, said, *command):
         ("x.parquet", "run/metrics/part-00001.parquet", "it lies in MODEL"),
         ("x.parquet", "elsewhere/metrics/part-00001.parquet", "it lies in MODEL"),
         ("x.parquet", "run/metrics/part-00000.parquet", "it lies in MODEL"),
-        ("x.parquet", "sweep/new.parquet", "sweep, which is a run, a model or a state"),
-        ("x.parquet", "state/new.parquet", "state, which is a run, a model or a state"),
+        ("x.parquet", "sweep/new.parquet", "sweep, which is a run, model or state of raydt"),
+        ("x.parquet", "state/new.parquet", "state, which is a run, model or state of raydt"),
     ],
 )
 def test_predictions(raydt, place, data, out, said):
@@ -92,8 +92,8 @@ def test_a_new_state(raydt, place, state, out):
         ("run/more/y.parquet", "elsewhere", "source.path lies in it"),
         ("more", "more/run", "it lies in source.path"),
         ("mo**", "more/run", "it lies in source.path"),
-        ("more/y.parquet", "run/metrics/new", "run, which is a run, a model or a state"),
-        ("more/y.parquet", "state/new", "state, which is a run, a model or a state"),
+        ("more/y.parquet", "run/metrics/new", "run, which is a run, model or state of raydt"),
+        ("more/y.parquet", "state/new", "state, which is a run, model or state of raydt"),
     ],
 )
 def test_a_run_and_a_sweep(raydt, place, command, path, out, said):
@@ -122,7 +122,7 @@ def test_checkpoints(raydt, place, job):
 def test_a_comparison(raydt, place, job, out):
     raydt("replay", job, "--out", place / "other")
     command = ("report", place / "run", place / "other", "--out", place / out)
-    assert_refused(raydt, place, "which is a run, a model or a state", *command)
+    assert_refused(raydt, place, "which is a run, model or state of raydt", *command)
 
 
 def test_a_report_in_its_own_run_is_written(raydt, place):

@@ -81,7 +81,9 @@ def test_what_it_does_not_take():
         SparseDynamicTreeClassifier(finder="updgini").partial_fit(X[:1], ["a"], classes=["a", "b", "c"])
     tree = SparseDynamicTreeClassifier(finder="updgini").partial_fit(X, y)
     before = tree.digest()
-    with pytest.raises(InputError, match=r"row 2: .* takes two classes .* y has 'eggs' beside 'ham' and 'spam'"):
+    with pytest.raises(
+        InputError, match=r"row 2: .* takes two classes .* y has 'eggs' in addition to 'ham' and 'spam'"
+    ):
         tree.partial_fit(X[:3], ["ham", "spam", "eggs"])
     assert tree.classes_.tolist() == ["ham", "spam"]
     assert tree.digest() == before

@@ -128,5 +128,5 @@ def _check_rows(arrays: Arrays, leaves: npt.NDArray[np.bool_], rows: int, classe
     require((leaf[~in_model] == absent).all(), "leaf", "names a node of a row that waits to be inserted")
     require((held < counts).all(), "leaf", "names a node that is not there")
     first = np.cumsum(counts) - counts
-    require(leaves[first + np.minimum(held, counts - 1)].all(), "leaf", "names a node that is no leaf")
+    require(leaves[first + np.minimum(held, counts - 1)].all(), "leaf", "names a node that is not a leaf")
     require((arrays["node_H"] >= 0).all(), "node_H", "is negative")
