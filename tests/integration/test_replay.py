@@ -171,6 +171,7 @@ class TestOnRay:
     def _connected(self, cluster):
         """Runs use the private Ray that is connected already."""
 
+    @pytest.mark.nightly  # every run has the net of identity on Ray
     def test_the_outcome_is_that_of_one_process(self, reference, tmp_path):
         on_ray = {"backend": "ray", "shards": 2, "batch_size": 37, "local_work_limit": 300}
         same, rounds = outcome(tmp_path / "run", **on_ray)
