@@ -161,7 +161,8 @@ def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"criterion: gini does not fit finder: updent"):
         replay(config(data, {"finder": "updent", "criterion": "gini"}), tmp_path / "criterion")
     dense = config(data) | {"source": {"kind": "synthetic", "generator": "sea", "n": 200}}
-    with pytest.raises(InputError, match=r"'x0', 'x1', 'x2' are numeric.* learner.kind: confidence_tree"):
+    others = r"'x0', 'x1', 'x2' are numeric or categorical.* learner.kind: confidence_tree"
+    with pytest.raises(InputError, match=others):
         replay(dense, tmp_path / "dense")
     three = libsvm(tmp_path / "three.libsvm", 200, "np?")
     with pytest.raises(InputError, match=r"three.libsvm, row \d+, column 'y': label \d .* source.positive"):

@@ -163,7 +163,8 @@ class TestFrames:
     def test_a_learner_without_sparse_features(self):
         from raydt import FullyDynamicTreeClassifier
 
-        with pytest.raises(InputError, match=r"'words': .* this learner does not take. Use learner.kind: best"):
+        refusal = r"column 'words': .* which this learner does not take. Use learner.kind: best"
+        with pytest.raises(InputError, match=refusal):
             FullyDynamicTreeClassifier().fit(frame([[3], []], size=[1, 2]), [0, 1])
         with pytest.raises(TypeError, match="dense data is required"):
             FullyDynamicTreeClassifier().fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
