@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -109,10 +110,17 @@ class TestRunFolders:
             replay(config(FILES / "clean.csv"), tmp_path, overwrite=True)
         assert (tmp_path / "thesis.tex").read_text() == "mine"
 
-    @pytest.mark.parametrize("out", ["s4://bucket/run", "a\0b", "x" * 300])
-    def test_places_that_cannot_be(self, out, tmp_path):
+    @pytest.mark.parametrize(
+        ("out", "problem"),
+        [
+            ("s4://bucket/run", r"s4://bucket/run: is not a usable URI: Unrecognized filesystem type in URI: s4://.*"),
+            ("a\0b", r"--out .*/a\\0b: cannot be looked at: Embedded NUL char in path.*"),
+            ("x" * 300, r"--out .*/x+: cannot be looked at: .*File name too long"),
+        ],
+    )
+    def test_places_that_cannot_be(self, out, problem, tmp_path):
         place = out if "://" in out else f"{tmp_path}/{out}"
-        assert message(config(FILES / "clean.csv"), place)
+        assert re.fullmatch(problem, message(config(FILES / "clean.csv"), place), re.DOTALL)
 
 
 class TestSizes:

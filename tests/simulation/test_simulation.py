@@ -152,7 +152,13 @@ def test_nothing_that_happens_by_chance_changes_anything_in_volume(first, tmp_pa
         assert events[kind] >= 1, (kind, events)
 
 
-def test_what_has_failed_once(tmp_path):
-    """All of them in one test: parametrised by none, it would be skipped."""
+def test_what_has_failed_once(tmp_path, monkeypatch):
+    """Seeds that have failed are run again, and one that fails is reported with the command that repeats it."""
     for seed, _ in REGRESSIONS:
         survives(seed, tmp_path)
+    run = Simulation.run
+    monkeypatch.setattr(Simulation, "run", lambda simulation: {**run(simulation), "digest": "another"})
+    with pytest.raises(
+        AssertionError, match=r"^python -m tests\.simulation --seeds 1 --from 7  # AssertionError: digest differ"
+    ):
+        survives(7, tmp_path)

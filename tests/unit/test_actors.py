@@ -114,9 +114,15 @@ class TestCluster:
         }
         assert bundles(1, resources) == [{"CPU": 2.0}, {"CPU": 0.5, "memory": 1e9, "ssd": 1}]
 
-    @pytest.mark.parametrize(("shards", "resources"), [(0, None), (1, {"shard": {"num_gpu": 1}})])
-    def test_requests_that_make_no_sense(self, shards, resources):
-        with pytest.raises(ConfigError):
+    @pytest.mark.parametrize(
+        ("shards", "resources", "problem"),
+        [
+            (0, None, "cluster.shards is 0, at least 1 is needed"),
+            (1, {"shard": {"num_gpu": 1}}, "cluster.resources.shard: unknown num_gpu"),
+        ],
+    )
+    def test_requests_that_make_no_sense(self, shards, resources, problem):
+        with pytest.raises(ConfigError, match=re.escape(problem)):
             bundles(shards, resources)
 
     @pytest.mark.parametrize(

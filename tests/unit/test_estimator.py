@@ -99,7 +99,7 @@ def test_deletion_by_value_takes_the_oldest() -> None:
     tree = FullyDynamicTreeClassifier().partial_fit([[1.0], [2.0], [1.0], [1.0]], [0, 1, 0, 1], ids=[40, 30, 20, 10])
     assert tree.forget_examples([[1.0]], [0]).ids.tolist() == [40]
     assert tree.forget_examples([[1.0], [2.0]], [0, 1]).ids.tolist() == [20, 30]
-    with pytest.raises(UpdateError):
+    with pytest.raises(UpdateError, match="row 0: no live example equals this one"):
         tree.forget_examples([[1.0]], [0])
 
 

@@ -104,7 +104,7 @@ def test_gaps_and_other_epochs_are_refused(shards):
 
 
 def test_a_message_that_failed_may_be_sent_again(shards):
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="node"):
         shards[0].receive(0, 1, "fail", {})
     assert (shards[0].seq, shards[0].answered) == (0, 0)
     shards[0].receive(0, 1, "split", {})

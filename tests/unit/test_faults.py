@@ -105,17 +105,17 @@ class TestPlan:
             plan.begin_epoch(1)
             plan("driver.recorded")
         plan.begin_epoch(2)
-        with pytest.raises(RaydtError):
+        with pytest.raises(RaydtError, match=r"fault point driver\.recorded: RAYDT_FAULTS asks"):
             plan("driver.recorded")
 
     def test_one_shard_or_any(self):
         plan = Plan("shard.before_answer/1@1#1=raise,shard.after_answer@1#1=raise")
         plan.begin_epoch(1, 0)
         plan("shard.before_answer")
-        with pytest.raises(RaydtError):
+        with pytest.raises(RaydtError, match=r"fault point shard\.after_answer: RAYDT_FAULTS asks"):
             plan("shard.after_answer")
         plan.begin_epoch(1, 1)
-        with pytest.raises(RaydtError):
+        with pytest.raises(RaydtError, match=r"fault point shard\.before_answer: RAYDT_FAULTS asks"):
             plan("shard.before_answer")
         plan.begin_epoch(1)  # the coordinator is no shard
         plan("shard.before_answer")

@@ -290,19 +290,19 @@ def test_forged_array_files(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("meta", "components", "error"),
+    ("meta", "components", "error", "problem"),
     [
-        ({**META, "x": np.int64(3)}, {}, TypeError),
-        ({**META, "x": float("nan")}, {}, ValueError),
-        ({"learner": {}}, {}, ValueError),
-        (META, {"a": {"v": np.array(["text"])}}, TypeError),
-        (META, {"a": {"v": np.array([None])}}, TypeError),
-        (META, {"a": {"v": [np.arange(3)]}}, TypeError),
-        (META, {"../a": {"v": 1}}, ValueError),
+        ({**META, "x": np.int64(3)}, {}, TypeError, "int64 is not JSON serializable"),
+        ({**META, "x": float("nan")}, {}, ValueError, "Out of range float values are not JSON compliant"),
+        ({"learner": {}}, {}, ValueError, "meta of a state lacks features, classes, config_hash"),
+        (META, {"a": {"v": np.array(["text"])}}, TypeError, "array 'v' has dtype <U4"),
+        (META, {"a": {"v": np.array([None])}}, TypeError, "array 'v' has dtype object"),
+        (META, {"a": {"v": [np.arange(3)]}}, TypeError, "ndarray is not JSON serializable"),
+        (META, {"../a": {"v": 1}}, ValueError, r"FileEntry\nname\n  String should match pattern"),
     ],
 )
-def test_what_cannot_be_saved_is_refused_before_the_commit(tmp_path, meta, components, error):
-    with pytest.raises(error):
+def test_what_cannot_be_saved_is_refused_before_the_commit(tmp_path, meta, components, error, problem):
+    with pytest.raises(error, match=problem):
         save_folder(tmp_path / "x", "state", meta, components)
     assert not (tmp_path / "x" / MANIFEST).exists()
 

@@ -57,10 +57,11 @@ def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
             lambda alpha=alpha: SparseTreeOptions(finder=finder, finder_alpha=alpha),
         ):
             make()
-    for alpha in (0.009, 1001.0, float("inf"), float("nan")):
-        with pytest.raises(ValidationError):
+    least, most = "greater than or equal to 0.01", "less than or equal to 1000"
+    for alpha, bound in ((0.009, least), (1001.0, most), (float("inf"), most), (float("nan"), most)):
+        with pytest.raises(ValidationError, match=rf"\nalpha\n.* {bound}"):
             BestSplitOptions(finder=finder, alpha=alpha)
-        with pytest.raises(ValidationError):
+        with pytest.raises(ValidationError, match=rf"\nfinder_alpha\n.* {bound}"):
             SparseTreeOptions(finder=finder, finder_alpha=alpha)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT
@@ -10,6 +10,7 @@ from raydt.sources import CsvFiles, Hyperplane, Sea, open_source
 from raydt.streams import Batches, StreamOptions, history_of, make_stream
 from raydt.streams.active import ActiveList
 from tests.oracles.streams import MemorySource, Row
+from tests.refusals import refusal
 
 OPTIONS = TypeAdapter(StreamOptions)
 TENTHS = [i / 10 for i in range(1, 11)]
@@ -103,24 +104,23 @@ def test_csv_rows_are_counted_where_shares_need_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "problem"),
     [
-        {"steps": []},
-        {"steps": [1.5]},
-        {"steps": [0.0]},
-        {"steps": [-1]},
-        {"steps": ["10%"]},
-        {"steps": [True]},
-        {"steps": 10},
-        {"steps": [10], "removal_order": "oldest"},
-        {"steps": [10], "warmup": 11},
-        {"steps": [0.1, 1, 0.1]},
+        ({"steps": []}, "batches.steps: too_short"),
+        ({"steps": [1.5]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
+        ({"steps": [0.0]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
+        ({"steps": [-1]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
+        ({"steps": ["10%"]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point:"),
+        ({"steps": [True]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
+        ({"steps": 10}, "batches.steps: list_type"),
+        ({"steps": [10], "removal_order": "oldest"}, "batches.removal_order: literal_error"),
+        ({"steps": [10], "warmup": 11}, "batches: stream.warmup (11) must not exceed the first of stream.steps (10)"),
+        ({"steps": [0.1, 1, 0.1]}, "batches: stream.steps mixes shares with the whole number 1, one row. Write 1.0"),
     ],
     ids=str,
 )
-def test_options_that_are_refused(options):
-    with pytest.raises(ValidationError):
-        OPTIONS.validate_python({"model": "batches", **options})
+def test_options_that_are_refused(options, problem):
+    assert refusal(OPTIONS, {"model": "batches", **options}).startswith(problem)
 
 
 def test_shares_survive_a_round_trip():
