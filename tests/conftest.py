@@ -143,7 +143,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_disk() -> Iterator[None]:
-    """No power fails while tests run, and disks are slow. What is flushed when: ``tests/storage_faults.py``."""
+    """No power fails while tests run, and disks are slow; commands in processes of their own do flush.
+
+    What is flushed when: ``tests/storage_faults.py``.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

@@ -162,9 +162,9 @@ def test_processes_killed_at_points(replay, undisturbed, faults, settings):
             assert 0 < recovery["from_update"] < recovery["at_update"]
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.usefixtures("in_step")
-def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
-    seed = random.randrange(10**6)
+def test_processes_stopped_and_killed_from_outside(seed, replay, undisturbed):
     chance = random.Random(seed)
 
     def kill_one():
@@ -177,14 +177,14 @@ def test_processes_stopped_and_killed_from_outside(replay, undisturbed):
         run = replay(
             "coordinator.before_batch@4#1=stop,shard.before_answer/1@6#2=stop", patience_seconds=3, batch_size=500
         )
-    assert results(run) == undisturbed, seed
+    assert results(run) == undisturbed
     lost = [recovery["what"] for recovery in run.summary["recoveries"]]
-    assert lost[0].startswith("the coordinator (pid "), seed
-    assert lost[0].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off"), seed
-    assert lost[1].startswith("shard 1 (pid "), seed
-    assert lost[1].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off"), seed
-    assert [recovery["from_update"] for recovery in run.summary["recoveries"][:2]] == [500, 1000], seed
-    assert all(recovery["from_update"] >= 1000 for recovery in run.summary["recoveries"][2:]), seed
+    assert lost[0].startswith("the coordinator (pid ")
+    assert lost[0].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off")
+    assert lost[1].startswith("shard 1 (pid ")
+    assert lost[1].endswith(") has shown no progress for 3 seconds: stopped, stuck or cut off")
+    assert [recovery["from_update"] for recovery in run.summary["recoveries"][:2]] == [500, 1000]
+    assert all(recovery["from_update"] >= 1000 for recovery in run.summary["recoveries"][2:])
     # A process that is killed when its work is done is no loss.
     assert len(lost) == 3 or (len(lost) == 2 and run.summary["restarts"] == 2), seed
 

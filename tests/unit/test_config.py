@@ -165,7 +165,7 @@ class TestMessages:
             ),
             (
                 [],
-                "a config is a mapping with the sections source, stream, learner, cluster, checkpoint, output; this is a list",
+                "sections source, stream, learner, cluster, checkpoint, output; this is a list",
             ),
         ],
     )
