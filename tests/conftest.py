@@ -27,16 +27,33 @@ settings.register_profile("default", derandomize=True, print_blob=True, deadline
 settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
-#: The files that take longest, the longest first: begun late, one of them would keep one process busy alone. The second
-#: process begins with one that needs no kernel while the first compiles them.
+#: The files that take longest, the longest first: begun late, one of them would keep one process busy alone. Those of
+#: the default suite come first; the others are nightly.
 LONGEST = (
-    "nets/test_ray.py",
     "simulation/test_simulation.py",
+    "nets/test_ray.py",
     "nets/test_runs.py",
-    "unit/test_sparse_splits_oracle.py",  # needs no kernel: the other process compiles them meanwhile
+    "integration/test_corpus.py",
+    "integration/test_gbdt_commands.py",
+    "property/test_sparse_tree_twin.py",
+    "unit/test_doctor.py",
+    "fuzz/test_fuzz.py",
+    "property/test_fudyadt_twin.py",
+    "integration/test_corpus_places.py",
+    "integration/test_sparse_tree_commands.py",
+    "integration/test_confidence_tree_commands.py",
+    "property/test_confidence_tree_twin.py",
+    "property/test_lower_bounds.py",
+    "integration/test_golden.py",
+    "property/test_sparse_spine.py",
+    "unit/test_river.py",
+    "integration/test_replay.py",
+    "simulation/test_mutants.py",
+    "property/test_gbdt_twin.py",
+    # nightly only
+    "unit/test_sparse_splits_oracle.py",
     "integration/test_ray_kills.py",
     "integration/test_ray_identity.py",
-    "integration/test_gbdt_commands.py",  # short, but what it compiles most of the others need
     "integration/test_interruption.py",
     "integration/test_ray_job.py",
     "integration/test_ray_cluster.py",
@@ -44,29 +61,13 @@ LONGEST = (
     "integration/test_sweep.py",
     "integration/test_resume.py",
     "integration/test_ray_metrics.py",
-    "integration/test_corpus.py",
-    "property/test_sparse_tree_twin.py",
-    "unit/test_doctor.py",  # compiles what no other has
-    "fuzz/test_fuzz.py",
     "property/test_sparse_finders.py",
     "unit/test_checkpoint_faults.py",
-    "property/test_fudyadt_twin.py",
     "unit/test_report_browser.py",
-    "integration/test_corpus_places.py",
-    "integration/test_sparse_tree_commands.py",
-    "integration/test_confidence_tree_commands.py",
-    "property/test_confidence_tree_twin.py",
-    "property/test_lower_bounds.py",
     "integration/test_wheel.py",
     "unit/test_gbdt_kit.py",
     "integration/test_identity.py",
     "integration/test_warmup.py",
-    "integration/test_golden.py",
-    "property/test_sparse_spine.py",
-    "unit/test_river.py",
-    "integration/test_replay.py",
-    "simulation/test_mutants.py",
-    "property/test_gbdt_twin.py",
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,6 +124,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     # At the exit of this process, and after the folder of multiprocessing in it, which goes at -100.
     Finalize(None, shutil.rmtree, [folder], {"ignore_errors": True}, exitpriority=-200)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the kernels once before several processes need them all at the same time."""
+    if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
+        from tests.kernels import compile_all
+
+        compile_all()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
