@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import pipelines
+import raydt
 from raydt import (
     ConfidenceTreeClassifier,
     FullyDynamicTreeClassifier,
     OnlineGradientBoostingClassifier,
+    OnlineGradientBoostingRegressor,
+    SparseDynamicTreeClassifier,
     load_model,
 )
 from raydt.errors import ConfigError, InputError, UpdateError
@@ -224,3 +229,46 @@ def test_a_run_and_an_estimator_read_each_others_categories(tmp_path: Path) -> N
         tree.save(tmp_path / name, with_examples=examples)
         assert predicted(tmp_path / name, f"{name}.parquet") == tree.predict(new).tolist()
         assert load_model(tmp_path / name).predict(new).tolist() == tree.predict(new).tolist()
+
+
+class Unbounded:
+    """What scipy's sparse matrices look like, with more columns than can be numbered."""
+
+    shape = (1, 2**31)
+
+    def tocsr(self) -> Unbounded:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("estimator", "X", "y", "arguments", "problem"),
+    [
+        (
+            FullyDynamicTreeClassifier(),
+            [[0.0], [1.0]],
+            ["a", 1],
+            {},
+            "row 1: labels 'a' and 1 are of different kinds. Use either numbers or strings for all labels",
+        ),
+        (FullyDynamicTreeClassifier(), [[0.0], [1.0]], [0, 1], {"ids": [5]}, "X has 2 rows and ids has shape (1,)"),
+        (
+            FullyDynamicTreeClassifier(),
+            pd.DataFrame({"a": [1, "b"]}, dtype=object),
+            [0, 1],
+            {},
+            "the data frame cannot be converted to Arrow: ",
+        ),
+        (SparseDynamicTreeClassifier(), Unbounded(), [0], {}, "X has 2147483648 features; at most 2147483"),
+        (OnlineGradientBoostingRegressor(), [[0.0]], [{}], {}, "y needs numbers (float() argument must be"),
+    ],
+)
+def test_arguments_that_cannot_be_read(estimator: Any, X: Any, y: Any, arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        estimator.partial_fit(X, y, **arguments)
+    assert not estimator.__sklearn_is_fitted__()
+
+
+@pytest.mark.parametrize("package", [raydt, pipelines])
+def test_a_name_that_is_not_there(package: Any) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'FullyDynamicTree'"):
+        _ = package.FullyDynamicTree

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,20 +78,20 @@ def raiser(point):
 
 class TestPlan:
     @pytest.mark.parametrize(
-        "spec",
+        ("spec", "problem"),
         [
-            "driver.recorded",
-            "driver.recorded@1=kill",
-            "driver.recorded@0#1=kill",
-            "driver.recorded@1#-1=kill",
-            "driver.recorded@1#0=explode",
-            "driver.lunch@1#0=kill",
-            "driver.recorded@1#0=kill;driver.recorded@2#0=kill",
-            "driver.recorded/x@1#0=kill",
+            ("driver.recorded", "is not of the form point@n#epoch=act"),
+            ("driver.recorded@1=kill", "is not of the form point@n#epoch=act"),
+            ("driver.recorded@0#1=kill", "is not of the form point@n#epoch=act, n from 1"),
+            ("driver.recorded@1#-1=kill", "is not of the form point@n#epoch=act"),
+            ("driver.recorded@1#0=explode", "names an unknown act; known are "),
+            ("driver.lunch@1#0=kill", "names an unknown point; known are "),
+            ("driver.recorded@1#0=kill;driver.recorded@2#0=kill", "is not of the form point@n#epoch=act"),
+            ("driver.recorded/x@1#0=kill", "is not of the form point@n#epoch=act"),
         ],
     )
-    def test_a_spec_that_makes_no_sense(self, spec):
-        with pytest.raises(ConfigError, match="RAYDT_FAULTS: ") as caught:
+    def test_a_spec_that_makes_no_sense(self, spec, problem):
+        with pytest.raises(ConfigError, match=re.escape(f"RAYDT_FAULTS: {spec!r} {problem}")) as caught:
             Plan(f"run.before_summary@1#0=raise, {spec}")
         assert "run.before_summary@1" not in str(caught.value)
 
