@@ -225,6 +225,15 @@ def test_states_of_a_run_that_lie_elsewhere_are_not_added_to(tmp_path: Path) -> 
     assert str(tmp_path / "states") in "\n".join(update(tmp_path / "run", delete=gone, dry_run=True).copies)
 
 
+@pytest.mark.parametrize(("known", "given"), [("integers", "text"), ("text", "integers")])
+def test_ids_of_another_kind_are_refused(tmp_path: Path, known: str, given: str) -> None:
+    run = replayed(tmp_path, text_ids=known == "text")
+    pq.write_table(table(200, 202, text_ids=given == "text"), tmp_path / "new.parquet")
+    problem = rf"the ids are {given}, but those of the state are {known}\. Convert the column to {known}"
+    with pytest.raises(InputError, match=problem):
+        update(run, insert=tmp_path / "new.parquet", dry_run=True)
+
+
 def test_numbers_for_a_class_of_text_are_refused(tmp_path: Path) -> None:
     run = replayed(tmp_path, text_ids=False)
     pq.write_table(table(200, 202, text_ids=False).set_column(3, "y", pa.array([0, 1])), tmp_path / "new.parquet")
