@@ -1,7 +1,6 @@
 """Compile the kernels of all learners before the tests, if they are not compiled yet: two processes share the work.
 
-Otherwise every process of the tests and every actor on Ray that meets a kernel at the same time compiles it, each for
-itself: that took three times as long.
+Otherwise every process of the tests and every actor on Ray that meets a kernel at the same time compiles it for itself.
 
 ``python -m tests.kernels KIND...`` compiles the kernels of some learners.
 """
