@@ -277,7 +277,7 @@ def audit(run: str, as_json: bool) -> int:
     else:
         report = audit_run(run).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).told)
+        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).audited_with)
         of = {name: summary[name] for name in shown if name in summary}
     _print({"run": of, **report}, audit_lines(report, summary), as_json)
     return 0 if report["ok"] else 3

@@ -49,11 +49,11 @@ def message(config, out):
 class TestPlaces:
     def test_a_folder_without_data(self, tmp_path):
         (tmp_path / "data").mkdir()
-        assert message(config(tmp_path / "data"), tmp_path / "run").startswith(f"{tmp_path}/data: no file is there")
+        assert message(config(tmp_path / "data"), tmp_path / "run").startswith(f"{tmp_path}/data: no such file")
 
     def test_a_folder_called_like_a_file(self, tmp_path):
         (tmp_path / "t.csv").mkdir()
-        assert "no file is there" in message(config(tmp_path / "t.csv"), tmp_path / "run")
+        assert "no such file" in message(config(tmp_path / "t.csv"), tmp_path / "run")
 
     def test_a_loop_of_links(self, tmp_path):
         (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")

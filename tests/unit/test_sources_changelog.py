@@ -289,7 +289,7 @@ def test_the_first_row_of_a_file_may_lack_the_types_of_one_side(tmp_path):
             pa.table({"before": ["{}"], "after": ["{}"], "op": ["c"]}),
             "column 'after': it holds text, but.*a struct.*from_json",
         ),
-        (enveloped(ENVELOPE).drop_columns("op"), "column 'op': there is no such column, but source.op names it"),
+        (enveloped(ENVELOPE).drop_columns("op"), "column 'op': source.op names a column that does not exist"),
         (
             enveloped(
                 [("c", None, {"id": 1})], after=pa.struct([("id", pa.int64()), ("op", pa.int64()), ("y", pa.int64())])

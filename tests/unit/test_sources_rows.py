@@ -241,7 +241,7 @@ def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": "yy"}, r"column 'yy': there is no such column, but source.label names it. Did you mean 'y'"),
+        ({"label": "yy"}, r"column 'yy': source.label names a column that does not exist. Did you mean 'y'"),
         ({"features": ["a", "z"]}, r"column 'z'.*source.features names it.*The columns are a, b, y"),
         ({"features": ["a", "y"]}, r"column 'y': source.label and source.features name the same column"),
         ({"id": "y"}, r"column 'y': source.label and source.id name the same column"),

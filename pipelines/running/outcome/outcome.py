@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.display import going_on
+from pipelines.display import how_to_resume
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import HASTE_SECONDS, Interruption
@@ -152,7 +152,7 @@ class Ending:
         stays = isinstance(error, (ConfigError, InputError)) and not isinstance(error, NotWrittenError)
         if stays or isinstance(error, RestartsSpentError):
             return text
-        return f"{text}; {going_on(summary, self._folder.location)}"
+        return f"{text}; {how_to_resume(summary, self._folder.location)}"
 
     def _write(self, summary: dict[str, Any]) -> NotWrittenError | None:
         """Write the summary; the error, if it cannot be written."""
@@ -176,7 +176,7 @@ class Ending:
         return seconds
 
     def _interrupted(self, summary: dict[str, Any]) -> str:
-        return f"interrupted at update {summary['updates']:,}; {going_on(summary, self._folder.location)}"
+        return f"interrupted at update {summary['updates']:,}; {how_to_resume(summary, self._folder.location)}"
 
 
 def write_report(folder: RunFolder) -> bool:

@@ -81,7 +81,7 @@ class BestSplitDescription(Description):
         "optimum": "Least score of all features",
         "ratio": "The one over the other",
     }
-    told: ClassVar[tuple[str, ...]] = ("split",)
+    audited_with: ClassVar[tuple[str, ...]] = ("split",)
     curves: ClassVar[tuple[Curve, ...]] = (
         Curve("moves", "Features moved to another bucket per update", "moves", "moves/update", rate=True),
         Curve("buckets", "Buckets with features", "buckets", "buckets"),
