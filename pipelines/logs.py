@@ -42,7 +42,7 @@ _REWRITE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class LogContext:
-    """What the records to come are about; the driver keeps it up to date. A record's own fields come first.
+    """Context of the next records; the driver keeps it up to date. A record's own fields come first.
 
     Attributes
     ----------

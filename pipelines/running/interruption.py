@@ -3,7 +3,7 @@
 The first signal stops the intake and starts a clock. An orderly end (what was read is applied and saved) has
 :data:`GRACE_SECONDS`. Then, or at a second signal, a thread of its own says the last words of the job (a summary, no
 more) and ends the process: the main thread may be in a compiled kernel, in a read or in Ray, where no Python handler
-runs. What that loses is repeated exactly by whoever goes on from the last checkpoint.
+runs. A resume from the last checkpoint repeats the lost updates exactly.
 
 Invariant: from the first signal to the end of the process no more than :data:`LIMIT_SECONDS` pass, and what was
 written by then says the exit code: either the main thread has settled it, or the last words do, never both.
@@ -123,7 +123,7 @@ class Interruption:
             raise SystemExit(128 + self.signal)
 
     def on_cut(self, last_words: Callable[[], str | None]) -> None:
-        """What to do if the process has to be ended: called once, in another thread than the main one.
+        """Set the function that ends the process: called once, in another thread than the main one.
 
         It may not rely on anything that the main thread is changing, and returns a line to be shown on stderr.
         """
@@ -225,10 +225,10 @@ class Interruption:
 
 
 def _unheard(act: Callable[[], None]) -> None:
-    """Do something whose failure there is nobody left to be told of."""
+    """Call a function at the end of the process, when nothing can report its failure."""
     with contextlib.suppress(BaseException):
         act()
 
 
 def _nothing() -> None:
-    """What stops a job that is ending."""
+    """The signal or error that stops a job."""

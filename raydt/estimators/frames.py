@@ -121,7 +121,7 @@ class FrameEncoder:
 
     @contextmanager
     def undoing(self) -> Iterator[None]:
-        """What is coded in this context is forgotten if it ends with an error."""
+        """Categories coded in this context are removed if it ends with an error."""
         sizes = {name: len(dictionary) for name, dictionary in self.dictionaries.items()}
         try:
             yield

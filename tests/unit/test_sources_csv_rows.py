@@ -33,7 +33,7 @@ def test_csv_text_that_is_not_utf8_makes_a_bad_row(tmp_path):
     ("text", "message"),
     [
         ("a,y\n1,0\n\n1,0,3\n", "row 1: the row has 3 values but the header has 2: '1,0,3'"),
-        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: the row has 1 values but the header has 2: '1'"),  # in a later block
+        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: the row has 1 values but the header has 2: '1'"),
     ],
     ids=["first block", "later block"],
 )

@@ -210,7 +210,8 @@ class CsvDataFile(DataFile):
         batch = batch.take(pa.array(places, mask=places < 0))
         for bad in found:
             at, text = bad.number - 2, bad.text
-            problem = f"the row has {bad.actual_columns} values but the header has {bad.expected_columns}: {text[:60]!r}"
+            lengths = f"the row has {bad.actual_columns} values but the header has {bad.expected_columns}"
+            problem = f"{lengths}: {text[:60]!r}"
             if "\n" in text or "\r" in text:
                 remedy = "Close the quote that is open here"
                 stop = InputError(f"{problem}, over several lines", file=self.name, row=at, remedy=remedy)
