@@ -260,6 +260,8 @@ def audit(run: str, as_json: bool) -> int:
     RUN may also be a state written by update: it is checked against the examples saved in it.
 
     \b
+    Conformance: the model and its statistics are those of the raw examples. Feasibility: its guarantee holds.
+
     Exit code 3 if conformance is violated or feasibility is refuted.
     Example:  raydt audit runs/first
     """
