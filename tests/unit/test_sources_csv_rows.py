@@ -62,7 +62,7 @@ def test_a_quote_that_stays_open_ends_the_reading(tmp_path):
     source = csv(tmp_path, 'a,s,y\n1,u,0\n2,"v,0\n3,w,1\n')
     chunks = source.rows()
     assert len(next(chunks)) == 1
-    with pytest.raises(InputError, match=r"t\.csv, row 1: it has 2 values.*over several lines\. Close the quote"):
+    with pytest.raises(InputError, match=r"t\.csv, row 1: the row has 2 values.*over several lines\. Close the quote"):
         next(chunks)
 
 
