@@ -77,7 +77,7 @@ class Cluster:
             self.address = ray.get_runtime_context().gcs_address
             self._listeners = [self.address]
         if started:
-            # The only node; on a cluster another node may be lost, and the job goes on on the others.
+            # The only node; on a cluster another node may be lost, and the job continues on the others.
             self._listeners += [
                 f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
                 for node in ray.nodes()  # type: ignore[no-untyped-call]
@@ -205,7 +205,7 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 _metrics_export_port=metrics_port,
-                # Both ways: a driver keeps what the Ray before this one has told it.
+                # Both ways: a driver keeps the settings of the Ray before this one.
                 _system_config={"enable_metrics_collection": metrics_port is not None},
             )
     except Exception as error:  # Ray says by a bare one that a process of its own did not start in time

@@ -125,7 +125,7 @@ class Coordinator:
         self._position = None
 
     def progress(self) -> float:
-        """Processor seconds of the working threads; called beside the work."""
+        """Processor seconds of the working threads; called while the actor works."""
         return self._pulse.seconds()
 
     def _snapshot(self, segments: Sequence[Segment]) -> Snapshot:

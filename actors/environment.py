@@ -37,7 +37,7 @@ def without_metrics_ports() -> dict[str, str]:
     """Variables that keep the autoscaler and the dashboard of a private Ray from serving metrics of their own.
 
     Each would listen on all addresses without a token, whatever ``include_dashboard`` says. Ray has no switch for that:
-    with a port that does not exist, it logs one error and goes on without the endpoint.
+    with a port that does not exist, it logs one error and starts without the endpoint.
     """
     names = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
     return {name: os.environ.get(name, "-1") for name in names}

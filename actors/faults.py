@@ -1,4 +1,4 @@
-"""Ray's errors, told apart and said in one sentence: which actor, and what happened.
+"""Ray's errors as one sentence each: which actor, and what happened to it.
 
 An error that our own code raised inside an actor arrives as itself, with its message and exit code. A process that
 was lost is a :class:`~raydt.errors.ProcessLostError`, after which another incarnation may do better; one that cannot

@@ -39,7 +39,7 @@ class RayDriver:
         self.traffic = Traffic()
         self._epoch, self._seq = epoch, 0
         self._watch = watch
-        self._told: list[Any] = []
+        self._unanswered: list[Any] = []
 
     def run(self, exchange: Exchange[T]) -> T:
         """Drive ``exchange`` to its end and return its result.
@@ -58,7 +58,7 @@ class RayDriver:
                 self.traffic.rounds += 1
                 replies: list[Any] = []
                 if isinstance(request, Tell):
-                    self._told = calls
+                    self._unanswered = calls
                 else:
                     replies = [own(reply) for reply in self._watch.collect(calls, self.shards)]
                     self.traffic.count(replies)
@@ -69,10 +69,10 @@ class RayDriver:
             return result
 
     def acknowledge(self) -> None:
-        """Wait until every shard has done what it was told last."""
-        told, self._told = self._told, []
-        if told:
-            self._watch.collect(told, self.shards)
+        """Wait until every shard has done the last request."""
+        unanswered, self._unanswered = self._unanswered, []
+        if unanswered:
+            self._watch.collect(unanswered, self.shards)
 
     def _send(self, request: Ask) -> list[Any]:
         self._seq += 1

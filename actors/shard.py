@@ -75,5 +75,5 @@ class FeatureShard:
         return {**self._shard.work(), "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> float:
-        """Processor seconds of the working threads; called beside the work."""
+        """Processor seconds of the working threads; called while the actor works."""
         return self._pulse.seconds()

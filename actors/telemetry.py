@@ -50,7 +50,7 @@ class Meter(Protocol):
     """Takes note of what a run does."""
 
     def begin(self, statistics: Mapping[str, int], updates: int) -> None:
-        """A run goes on from here: what led to it was counted when it was done. Called after :meth:`restarted`."""
+        """The run resumes here; the updates up to this point were counted before. Called after :meth:`restarted`."""
 
     def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
         """A batch has been applied: statistics of the learner and updates done since the run began, both now."""
@@ -146,7 +146,7 @@ class Telemetry:
 
 
 def require_endpoint(port: int) -> None:
-    """Refuse a metrics port that a private Ray could not serve, for which it would wait half a minute in vain.
+    """Refuse a metrics port that a private Ray could not serve, for which Ray would wait half a minute.
 
     Raises
     ------

@@ -21,8 +21,8 @@ from raydt.errors import ProcessLostError, RaydtError
 #: Seconds between two looks at Ray itself.
 RAY_SECONDS = 5.0
 
-#: The concurrency groups of an actor, beside the one that works: its thread answers while the actor works, or hands
-#: over what it has set aside, which takes as long as it takes and must keep no answer waiting.
+#: The concurrency groups of an actor, in addition to the one that works: its thread answers while the actor works,
+#: or hands over what it has set aside, which takes as long as it takes and must keep no answer waiting.
 CONTROL, PARTS = "control", "parts"
 
 

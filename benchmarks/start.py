@@ -1,4 +1,4 @@
-"""What a first start costs: importing, compiling all kernels into an empty cache, and loading them from it.
+"""Cost of a start: import, kernels compiled into an empty cache and loaded from it, and processor time of two commands.
 
 Run: python benchmarks/start.py
 """
@@ -6,9 +6,12 @@ Run: python benchmarks/start.py
 from __future__ import annotations
 
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from measure import machine
 
@@ -30,3 +33,23 @@ for run in range(3):
                 [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True
             )
             print(f"run {run + 1}, {name}: {done.stdout.strip()}")
+
+#: A command that runs no kernel, and a replay of 200 rows with kernels from the cache.
+CONFIG = str(Path(__file__).parents[1] / "configs" / "fudyadt.yaml")
+TINY = ["--set=source.n=200", "--set=cluster.backend=in_process", "--set=output.report=false"]
+
+
+def processor_seconds(*arguments: str) -> float:
+    """Processor time of one command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "pipelines.cli", *arguments], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+with tempfile.TemporaryDirectory() as folder:
+    replay = ["replay", CONFIG, *TINY, "--overwrite", "--out", str(Path(folder) / "run")]
+    for name, arguments in (("validate", ["validate", CONFIG]), ("replay of 200 rows", replay)):
+        processor_seconds(*arguments)  # fills the caches
+        seconds = statistics.median(processor_seconds(*arguments) for _ in range(5))
+        print(f"{name}: {seconds:.2f} s of processor time, median of 5")

@@ -260,6 +260,8 @@ def audit(run: str, as_json: bool) -> int:
     RUN may also be a state written by update: it is checked against the examples saved in it.
 
     \b
+    Conformance: the model and its statistics are those of the raw examples. Feasibility: its guarantee holds.
+
     Exit code 3 if conformance is violated or feasibility is refuted.
     Example:  raydt audit runs/first
     """
@@ -277,7 +279,7 @@ def audit(run: str, as_json: bool) -> int:
     else:
         report = audit_run(run).as_dict()
         summary = read_summary(RunFolder.existing(run))
-        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).told)
+        shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).audited_with)
         of = {name: summary[name] for name in shown if name in summary}
     _print({"run": of, **report}, audit_lines(report, summary), as_json)
     return 0 if report["ok"] else 3

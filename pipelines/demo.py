@@ -27,16 +27,16 @@ def story(summary: dict[str, Any], path: str) -> str:
     audit, metrics, baselines = summary["audit"], summary["metrics"], summary["baselines"]
     shards = sum(shard["requests"] for shard in summary["work"])
     return f"""\
-A decision tree on Ray has taken {summary["inserts"]:,} examples in and forgotten {summary["deletes"]:,} of them again,
-{summary["updates_per_second"]:,.0f} updates a second; {summary["active"]:,} are in it now.
+A decision tree on Ray inserted {summary["inserts"]:,} examples and deleted {summary["deletes"]:,} of them,
+at {summary["updates_per_second"]:,.0f} updates per second. The tree now holds {summary["active"]:,} examples.
 
-  accuracy     {share(metrics["accuracy"])}, each example predicted just before it was learned
-  no change    {share(baselines["no_change"])}, by repeating the last label
-  majority     {share(baselines["majority"])}, by the most frequent label
+  accuracy     {share(metrics["accuracy"])}, each example predicted just before its insertion
+  no change    {share(baselines["no_change"])}, if one always predicts the last label
+  majority     {share(baselines["majority"])}, if one always predicts the most frequent label
   tree         {summary["nodes"]} nodes, depth {summary["depth"]}, after {summary["rebuilds"]:,} rebuilds
-  shards       {summary["shards"]} of them answered {summary["rounds"]:,} rounds ({shards:,} requests)
+  shards       {summary["shards"]}, in {summary["rounds"]:,} message rounds ({shards:,} requests)
   audit        conformance {audit["conformance"]}, feasibility {audit["feasibility"]}
   model        {summary["model_digest"]}
 
 The report is at {path}/report.html
-Next: a longer stream, raydt replay configs/fudyadt.yaml; then your own data, which README.md describes."""
+Next: a longer stream, raydt replay configs/fudyadt.yaml; then your own data, see docs/tutorials/own-data.md"""

@@ -63,24 +63,24 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))
     if summary["status"] == "interrupted":
-        rows.append(("resume", going_on(summary, path)))
+        rows.append(("resume", how_to_resume(summary, path)))
     return table(rows)
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
-    """The first of the scores beside the baselines, then the others: shares, or the errors of a regression."""
+    """The first score with the baselines, then the others: shares, or the errors of a regression."""
     written = error if "mse" in metrics else share
     first, *others = (name for name in metrics if name != "confusion")
-    beside = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
+    compared = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
     rest = "  ".join(f"{name} {share(metrics[name]) if name == 'r2' else written(metrics[name])}" for name in others)
-    return first, f"{written(metrics[first])}  ({beside})  {rest}"
+    return first, f"{written(metrics[first])}  ({compared})  {rest}"
 
 
-def going_on(summary: dict[str, Any], path: str) -> str:
-    """Where a run that was interrupted goes on."""
+def how_to_resume(summary: dict[str, Any], path: str) -> str:
+    """Command that resumes an interrupted run, and the update from which it continues."""
     last = summary["checkpoints"]["last"]
-    place = "starts at the first update" if last is None else f"goes on from update {last:,}"
-    return f"raydt resume {shlex.quote(path)} {place}"
+    start = "starts at the first update" if last is None else f"continues from update {last:,}"
+    return f"raydt resume {shlex.quote(path)} {start}"
 
 
 def _updates(summary: dict[str, Any]) -> str:
@@ -93,12 +93,12 @@ def _updates(summary: dict[str, Any]) -> str:
         (summary["queries"], "only predicted"),
         (summary["refused"], "refused"),
     ]
-    shown = [f"{count:,} {name}" for place, (count, name) in enumerate(parts) if count or place < 2]
+    shown = [f"{count:,} {name}" for index, (count, name) in enumerate(parts) if count or index < 2]
     return f"{summary['updates']:,}: {', '.join(shown)}"
 
 
 def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
-    """What an update changed; ``out`` is None if nothing was written."""
+    """Changes made by an update; ``out`` is None if nothing was written."""
     deletes, inserts, words = len(receipt.ids), len(receipt.inserted), receipt.words
     rows = [
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
@@ -139,7 +139,7 @@ def _deletion_lines(receipt: Receipt) -> list[str]:
 
 
 def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
-    """The two verdicts and what they rest on.
+    """The two verdicts, and what was checked for them.
 
     ``run`` is the summary of the run; None for a state on its own.
     """
@@ -163,7 +163,7 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
 
 
 def validation_lines(result: dict[str, Any], config: str) -> str:
-    """What a config would run on."""
+    """Data, learner and stream of a config, and whether it is valid."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     upper_bound = result["stream"] == "changelog" and result["updates"] is not None  # some rows may be no update

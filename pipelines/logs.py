@@ -42,7 +42,7 @@ _REWRITE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class LogContext:
-    """What the records to come are about; the driver keeps it up to date. A record's own fields come first.
+    """Context of the next records; the driver keeps it up to date. A record's own fields come first.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class _LogFile(logging.Handler):
     """Appends records to the log of a folder, after those that are there. A line that was cut short is dropped."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._folder, self._said = folder, False
+        self._folder, self._warned = folder, False
         try:
             text = folder.read(LOG) if folder.has(LOG) else b""
             whole = text[: text.rfind(b"\n") + 1]
@@ -141,8 +141,8 @@ class _LogFile(logging.Handler):
 
     def _dropped(self, error: Exception) -> None:
         """Say once that a record is lost: the run is what counts, and what it cannot write itself it says itself."""
-        if not self._said:
-            self._said = True
+        if not self._warned:
+            self._warned = True
             with suppress(OSError, ValueError):  # there need not be anyone to read it
                 warning = f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}"
                 sys.stderr.write(escaped(warning) + "\n")

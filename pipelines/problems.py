@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a config, said so that the reader can repair it.
+"""Errors that pydantic found in a config, worded so that the reader can correct them.
 
 One line for each problem: the dotted key, the value, what is wrong, and the nearest valid name where a key or a
 choice is unknown. What is valid is read from the JSON Schema, so that nothing here knows a source, a stream or a
@@ -117,12 +117,12 @@ class _Place:
 
     @property
     def described(self) -> str:
-        """What the key here means, as its field says it."""
+        """Description of the key here, from its field."""
         described: str = self.holder.get("properties", {}).get(self.path[-1], {}).get("description", "")
         return described
 
     def example(self, key: str) -> str:
-        """What to write where the key here is missing."""
+        """Remedy for a key that is missing."""
         if "discriminator" in self.node:
             name, choices = self.choices()
             rest = ", ..." if len(choices) > 1 else ""
@@ -135,7 +135,7 @@ class _Place:
         return union["propertyName"], sorted(union["mapping"])
 
     def known_keys(self) -> str:
-        """What to write instead of the last key."""
+        """Remedy for a key that is not known."""
         name = self.path[-1]
         users = sorted({user for union in self.unions[:1] for user in _users(self.schema, union, name)})
         if users:

@@ -141,7 +141,7 @@ def load_yaml(text: str) -> Any:
 
 
 def _in_words(error: yaml.MarkedYAMLError) -> str:
-    """What PyYAML has found, with the remedy where it is a common slip."""
+    """Message for an error of PyYAML, with the remedy for a common slip."""
     problem = str(error.problem)
     if "'\\t'" in problem:
         return "a tab where only spaces are allowed. Indent with spaces"

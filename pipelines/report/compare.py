@@ -135,8 +135,8 @@ def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     groups = _groups([run.summary.get("model_digest") for run in runs], labels)
     unknown = len(runs) - sum(map(len, groups.values()))
     rest = f" {counted(unknown, 'run')} left no digest." if unknown else ""
-    said = {run.description.same for run in runs}
-    same, another = said.pop() if len(said) == 1 else Description.same
+    descriptions = {run.description.same for run in runs}
+    same, another = descriptions.pop() if len(descriptions) == 1 else Description.same
     if len(groups) == 1 and not unknown:
         return f"All {len(runs)} runs ended with {same}: their digests are equal."
     equal = [", ".join(group) for group in groups.values() if len(group) > 1]

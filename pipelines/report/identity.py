@@ -82,7 +82,7 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
     quality = quality_of(scores)
-    beside = [f"{name} {quality.form(number(baselines, key))}" for key, name in quality.baselines.items()]
+    compared = [f"{name} {quality.form(number(baselines, key))}" for key, name in quality.baselines.items()]
     f1, macro, kappa = f1_name(run), share(number(scores, "macro_f1")), figure(number(scores, "kappa"))
 
     def total(key: str) -> str:
@@ -93,7 +93,7 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
     figures = [
         (total("updates"), "updates", ", ".join(updates)),
         (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),
-        (quality.form(number(scores, quality.score)), quality.name, ", ".join(beside)),
+        (quality.form(number(scores, quality.score)), quality.name, ", ".join(compared)),
         (share(number(scores, "r2")), quality.titles["r2"], f"mean absolute error {figure(number(scores, 'mae'))}")
         if "r2" in quality.titles
         else (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")

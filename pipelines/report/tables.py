@@ -34,14 +34,14 @@ def recoveries(run: RunFolder) -> Table:
         for entry in entries[-RECOVERIES_SHOWN:]
     ]
     words, failed = recovered_in_words(run.summary), checkpoints_failed(run.summary)
-    said = [f"{words[0].upper()}{words[1:]}."] if words else []
+    sentences = [f"{words[0].upper()}{words[1:]}."] if words else []
     if words and run.summary.get("model_digest"):
-        said.append("The model is identical to that of an uninterrupted run.")
+        sentences.append("The model is identical to that of an uninterrupted run.")
     if len(entries) > len(rows):
-        said.append(f"The table shows the last {len(rows)} recoveries.")
+        sentences.append(f"The table shows the last {len(rows)} recoveries.")
     if failed:
-        said.append(f"{counted(failed, 'checkpoint')} could not be written; see log.jsonl for the cause.")
-    return Table(rows, " ".join(said))
+        sentences.append(f"{counted(failed, 'checkpoint')} could not be written; see log.jsonl for the cause.")
+    return Table(rows, " ".join(sentences))
 
 
 def _restored(update: float | None) -> str:
@@ -57,8 +57,8 @@ def scores(run: RunFolder) -> Table:
     for key in values:
         value, title = number(values, key), titles.get(key, key)
         if value is not None and title:
-            beside = [number(run.summary.get("baselines"), name) for name in quality.baselines]
-            cells = [quality.form(known) if key == quality.score else ABSENT for known in beside]
+            baselines = [number(run.summary.get("baselines"), name) for name in quality.baselines]
+            cells = [quality.form(known) if key == quality.score else ABSENT for known in baselines]
             form = quality.form if key == quality.score else quality.compared.get(key, figure)
             rows.append(Row((title, form(value), *cells)))
     return Table(rows)

@@ -1,6 +1,6 @@
 """Verdicts of the report in plain sentences: whether the learner beats the trivial baselines, and what the audit found.
 
-A learner that loses to a baseline is said to lose, in words, at the top of the page.
+If a learner loses to a baseline, the top of the page states it.
 """
 
 from __future__ import annotations

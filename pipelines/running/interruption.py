@@ -1,12 +1,12 @@
 """SIGINT and SIGTERM: an orderly end if there is time for it, and an end in any case.
 
 The first signal stops the intake and starts a clock. An orderly end (what was read is applied and saved) has
-:data:`GRACE_SECONDS`. Then, or at a second signal, a thread of its own says the last words of the job (a summary, no
-more) and ends the process: the main thread may be in a compiled kernel, in a read or in Ray, where no Python handler
-runs. What that loses is repeated exactly by whoever goes on from the last checkpoint.
+:data:`GRACE_SECONDS`. Then, or at a second signal, a thread of its own writes the summary of the job, nothing
+more, and ends the process: the main thread may be in a compiled kernel, in a read or in Ray, where no Python handler
+runs. A resume from the last checkpoint repeats the lost updates exactly.
 
 Invariant: from the first signal to the end of the process no more than :data:`LIMIT_SECONDS` pass, and what was
-written by then says the exit code: either the main thread has settled it, or the last words do, never both.
+written by then says the exit code: either the main thread has settled it, or that thread does, never both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pipelines.printing import escaped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-#: From the first signal: when the job is cut short, and when the process ends whatever the last words are waiting for.
+#: From the first signal: when the job is cut short, and when the process ends whatever the summary is waiting for.
 #: ``ray job stop`` kills after 3 seconds; memory of many gigabytes takes some tenths of one to be given back.
 GRACE_SECONDS, LIMIT_SECONDS = 1.2, 2.3
 
-#: How long the last words may take after a second signal.
+#: How long the summary may take after a second signal.
 HASTE_SECONDS = 0.15
 
 #: What wraps a command (``timeout``, package managers) hands on a signal that the terminal or the system has sent to
@@ -123,7 +123,7 @@ class Interruption:
             raise SystemExit(128 + self.signal)
 
     def on_cut(self, last_words: Callable[[], str | None]) -> None:
-        """What to do if the process has to be ended: called once, in another thread than the main one.
+        """Set the function that ends the process: called once, in another thread than the main one.
 
         It may not rely on anything that the main thread is changing, and returns a line to be shown on stderr.
         """
@@ -225,10 +225,10 @@ class Interruption:
 
 
 def _unheard(act: Callable[[], None]) -> None:
-    """Do something whose failure there is nobody left to be told of."""
+    """Call a function at the end of the process, when nothing can report its failure."""
     with contextlib.suppress(BaseException):
         act()
 
 
 def _nothing() -> None:
-    """What stops a job that is ending."""
+    """The signal or error that stops a job."""

@@ -1,4 +1,4 @@
-"""What differs between the settings of a sweep: ``--grid`` as axes, their product, and groups of such products.
+"""Differences between the settings of a sweep: ``--grid`` as axes, their product, and groups of such products.
 
 A group has keys of its own, so that methods with different options are compared in one sweep.
 
@@ -23,7 +23,7 @@ from raydt.errors import ConfigError
 #: Sections whose keys may differ between settings.
 SECTIONS = ("learner", "stream")
 
-#: Keys of the source that may: they draw or order its rows anew, of which each setting is to be one trial.
+#: Keys of the source that may: they draw or order its rows again, and each value is one trial of a setting.
 TRIALS = ("source.permutation", "source.seed")
 
 #: The entry of ``--grid`` after which another group begins.
@@ -137,7 +137,7 @@ def merged(groups: Sequence[Sequence[Axis]]) -> list[Axis]:
 
 
 def _same(value: Any) -> str:
-    """What values that mean the same have in common: 1 and 1.0."""
+    """Common form of values that mean the same: 1 and 1.0."""
     return str(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else written(value)
 
 

@@ -2,8 +2,8 @@
 
 Trials (``source.permutation``, ``source.seed``) have rows of their own; what follows is per setting all the same.
 
-Invariant: a setting's metrics and digest are those of a replay with the same config; where and beside what it ran
-does not show in them. What is done when a signal comes is written.
+Invariant: a setting's metrics and digest are those of a replay with the same config; where it ran, and with which
+other settings, does not show in them. What is done when a signal comes is written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, repr=False)
 class SweepResult:
-    """What a sweep left behind.
+    """Outcome of a sweep.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class SweepResult:
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns: 0, 1 or 2 if a setting failed, 130 or 143 after a signal."""
+        """Exit code: 0, 1 or 2 if a setting failed, 130 or 143 after a signal."""
         return int(self.summary["exit_code"])
 
     @property
@@ -294,7 +294,7 @@ class _Sweep:
         return ", ".join(filter(None, parts))
 
     def _code(self, stop: signal.Signals | None) -> int:
-        """What the command line returns."""
+        """Exit code."""
         failures = {row["exit_code"] for row in self.rows if "error" in row}
         return 128 + stop if stop is not None else min(failures, default=0)
 

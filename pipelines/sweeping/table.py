@@ -173,7 +173,7 @@ def against_baselines(rows: Sequence[Row]) -> str:
 
 
 def own_columns(rows: Sequence[Row]) -> list[Column]:
-    """What the learners of a sweep end with, by the kind that each row names as ``learner``."""
+    """Descriptions of the learners of a sweep, by the kind that each row names as ``learner``."""
     return list(dict.fromkeys(column for row in rows for column in described(row.get("learner")).columns))
 
 

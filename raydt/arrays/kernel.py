@@ -21,6 +21,7 @@ to read a config and look at its data.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -156,6 +157,36 @@ def _njit() -> Any:
     implementation: Any = CompileResultCacheImpl
     implementation._locator_classes.insert(0, _BySources)
     return njit
+
+
+def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
+    """Call ``run``, which compiles kernels, unless it has ended before with the same kernels, Numba and processor.
+
+    To load a kernel that is not needed costs 10 ms. With a warm cache each kernel is therefore loaded when it is first
+    called; ``run`` only keeps compiling out of the work. An empty file in the cache records that it has ended.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file; one per ``run``.
+    module : str
+        Module of the learner that ``run`` belongs to. Kernels outside this package are not known: ``run`` is called.
+    """
+    package, _, rest = module.partition(".")
+    if package != _PACKAGE.name:
+        run()
+        return
+    _njit()
+    from llvmlite.binding import get_host_cpu_name
+    from numba import __version__ as version
+
+    done = _cache_folder() / _stamp(_method(rest.replace(".", "/"))) / f"{name}-{version}-{get_host_cpu_name()}.done"
+    if done.exists():
+        return
+    run()
+    with contextlib.suppress(OSError):  # where nothing can be written, Numba keeps no compiled kernel either
+        done.parent.mkdir(parents=True, exist_ok=True)
+        done.touch()
 
 
 #: Held while a kernel is made: threads that meet one for the first time share what is compiled.

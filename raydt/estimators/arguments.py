@@ -1,4 +1,4 @@
-"""Labels, ids and parameters as users give them: what is taken, and what is said of the rest.
+"""Labels, ids and parameters as users give them: which are accepted, and the errors for the rest.
 
 The features are in ``raydt.estimators.frames``.
 """
@@ -94,7 +94,7 @@ def ids_of(ids: Any) -> npt.NDArray[np.int64]:
 
 
 def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
-    """What ``categorical_features`` names; a string alone would name its letters."""
+    """Features that ``categorical_features`` names; a string alone would name its letters."""
     if isinstance(categorical, str):
         raise ConfigError(f"categorical_features={categorical!r} is a string: give a list, [{categorical!r}]")
     return () if categorical is None else categorical

@@ -121,7 +121,7 @@ class FrameEncoder:
 
     @contextmanager
     def undoing(self) -> Iterator[None]:
-        """What is coded in this context is forgotten if it ends with an error."""
+        """Categories coded in this context are removed if it ends with an error."""
         sizes = {name: len(dictionary) for name, dictionary in self.dictionaries.items()}
         try:
             yield
@@ -234,7 +234,7 @@ class FrameEncoder:
         if refused is not None:
             what = "infinity" if self._reading.missing else "a missing value, NaN or infinity"
             row = int(np.flatnonzero(refused)[0])
-            raise InputError(f"it holds {what}, which is no category", row=row, column=name, remedy=_REMEDY)
+            raise InputError(f"it holds {what}, which is not a category", row=row, column=name, remedy=_REMEDY)
         if absent is not None and absent.all():
             return np.full(len(column), -1, dtype=np.int64)
         if dictionary.values and isinstance(dictionary.values[0], str) != (in_words(column.type) == "text"):

@@ -283,7 +283,7 @@ def _category(key: Hashable, value: Any, first: Any) -> Hashable:
     category: Hashable = value.item() if isinstance(value, np.generic) else value
     if category is None or (isinstance(category, float) and not math.isfinite(category)):
         remedy = "Fill it in, or leave such examples out"
-        raise InputError(f"it holds {value!r}, which is no category", column=str(key), remedy=remedy)
+        raise InputError(f"it holds {value!r}, which is not a category", column=str(key), remedy=remedy)
     if isinstance(category, str) != isinstance(first, str):
         was = "text" if isinstance(first, str) else "numbers"
         problem = f"it holds {value!r}, but held {was} before"

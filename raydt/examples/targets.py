@@ -1,6 +1,6 @@
 """The two kinds of target: class codes (int32, -1 where there is none) and numbers (float64, NaN where there is none).
 
-Invariant: the dtype of an array says which kind it holds, so that code for either kind need not be told. Predictions
+Invariant: the dtype of an array says which kind it holds, so that code can serve both kinds without a flag. Predictions
 are arrays of the same two kinds.
 """
 

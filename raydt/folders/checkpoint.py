@@ -41,7 +41,7 @@ from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, w
 
 log = logging.getLogger(__name__)
 
-#: Folder of the segments, beside those of the checkpoints; and how a manifest names it.
+#: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
 BESIDE = f"../{ROWS}/"
 
@@ -321,8 +321,8 @@ def _entries(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
     for column, values in arrays.items():
         lengths = _ragged(arrays, column)
         if lengths is not None:
-            told = arrays[lengths]
-            sound = told.min(initial=0) >= 0 and int(told.sum(dtype=np.int64)) == len(values)
+            counts = arrays[lengths]
+            sound = counts.min(initial=0) >= 0 and int(counts.sum(dtype=np.int64)) == len(values)
             entries[column] = entries[lengths] if sound else -1
     return entries
 

@@ -218,8 +218,8 @@ class Description:
     checked: ClassVar[bool] = False
     #: What is the same of two runs with the same digest, and of one run with another.
     same: ClassVar[tuple[str, str]] = ("the same model, bit for bit", "another model")
-    #: Keys of :meth:`outcome` that the verdicts of an audit are shown with.
-    told: ClassVar[tuple[str, ...]] = ()
+    #: Keys of :meth:`outcome` that are shown with the verdicts of an audit.
+    audited_with: ClassVar[tuple[str, ...]] = ()
     #: What an audit's measures are, and on a terminal what they are a share of.
     measures: ClassVar[Mapping[str, str]] = {}
     shares: ClassVar[Mapping[str, str]] = {}

@@ -129,8 +129,8 @@ def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list
     label = class_name(names.classes, winner) if total else "no live example"
     name, test = (label, "") if leaf else names.question(model, index)
     counts = f"{share(int(rows[winner]) / total, 0)} {label}" if total else label
-    said = note(index)
-    sentences = names.words(model, index), _counts(names.classes, rows), *said.sentences
+    notes = note(index)
+    sentences = names.words(model, index), _counts(names.classes, rows), *notes.sentences
     return Node(
         name,
         test,
@@ -141,7 +141,7 @@ def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list
         [(tone, part / total) for tone, part in mix.items()],
         counts,
         ". ".join(filter(None, sentences)),
-        said,
+        notes,
     )
 
 

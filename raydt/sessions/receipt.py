@@ -21,7 +21,7 @@ from raydt.learners.base import LearnerOptions
 from raydt.learners.description import Call, ReceiptWords
 from raydt.sessions.session import InProcessSession
 
-#: Where copies of examples may be beside files and the model, whoever deletes them.
+#: Where copies of examples may be in addition to files and the model, for any deletion.
 IN_MEMORY = "freed memory of the processes that held them (overwritten when it is used again), swap space, core dumps"
 
 #: Where copies of examples deleted from an estimator may be.

@@ -124,14 +124,14 @@ class SavedModel:
         return self.learner.predictor(self.options, self.features, self.arrays)
 
 
-def _features(said: list[_Feature], options: LearnerOptions) -> Features:
-    dense = [feature for feature in said if feature.kind != "sparse"]
+def _features(described: list[_Feature], options: LearnerOptions) -> Features:
+    dense = [feature for feature in described if feature.kind != "sparse"]
     names, categorical = tuple(f.name for f in dense), tuple(f.kind == "categorical" for f in dense)
-    if len(dense) == len(said):
+    if len(dense) == len(described):
         return Features(names, categorical, options.feature_groups)
-    last = said[-1]
+    last = described[-1]
     if (
-        len(dense) < len(said) - 1
+        len(dense) < len(described) - 1
         or last.kind != "sparse"
         or not last.features
         or not traits_of(options).reading.sparse
@@ -200,12 +200,12 @@ def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
     learner = learners()[kind]
     try:
-        said = _Meta.model_validate(meta)
-        options = learner.Options.model_validate(said.learner)
-        features = _features(said.features, options)
-        saved = SavedModel(learner, options, features, said.classes, said.categories, meta, components)
+        described = _Meta.model_validate(meta)
+        options = learner.Options.model_validate(described.learner)
+        features = _features(described.features, options)
+        saved = SavedModel(learner, options, features, described.classes, described.categories, meta, components)
         groups = saved.groups if saved.is_state else None
-        learner.check(options, features, len(said.classes), saved.arrays, groups)
+        learner.check(options, features, len(described.classes), saved.arrays, groups)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(f"example ids must be smaller than next_id ({saved.next_id})")
     except (KeyError, ValueError) as error:

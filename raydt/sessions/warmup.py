@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from raydt.arrays.kernel import compile_once
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
@@ -23,6 +24,14 @@ def compile_kernels(learner: Learner, options: LearnerOptions | None = None) -> 
     for number, case in enumerate(learner.cases()):
         if options is None or learner.concerns(case, options):
             _run(learner.kind, number)
+
+
+def compile_missing(learner: Learner, options: LearnerOptions) -> None:
+    """As :func:`compile_kernels`, but pass over the cases whose kernels are in the cache: these load when needed."""
+    for number, case in enumerate(learner.cases()):
+        if learner.concerns(case, options):
+            run = functools.partial(_run, learner.kind, number)
+            compile_once(f"{learner.kind}-{number}", type(learner).__module__, run)
 
 
 @functools.cache

@@ -242,8 +242,8 @@ class RowEncoder:
         op = with_label = with_features = with_id = None
         if self._op is not None:
             tombstone = None if self._envelope is None else self._envelope.tombstones(batch, self._op)
-            told = self._typed(batch.column(self._op), self._op, None, bad)
-            op = read_operations(told, self._op, self._op_values, tombstone, bad)
+            operations = self._typed(batch.column(self._op), self._op, None, bad)
+            op = read_operations(operations, self._op, self._op_values, tombstone, bad)
             with_label = (op == INSERT) | (op == UPDATE) | (op == DELETE_VALUE)
             with_features = with_label | (op == QUERY)
             with_id = (op == INSERT) | (op == UPDATE) | (op == DELETE)

@@ -73,8 +73,8 @@ class FileSource:
         self._rows_at_opening = [file.n_rows for file in files]
         envelope = None
         if options.envelope is not None and options.op is not None and options.id is not None:
-            beside = [options.ts] if options.ts is not None and any(options.ts in file.names for file in files) else []
-            envelope = Envelope([options.op, *beside], options.id)
+            times = [options.ts] if options.ts is not None and any(options.ts in file.names for file in files) else []
+            envelope = Envelope([options.op, *times], options.id)
         self._tables = [_columns_of(file, envelope) for file in files]
         seen = [name for table in self._tables for name in table.schema.names if name not in table.untyped]
         if self.n_rows == 0 and self._tables[0].schema.names and not seen:  # a header tells no types

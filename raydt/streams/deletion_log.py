@@ -113,7 +113,7 @@ class LoggedDeletions:
         if found == kind or (found, kind) in (("integer", "row"), ("text", "integer")):
             return
         if "id" in self.file.untyped or not self.file.count():
-            return  # there is no id, which is said of its row
+            return  # there is no id; the error names its row
         wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[kind]
         problem = f"the ids are {in_words(stored)}, but those of the {self._owner} are {wanted}"
         remedy = "Set source.id to the column of the source that holds these ids" if kind == "row" else self._remedy

@@ -200,7 +200,7 @@ class RowReader:
     def _pass_bad(self, before: int) -> None:
         while self._bad and self._bad[0].row < before:
             self.skipped.append(self._bad.popleft())
-            self.position = max(self.position, self.skipped[-1].row + 1)  # who goes on from here does not meet it again
+            self.position = max(self.position, self.skipped[-1].row + 1)  # a resume from here does not meet it again
 
 
 def _joined(parts: list[GoodRows]) -> GoodRows:

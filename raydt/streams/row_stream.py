@@ -198,7 +198,7 @@ class RowStream(ABC):
             self._live = set(state["active"].tolist())
 
     def inputs(self) -> dict[str, Any]:
-        """No file beside the source."""
+        """No file other than the source."""
         return {}
 
     def where(self, row: int) -> tuple[str, int]:

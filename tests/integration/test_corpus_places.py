@@ -49,11 +49,11 @@ def message(config, out):
 class TestPlaces:
     def test_a_folder_without_data(self, tmp_path):
         (tmp_path / "data").mkdir()
-        assert message(config(tmp_path / "data"), tmp_path / "run").startswith(f"{tmp_path}/data: no file is there")
+        assert message(config(tmp_path / "data"), tmp_path / "run").startswith(f"{tmp_path}/data: no such file")
 
     def test_a_folder_called_like_a_file(self, tmp_path):
         (tmp_path / "t.csv").mkdir()
-        assert "no file is there" in message(config(tmp_path / "t.csv"), tmp_path / "run")
+        assert "no such file" in message(config(tmp_path / "t.csv"), tmp_path / "run")
 
     def test_a_loop_of_links(self, tmp_path):
         (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
@@ -231,7 +231,7 @@ class TestModels:
             predict_file(run, FILES / "fewer-columns.parquet", out)
         with pytest.raises(InputError, match=r"column 'n': it holds text, but the model knows it as numbers"):
             predict_file(run, FILES / "other-types.parquet", out)
-        with pytest.raises(InputError, match=r"short-row\.csv, row 8: it has 3 values.*--on-error skip"):
+        with pytest.raises(InputError, match=r"short-row\.csv, row 8: the row has 3 values.*--on-error skip"):
             predict_file(run, FILES / "short-row.csv", out)
         assert not out.exists()
         assert predict_file(run, FILES / "short-row.csv", out, on_error="skip")["skipped"] == 1

@@ -102,8 +102,8 @@ class Command:
         assert psutil.wait_procs(self.others, timeout=10)[1] == []
         if not digest:
             last, at = self.summary["checkpoints"]["last"], f"{self.summary['updates']:,}"
-            goes_on = "starts at the first update" if last is None else f"goes on from update {last:,}"
-            line = f"raydt resume {self.run} {goes_on}"
+            continues = "starts at the first update" if last is None else f"continues from update {last:,}"
+            line = f"raydt resume {self.run} {continues}"
             assert self.err.splitlines()[-1] == f"interrupted at update {at}; {line}" or line in self.out
 
 
@@ -152,7 +152,7 @@ def test_in_the_stream_there_is_time_for_an_orderly_end(start, undisturbed, numb
     command.require_end(number, digest=True, within=30.0)
     assert command.summary["updates"] == command.summary["checkpoints"]["last"]
     assert f"interrupted ({number.name})" in command.out
-    assert f"raydt resume {command.run} goes on from update {command.summary['updates']:,}" in command.out
+    assert f"raydt resume {command.run} continues from update {command.summary['updates']:,}" in command.out
     assert not (command.run / "report.html").exists()
     require_same_when_resumed(command, undisturbed["in_process"])
 

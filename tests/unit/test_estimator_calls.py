@@ -155,12 +155,12 @@ def test_categories_that_no_column_has(named: Any, words: str) -> None:
 @pytest.mark.parametrize(("X", "categorical"), MISSING)
 def test_a_missing_category_is_refused(X: Any, categorical: Any) -> None:
     tree = FullyDynamicTreeClassifier(categorical_features=categorical)
-    with pytest.raises(InputError, match=r"row 1.*which is no category"):
+    with pytest.raises(InputError, match=r"row 1.*which is not a category"):
         tree.fit(X, [0, 1])
     good = X[:1] if not isinstance(X, pa.Table) else X.slice(0, 1)
     tree.fit(good, [0])
     for call in (lambda: tree.predict(X), lambda: tree.partial_fit(X, [0, 1]), lambda: tree.forget_examples(X, [0, 0])):
-        with pytest.raises(InputError, match=r"row 1.*which is no category"):
+        with pytest.raises(InputError, match=r"row 1.*which is not a category"):
             call()
 
 

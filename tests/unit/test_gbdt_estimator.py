@@ -82,14 +82,14 @@ def test_saved_models_go_on(make: Any, y: np.ndarray, tmp_path: Path) -> None:
     model = make(**SMALL).fit(X[:300], y[:300])
     model.save(tmp_path / "model")
     model.save(tmp_path / "state", with_examples=True)
-    predicts, goes_on = load_model(tmp_path / "model"), load_model(tmp_path / "state")
-    assert type(predicts) is type(goes_on) is make
+    predicts, continues = load_model(tmp_path / "model"), load_model(tmp_path / "state")
+    assert type(predicts) is type(continues) is make
     np.testing.assert_array_equal(predicts.predict(X), model.predict(X))
     np.testing.assert_array_equal(predicts.feature_importances_, model.feature_importances_)
-    for other in (model, goes_on):
+    for other in (model, continues):
         other.partial_fit(X[300:], y[300:]).forget(np.arange(20))
-    assert goes_on.digest() == model.digest()
-    assert clone(goes_on).get_params() == {**model.get_params(), "categorical_features": None}
+    assert continues.digest() == model.digest()
+    assert clone(continues).get_params() == {**model.get_params(), "categorical_features": None}
 
 
 @each

@@ -154,7 +154,7 @@ class TestData:
     def test_may_lie_in_another_folder(self, run, data, tmp_path):
         shutil.move(data, tmp_path / "moved")
         said = refused(run, error=InputError)
-        assert "no file is there" in said
+        assert "no such file" in said
         places = ("source.path={}/rows.parquet", "stream.deletion_log={}/log.parquet")
         assert resume(run, overrides=[text.format(tmp_path / "moved") for text in places]).status == "completed"
         assert audit_run(run).ok

@@ -129,7 +129,7 @@ def test_numbers_may_be_categories_and_keys_need_not_be_text() -> None:
         ({"a": np.int64(-(2**53) - 1), "b": "w"}, 0, "an integer beyond 2**53, which has no exact float64. Scale it"),
         ({"a": "1", "b": "w"}, 0, "column 'a': it holds '1', but held a number at first"),
         ({"a": 1.0, "b": 3}, 0, "column 'b': it holds 3, but held text before. Convert it to text"),
-        ({"a": 1.0, "b": None}, 0, "column 'b': it holds None, which is no category"),
+        ({"a": 1.0, "b": None}, 0, "column 'b': it holds None, which is not a category"),
         ({"a": 1.0, "b": "new"}, None, "the label is missing"),
         ({"a": 1.0, "b": "new"}, math.nan, "the label is missing"),
         ({"a": 1.0, "b": "new"}, "text", "label 'text' is of another kind than 0"),

@@ -144,7 +144,7 @@ class TestStorage:
         assert code == 1
         assert f"error: {run}/" in err
         assert "cannot be written: [Errno 28] No space left on device" in err
-        assert f"raydt resume {run} goes on from update 200" in err
+        assert f"raydt resume {run} continues from update 200" in err
         assert (summary_of(run)["status"], summary_of(run)["exit_reason"]) == ("failed", "NotWrittenError")
         monkeypatch.undo()
         assert resume(run).status == "completed"
@@ -158,14 +158,14 @@ class TestStorage:
         monkeypatch.setattr(ending, "write_summary", no_space)
         with injected(at(15, fail)), pytest.raises(RaydtError, match="something else") as raised:
             replay(CONFIG, run)
-        assert raised.value.kept.endswith(f"raydt resume {run} goes on from update 200")
+        assert raised.value.kept.endswith(f"raydt resume {run} continues from update 200")
 
     def test_a_summary_that_cannot_be_written_is_named(self, run, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(ending, "write_summary", no_space)
             with pytest.raises(NotWrittenError, match=r"run/summary.json: cannot be written: .*No space") as raised:
                 replay(CONFIG, run)
-        assert raised.value.kept.endswith(f"raydt resume {run} goes on from update 500")
+        assert raised.value.kept.endswith(f"raydt resume {run} continues from update 500")
         assert resume(run).status == "completed"
 
     def test_checkpoints_that_cannot_be_looked_at_end_a_recovery_in_a_sentence(self, run, monkeypatch):
@@ -176,7 +176,7 @@ class TestStorage:
         with injected(at(15, lose_with_the_disk)), pytest.raises(RaydtError) as raised:
             replay(CONFIG, run)
         assert str(raised.value).startswith("shard 1 died, and the run cannot roll back to a checkpoint now: ")
-        assert f"raydt resume {run} goes on from update 200" in raised.value.kept
+        assert f"raydt resume {run} continues from update 200" in raised.value.kept
 
 
 def test_a_bad_row_does_not_pass_so_nothing_says_that_the_run_goes_on(run, tmp_path):

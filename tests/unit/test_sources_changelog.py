@@ -198,7 +198,7 @@ def test_parts_of_an_envelope_are_fields(tmp_path):
     assert [u[4] for u in updates(stream_of(chosen))] == [0, 1, 0, 0, None, 1]
     timed = source_of(tmp_path, table, envelope="debezium", ts="a")
     assert timed.features.names == ("s",)
-    with pytest.raises(InputError, match=r"column 'aa'.*source.features names it. Did you mean 'a'"):
+    with pytest.raises(InputError, match=r"column 'aa'.*names a column that does not exist. Did you mean 'a'"):
         source_of(tmp_path, table, envelope="debezium", features=["aa"])
     with pytest.raises(InputError, match=r"column 'y'.*set source.envelope: debezium"):
         source_of(tmp_path, table)
@@ -289,7 +289,7 @@ def test_the_first_row_of_a_file_may_lack_the_types_of_one_side(tmp_path):
             pa.table({"before": ["{}"], "after": ["{}"], "op": ["c"]}),
             "column 'after': it holds text, but.*a struct.*from_json",
         ),
-        (enveloped(ENVELOPE).drop_columns("op"), "column 'op': there is no such column, but source.op names it"),
+        (enveloped(ENVELOPE).drop_columns("op"), "column 'op': source.op names a column that does not exist"),
         (
             enveloped(
                 [("c", None, {"id": 1})], after=pa.struct([("id", pa.int64()), ("op", pa.int64()), ("y", pa.int64())])

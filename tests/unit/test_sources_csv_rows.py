@@ -32,8 +32,8 @@ def test_csv_text_that_is_not_utf8_makes_a_bad_row(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,y\n1,0\n\n1,0,3\n", "row 1: it has 3 values, the header 2: '1,0,3'"),
-        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: it has 1 values, the header 2: '1'"),  # in a later block
+        ("a,y\n1,0\n\n1,0,3\n", "row 1: the row has 3 values but the header has 2: '1,0,3'"),
+        ("a,y\n" + "1,0\n" * 300_000 + "1\n", "row 300000: the row has 1 values but the header has 2: '1'"),
     ],
     ids=["first block", "later block"],
 )
@@ -62,7 +62,7 @@ def test_a_quote_that_stays_open_ends_the_reading(tmp_path):
     source = csv(tmp_path, 'a,s,y\n1,u,0\n2,"v,0\n3,w,1\n')
     chunks = source.rows()
     assert len(next(chunks)) == 1
-    with pytest.raises(InputError, match=r"t\.csv, row 1: it has 2 values.*over several lines\. Close the quote"):
+    with pytest.raises(InputError, match=r"t\.csv, row 1: the row has 2 values.*over several lines\. Close the quote"):
         next(chunks)
 
 
@@ -71,7 +71,7 @@ def test_a_quote_that_stays_open_ends_the_reading(tmp_path):
 def test_a_row_of_another_length_that_is_not_utf8_is_named(tmp_path, before):
     (tmp_path / "t.csv").write_bytes(b"a,s,y\n\n" + b"2,v,1\n" * before + b"3,gr\xfcn\n4,w,0\n")
     read: list[int] = []
-    message = rf"t\.csv, row {before}: it has 2 values, the header 3, and bytes that are not"
+    message = rf"t\.csv, row {before}: the row has 2 values but the header has 3, and bytes that are not"
     with pytest.raises(InputError, match=message):
         read.extend(len(rows) for rows in open_source(CsvFiles(path="t.csv"), tmp_path).rows())
     assert bool(read) == (before > 1), "rows of the blocks before are kept"

@@ -112,7 +112,7 @@ def test_harmful_differences_are_one_error(tmp_path, second, column, types, feat
 
 def test_a_column_that_cannot_be_used_is_of_the_file_that_has_it(tmp_path):
     second = changed("n", pa.array([0, 1], pa.timestamp("us")))
-    with pytest.raises(InputError, match=r"2\.parquet, column 'n': it holds dates or times.*, which cannot be used"):
+    with pytest.raises(InputError, match=r"2\.parquet, column 'n': it holds dates or times.*, which raydt cannot use"):
         source_of(tmp_path, FIRST, second)
 
 
@@ -190,7 +190,7 @@ def test_columns_of_nulls_agree_with_everything(tmp_path):
         _, y, ids, state = values(source)
         del y[2 * place : 2 * place + 2], ids[2 * place : 2 * place + 2]
         assert (y, ids, state) == wanted[1:]
-    with pytest.raises(InputError, match="column 'n': it holds no value in any row, which cannot be used"):
+    with pytest.raises(InputError, match="column 'n': it holds no value in any row, which raydt cannot use"):
         source_of(tmp_path, deletes, deletes, deletes, op="op")
     rows = next(source_of(tmp_path, FIRST, changed("n", pa.nulls(2)), FIRST).rows(2))
     assert [str(error).split(": ")[1] for error in rows.bad.values()] == [

@@ -184,7 +184,7 @@ def test_paths(tmp_path):
     with pytest.raises(InputError, match="~nosuchuser/x: this user has no home directory"):
         found("~nosuchuser/x")
     for nothing in ("nowhere.parquet", "b/*.csv", "*/x.parquet"):
-        with pytest.raises(InputError, match=r"no file is there.*\.parquet"):
+        with pytest.raises(InputError, match=r"no such file.*\.parquet"):
             found(nothing)
 
 

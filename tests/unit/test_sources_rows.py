@@ -59,7 +59,9 @@ def test_features_are_taken_in_the_order_listed(tmp_path):
 def test_a_timestamp_column_is_no_feature_whatever_its_type(tmp_path):
     columns = {"a": [1.0], "t": pa.array([0], pa.timestamp("us")), "y": [0]}
     assert parquet(tmp_path, columns, ts="t").features.names == ("a",)
-    with pytest.raises(InputError, match=r"column 't': it holds dates or times \(timestamp\[us\]\), which cannot"):
+    with pytest.raises(
+        InputError, match=r"column 't': it holds dates or times \(timestamp\[us\]\), which raydt cannot"
+    ):
         parquet(tmp_path, columns)
 
 
@@ -241,8 +243,11 @@ def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": "yy"}, r"column 'yy': there is no such column, but source.label names it. Did you mean 'y'"),
-        ({"features": ["a", "z"]}, r"column 'z'.*source.features names it.*The columns are a, b, y"),
+        ({"label": "yy"}, r"column 'yy': source.label names a column that does not exist. Did you mean 'y'"),
+        (
+            {"features": ["a", "z"]},
+            r"column 'z'.*names a column that does not exist.*The columns are a, b, y",
+        ),
         ({"features": ["a", "y"]}, r"column 'y': source.label and source.features name the same column"),
         ({"id": "y"}, r"column 'y': source.label and source.id name the same column"),
         ({"categorical": ["y"]}, r"column 'y': source.categorical names it, but it is not a feature"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from raydt.arrays.arrow import arrow_column
+from raydt.arrays.kernel import compile_once
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fudyadt.yaml"
 TINY = ("source.n=200", "cluster.backend=in_process", "output.report=false")
@@ -58,3 +59,29 @@ def test_columns_of_text_and_of_what_has_no_short_way() -> None:
         assert arrow_column(values, kind).equals(pa.array(values, kind))
     assert arrow_column(np.array([True, False])).equals(pa.array([True, False]))
     assert arrow_column(pa.array([1]), pa.float64()).equals(pa.array([1.0]))
+
+
+def test_kernels_are_compiled_in_advance_once_for_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def compile_some(name: str, module: str) -> int:
+        compile_once(name, module, lambda: ran.append(name))
+        return len(ran)
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    assert compile_some("a", "raydt.learners.fudyadt.learner") == 1
+    assert compile_some("a", "raydt.learners.fudyadt.learner") == 1
+    assert compile_some("b", "raydt.learners.fudyadt.learner") == 2
+    assert compile_some("a", "raydt.learners.gbdt.learner") == 3  # kernels of another method
+    assert compile_some("c", "one_rule") == compile_some("c", "one_rule") - 1  # kernels that no hash knows
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "other"))
+    assert compile_some("a", "raydt.learners.fudyadt.learner") == 6
+
+
+def test_a_step_that_fails_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        compile_once("a", "raydt.streams", lambda: 1 // 0)
+    ran: list[int] = []
+    compile_once("a", "raydt.streams", lambda: ran.append(1))
+    assert ran

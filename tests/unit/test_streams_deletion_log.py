@@ -146,7 +146,7 @@ def test_the_format_is_told_by_the_name(tmp_path):
     (tmp_path / "log.txt").write_text("id\n1\n")
     with pytest.raises(InputError, match=r"the kind of file is unclear. Its name must end in"):
         make_stream(DeletionLog(deletion_log="log.txt"), MemorySource([]), tmp_path)
-    with pytest.raises(InputError, match="no file is there"):
+    with pytest.raises(InputError, match="no such file"):
         make_stream(DeletionLog(deletion_log="nowhere.csv"), MemorySource([]), tmp_path)
 
 

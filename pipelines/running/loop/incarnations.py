@@ -13,13 +13,14 @@ from types import TracebackType
 
 import actors
 from pipelines.config import Config
+from raydt.arrays.kernel import compile_once
 from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.examples.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.presentation.words import counted
 from raydt.sessions.session import InProcessSession, Session
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.warmup import compile_missing
 from raydt.streams.random_updates import warmup as warm_up_streams
 
 
@@ -54,10 +55,10 @@ class Incarnations:
         self._plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
         self._session: Session | None = None
         self._connection: actors.Connection | None = None
-        warm_up_streams()
+        compile_once("streams", "raydt.streams", warm_up_streams)
         with ExitStack() as opening:
             if cluster.backend == "in_process":
-                compile_kernels(self._learner, config.learner)
+                compile_missing(self._learner, config.learner)
             else:
                 # Ray prints warnings of its raylet to stdout, which belongs to results.
                 opening.enter_context(redirect_stdout(sys.stderr))

@@ -73,7 +73,7 @@ class Intake:
     def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:
         """Rows passed over since the last call, up to the end of the batch that made the number of updates so many.
 
-        Those met while reading ahead are not among them: who goes on from a checkpoint taken now meets them again.
+        Those met while reading ahead are not among them: a resume from a checkpoint taken now meets them again.
         With ``ended``, those after that batch are, if it was the last.
         """
         taken = []

@@ -3,7 +3,7 @@
 Invariant: whatever ends a run, every update before that point has taken effect exactly once, and tables, model,
 state and summary describe the same update number, unless there was no time for that (an interruption), or no model any
 more; then the last checkpoint is what counts. When a process is lost, everything goes back to the last
-checkpoint, and from there on the stream is replayed; since no result depends on a clock or a process, what comes out
+checkpoint, and from there on the stream is replayed; since no result depends on a clock or a process, the result
 is what would have come out without the loss.
 """
 
@@ -86,7 +86,7 @@ class Run:
     Attributes
     ----------
     begun : bool
-        Whether an update could be applied. Before, nothing of a run that goes on has been changed.
+        Whether an update could be applied. Until then, nothing of a run that is resumed has changed.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """How a run ends: its tables completed, its summary and report written, by an orderly end or in a hurry.
 
-Invariant: the first error is the one that is told. What fails while the end is written down is the run's error only if
+Invariant: the first error is the one reported. What fails while the end is written down is the run's error only if
 it had none, and a report that cannot be written is a warning: the run itself is complete without it.
 """
 
@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.display import going_on
+from pipelines.display import how_to_resume
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import HASTE_SECONDS, Interruption
@@ -117,7 +117,7 @@ class Ending:
         return summary, error
 
     def cut_short(self, recorder: Recorder, source: Source, undivided: threading.Lock) -> str:
-        """The last words of a run that has no time for an orderly end: a summary; also where it goes on, as a line.
+        """Write the summary of a run that has no time for an orderly end; returns the line that says how to resume.
 
         Called in another thread while the main one may be anywhere; ``undivided`` is held while the recorder changes.
         """
@@ -148,11 +148,11 @@ class Ending:
         """Return what a failed run keeps, and how to resume it if the cause can pass."""
         what = "model and state" if summary["model_digest"] is not None else "tables, but no model"
         text = f"{counted(summary['updates'], 'update')} in {self._folder.location} ({what})"
-        # A bad row is there the next time too, and one who has spent all restarts says himself how it goes on.
+        # A bad row is there the next time too, and an error after all restarts names its own remedy.
         stays = isinstance(error, (ConfigError, InputError)) and not isinstance(error, NotWrittenError)
         if stays or isinstance(error, RestartsSpentError):
             return text
-        return f"{text}; {going_on(summary, self._folder.location)}"
+        return f"{text}; {how_to_resume(summary, self._folder.location)}"
 
     def _write(self, summary: dict[str, Any]) -> NotWrittenError | None:
         """Write the summary; the error, if it cannot be written."""
@@ -176,7 +176,7 @@ class Ending:
         return seconds
 
     def _interrupted(self, summary: dict[str, Any]) -> str:
-        return f"interrupted at update {summary['updates']:,}; {going_on(summary, self._folder.location)}"
+        return f"interrupted at update {summary['updates']:,}; {how_to_resume(summary, self._folder.location)}"
 
 
 def write_report(folder: RunFolder) -> bool:

@@ -1,6 +1,6 @@
 """Which keys of a config may change when a run is resumed.
 
-Invariant: a run that goes on has the model config it began with, so that its model does not depend on where it was
+Invariant: a resumed run has the model config it began with, so that its model does not depend on where it was
 cut, and tables of one kind from their first row to their last.
 """
 

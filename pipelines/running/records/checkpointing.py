@@ -39,7 +39,7 @@ class Checkpointer:
     ----------
     written, failed : int
     seconds : float
-        Spent on writing, beside the work.
+        Spent on writing while the run works.
     bytes : int
     last : int or None
         Updates of the last checkpoint.
@@ -64,7 +64,7 @@ class Checkpointer:
         self.last: int | None = None
 
     def begin(self, stream: Stream, updates: int, last: int | None) -> None:
-        """``stream`` goes on (or begins) after so many updates, at the checkpoint ``last``, if there is one.
+        """``stream`` resumes (or starts) after so many updates, at the checkpoint ``last``, if there is one.
 
         The wishes of a stream before it, whose reader may still be at work, count no more.
         """
@@ -126,7 +126,7 @@ class Checkpointer:
     ) -> None:
         try:
             self._write(number, meta, snapshot, components)
-        except Exception as error:  # whatever it was: the run goes on, and says so
+        except Exception as error:  # whatever it was: the run continues, and logs it
             self.failed += 1
             what = str(error) if isinstance(error, RaydtError) else f"{type(error).__name__}: {error}"
             known = isinstance(error, RaydtError)

@@ -180,7 +180,7 @@ class Recorder(Tally):
         self.commit()
 
     def compact(self) -> None:
-        """Write every table of several parts anew as one, still hidden, beside them.
+        """Write every table of several parts as one new file, still hidden, in the same folder.
 
         Then comes a checkpoint with the :meth:`state` of now, then :meth:`finish_compaction`. A crash anywhere, and
         a checkpoint that failed, leave tables that can be restored.

@@ -1,4 +1,4 @@
-"""The losses and resumes of a run: what each has cost, for the summary and for whoever goes on with the run.
+"""The losses and resumes of a run: the cost of each, for the summary and for the next resume.
 
 Invariant: an entry is in the log before anything is done about it, and again when it is complete, so that a process
 that is killed meanwhile leaves it to the next one (:mod:`pipelines.running.preparation.previous_run`).
@@ -44,7 +44,7 @@ class Recoveries:
         log.info("going back", extra={"event": "recovery_begun", "recovery": dict(self.entries[-1])})
 
     def restored(self, updates: int) -> None:
-        """The next incarnation goes on from here."""
+        """The next incarnation resumes here."""
         self.entries[-1]["from_update"] = updates
 
     def has_result(self) -> dict[str, Any] | None:

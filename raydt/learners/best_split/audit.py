@@ -106,10 +106,10 @@ def audit(
         return AuditReport("violated" if broken else "holds", "not_promised", reason, checked, {}, broken)
     then = np.flatnonzero((history.inserted < searched) & (history.deleted >= searched))
     counted = _Counted.of(history.sparse[then], history.y[then])
-    said = None
+    found = None
     if searched == seq and not waits and not broken and name != "scan":
-        said = _said(options, name, counted, groups)
-    broken += _split(state, counted, said)
+        found = _best_by_buckets(options, name, counted, groups)
+    broken += _split(state, counted, found)
     checked["splits"] = 1
     worst, proven = _compare(options, name, state, counted)
     bound = 1.0 if name == "scan" else 1.0 + options.alpha
@@ -190,7 +190,7 @@ def _counters(
     return broken
 
 
-def _said(options: BestSplitOptions, name: str, counted: _Counted, groups: Mapping[int, Arrays]) -> int:
+def _best_by_buckets(options: BestSplitOptions, name: str, counted: _Counted, groups: Mapping[int, Arrays]) -> int:
     """The feature that the buckets name: of all groups and buckets the least by score, of those with least keys."""
     if not len(counted.feature):
         return -1
@@ -205,7 +205,7 @@ def _said(options: BestSplitOptions, name: str, counted: _Counted, groups: Mappi
     return min(candidates)[1]
 
 
-def _split(state: Arrays, counted: _Counted, said: int | None) -> list[str]:
+def _split(state: Arrays, counted: _Counted, found: int | None) -> list[str]:
     """The split of the state against the rows at its search."""
     feature, *counts = state["split"].tolist()
     at = np.flatnonzero(counted.feature == feature)
@@ -215,8 +215,8 @@ def _split(state: Arrays, counted: _Counted, said: int | None) -> list[str]:
         broken.append(f"the split was found with counts {counts}, and they are {[counted.n, counted.c1, *of_feature]}")
     if (feature == -1) != (len(counted.feature) == 0):
         broken.append(f"the split is by feature {feature}, and {len(counted.feature)} features have been seen")
-    if said is not None and said != feature:
-        broken.append(f"the split is by feature {feature}, and the buckets say {said}")
+    if found is not None and found != feature:
+        broken.append(f"the split is by feature {feature}, but the buckets give {found}")
     return broken
 
 

@@ -1,6 +1,6 @@
 """The coordinator of the sparse best split: ids, labels and totals; features and their counters are with the shards.
 
-One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards are told the new rows;
+One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards receive the new rows;
 (3) and the steps, in one round: they change their counters, and answer for every search with the candidate of each of
 their feature groups; (4) the best candidate of each search is the split from there on, and what each row is predicted
 by follows. The rows of a warm-up wait for its end and are then taken at once, in their order.
@@ -259,8 +259,8 @@ class BestSplitCoordinator(SequentialCoordinator):
         """The split, which finder is at work, and the totals."""
         counts = self._changes, self._searched, self._moves, self._buckets
         scalars = zip(SCALARS, (self._seq, self._warmup, self._number, *counts), strict=True)
-        told = self.model() | {"measured": self._measured.copy()}
-        return told | {name: np.array([value], dtype=np.int64) for name, value in scalars}
+        arrays = self.model() | {"measured": self._measured.copy()}
+        return arrays | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""

@@ -81,7 +81,7 @@ class BestSplitDescription(Description):
         "optimum": "Least score of all features",
         "ratio": "The one over the other",
     }
-    told: ClassVar[tuple[str, ...]] = ("split",)
+    audited_with: ClassVar[tuple[str, ...]] = ("split",)
     curves: ClassVar[tuple[Curve, ...]] = (
         Curve("moves", "Features moved to another bucket per update", "moves", "moves/update", rate=True),
         Curve("buckets", "Buckets with features", "buckets", "buckets"),
@@ -371,8 +371,8 @@ def _lanes(events: Columns, edges: Floats, names: Ranked) -> Panel:
         lasted = np.concatenate([[0.0], np.cumsum(np.where(here, np.diff(bounds), 0.0))])
         part = np.diff(np.interp(edges, bounds, lasted)) / np.diff(edges)
         lane = boxes(np.arange(n) / n, 1 - (k + 0.9) / len(lanes), _OVERLAP / n, 0.8 * part / len(lanes))
-        said = tuple(share(value, 0) if value > 0 else ABSENT for value in part.tolist())
-        marks.append(Mark(name, tone, lane, share(lasted[-1] / edges[-1], 1), said))
+        labels = tuple(share(value, 0) if value > 0 else ABSENT for value in part.tolist())
+        marks.append(Mark(name, tone, lane, share(lasted[-1] / edges[-1], 1), labels))
     return Panel("best feature", tuple(marks), Axis(0.0, 1.0, ()), max(3.0, 1.3 * len(lanes)))
 
 

@@ -1,4 +1,4 @@
-"""When the split is searched, and which steps the shards are told.
+"""Schedule of the searches for a split, and the steps sent to the shards.
 
 The search is due at the end of the warm-up, and later after every update whose number, counted from 1, is a multiple of
 ``query_every``: so the places of the searches depend on the stream alone, never on how it is cut into batches.

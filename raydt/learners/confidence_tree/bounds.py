@@ -2,8 +2,8 @@
 
 Equations are those of De Rosa and Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to
 Stream Mining". Symbols: m examples at the leaf, t examples so far, d features, depth of the leaf (0 at the root),
-K classes. All logarithms are natural unless said; everything is plain ``math`` in float64, evaluated by the coordinator
-only. Every function is O(1).
+K classes. All logarithms are natural unless noted; everything is plain ``math`` in float64, evaluated by the
+coordinator only. Every function is O(1).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SplitRule:
 
     @property
     def bits(self) -> bool:
-        """Whether differences are told in bits of information instead of halves of nats."""
+        """Whether differences are measured in bits of information instead of halves of nats."""
         return self.criterion == "entropy" and self.rule in ("hoeffding", "mcdiarmid")
 
     @property

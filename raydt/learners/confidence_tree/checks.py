@@ -64,7 +64,7 @@ def check_state(
 ) -> None:
     """A state: its tree, records, bins and rows, and statistics that are those of the rows.
 
-    That an example lies in the leaf its features lead to, and what is said of the past, is left to the audit.
+    That an example lies in the leaf its features lead to, and the records of the past, are left to the audit.
     O(statistics + rows x depth + ones x depth x log).
 
     Raises

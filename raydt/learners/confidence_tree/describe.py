@@ -121,7 +121,7 @@ class ConfidenceTreeDescription(Description):
         rule = (options or ConfidenceTreeOptions()).split_rule(max(feature_count(run.names.features), 1))
         blocks = tree_blocks(run)
         if run.model:
-            notes = told(run.model, rule, run.names)
+            notes = split_notes(run.model, rule, run.names)
             about = (
                 ", and of a split the update that it was made at, the examples that decided it, its gain, that of its "
                 "rival, and the width of the interval"
@@ -256,7 +256,7 @@ def _question(names: Names, feature: int, threshold: float) -> str:
     return " ".join(names.asked(feature, float(threshold)))
 
 
-def told(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note]:
+def split_notes(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note]:
     """By inner node when it was split and by how many examples, its gain, the width, and its rival's gain."""
     inner = np.flatnonzero(model["feature"] >= 0)
     columns = {name: model.get(f"split_{name}", np.empty(0)) for name in _RECORD}
@@ -266,13 +266,13 @@ def told(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note]:
     found: dict[int, Note] = {}
     for i, node in enumerate(inner.tolist()):
         rival, at = int(columns["rival_feature"][i]), count((int(columns["stamp"][i]) >> 1) + 1)
-        beside = "none" if rival < 0 else f"{names.feature(rival)} {figure(rival_gain[i])}"
+        rival_text = "none" if rival < 0 else f"{names.feature(rival)} {figure(rival_gain[i])}"
         tie = ", on a tie" if columns["reason"][i] == TIE else ""
         width = f"\N{GREEK SMALL LETTER EPSILON} {figure(columns['epsilon'][i])}"
         lines = (
             f"at update {at}, from {counted(int(columns['m'][i]), 'example')}{tie}",
             f"gain {figure(gain[i])}, {width}",
-            f"rival {beside}",
+            f"rival {rival_text}",
         )
         found[node] = Note(lines, (", ".join(lines),))
     return found

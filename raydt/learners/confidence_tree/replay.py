@@ -198,8 +198,8 @@ class Records:
             self._same(node, "rival", (feature, cut), (-1, -1))
             self._same(node, "rival_phi", record["rival_phi"], float(phi_of(criterion, own[None], own)[0]))
             return
-        said = candidates.at(feature, cut)
-        right = said >= 0 and self._comes(candidates, said, rival)
+        index = candidates.at(feature, cut)
+        right = index >= 0 and self._comes(candidates, index, rival)
         expected = f"feature {candidates.feature[rival]}, cut {candidates.cut[rival]}"
         self._holds(node, right, "the rival is another", f"feature {feature}, cut {cut} instead of {expected}")
         self._same(node, "rival_phi", record["rival_phi"], float(candidates.phi[rival]))

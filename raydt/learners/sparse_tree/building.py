@@ -27,7 +27,7 @@ Slots = npt.NDArray[np.int32]
 
 
 class Builder:
-    """The tree, the lists of its leaves and the live examples, and how a subtree is built anew.
+    """The tree, the lists of its leaves and the live examples, and how a subtree is rebuilt.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Builder:
         self.keep = 0
 
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
-        """Build one subtree anew."""
+        """Rebuild one subtree."""
         began = time.perf_counter()
         counts = np.zeros((1, 2), dtype=np.int64)
         n = count_rows(self.tree, root, counts)

@@ -90,13 +90,13 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
         if pa.types.is_dictionary(kind) and (_is_number(kind.value_type) or is_text(kind.value_type)):
             return "text"
     times = (
-        f". A column of times can stand under source.ts: {field.name}, which takes it out of the features"
+        f". To use it as the time of the rows, set source.ts: {field.name}"
         if file and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
         else ""
     )
     shown = f"values of type {extension.decode(errors='replace')}" if extension else in_words(kind)
     raise InputError(
-        f"it holds {shown}, which cannot be used",
+        f"it holds {shown}, which raydt cannot use",
         file=file,
         column=field.name,
         remedy=f"Convert it (allowed are {_ALLOWED}) or leave it out{' of source.features' if file else ''}" + times,

@@ -27,7 +27,7 @@ def unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inpu
     elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
         hint = "Is the row of column names missing? "
     return InputError(
-        f"there is no such column, but {option} names it",
+        f"{option} names a column that does not exist",
         file=file,
         column=name,
         remedy=f"{hint}The columns are {shown or 'none at all'}",

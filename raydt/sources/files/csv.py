@@ -210,7 +210,8 @@ class CsvDataFile(DataFile):
         batch = batch.take(pa.array(places, mask=places < 0))
         for bad in found:
             at, text = bad.number - 2, bad.text
-            problem = f"it has {bad.actual_columns} values, the header {bad.expected_columns}: {text[:60]!r}"
+            lengths = f"the row has {bad.actual_columns} values but the header has {bad.expected_columns}"
+            problem = f"{lengths}: {text[:60]!r}"
             if "\n" in text or "\r" in text:
                 remedy = "Close the quote that is open here"
                 stop = InputError(f"{problem}, over several lines", file=self.name, row=at, remedy=remedy)
@@ -223,7 +224,7 @@ class CsvDataFile(DataFile):
         """Raise an error that names the row, if Arrow has given up on one of another length that is not UTF-8."""
         if found := _UNREADABLE.match(str(error)):
             row, expected, actual = map(int, found.groups())
-            problem = f"it has {actual} values, the header {expected}, and bytes that are not UTF-8"
+            problem = f"the row has {actual} values but the header has {expected}, and bytes that are not UTF-8"
             raise InputError(problem, file=self.name, row=row - 2, remedy="Correct the file") from error
 
     def _check_header(self, names: list[str]) -> None:

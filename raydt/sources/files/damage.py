@@ -1,4 +1,4 @@
-"""What is wrong with a file: of another kind, cut off, or with values that its types do not allow.
+"""Find the fault of a file: of another kind, cut off, or with values that its types do not allow.
 
 Only looked at once reading has failed, so that sound files cost nothing. Not here: values that are well formed but
 cannot be used (``raydt.sources.encoder``), and rows of text files (``raydt.sources.files.csv``).
@@ -40,7 +40,7 @@ _AGAIN = "Copy or write it again"
 
 
 def diagnosis(head: bytes, tail: bytes, kind: str) -> tuple[str, str] | None:
-    """What is wrong with a file that cannot be opened, and the remedy, if its two ends tell.
+    """Fault of a file that cannot be opened, and the remedy, if its first or last bytes show it.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
         infos, filesystem = _look_up(where, bool(uri), suffixes)
     if not infos:
         raise InputError(
-            "no file is there", file=where, remedy=f"Check the path; folders are searched for {', '.join(suffixes)}"
+            "no such file", file=where, remedy=f"Check the path; in a folder, raydt reads {', '.join(suffixes)}"
         )
     return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
 
