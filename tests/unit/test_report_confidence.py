@@ -14,9 +14,9 @@ from raydt.learners.confidence_tree.describe import (
     leads,
     over_time,
     rule_in_words,
+    split_notes,
     splits,
     splits_in_words,
-    told,
     why_no_split,
 )
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -97,10 +97,10 @@ def test_a_card_has_the_record_of_its_split():
         "right": np.array([2, -1, -1]),
         "counts": np.array([[3, 2], [3, 0], [0, 2]]),
     }
-    assert told(model, RULED, NAMES) == {}
+    assert split_notes(model, RULED, NAMES) == {}
     record = {"stamp": 2001, "m": 500, "rival_feature": 0, "reason": TIE}
     record |= {"phi": 0.2, "rival_phi": 0.4, "impurity": 0.5, "epsilon": 0.05}
-    words = told(model | {f"split_{name}": np.array([value]) for name, value in record.items()}, RULED, NAMES)
+    words = split_notes(model | {f"split_{name}": np.array([value]) for name, value in record.items()}, RULED, NAMES)
     expected = (
         "at update 1,001, from 500 examples, on a tie",
         "gain 0.3, \N{GREEK SMALL LETTER EPSILON} 0.05",
