@@ -1,9 +1,12 @@
-"""The tree of fully dynamic learners: nodes, the rows of each leaf, and the tests of Algorithms 1 and 2 by counts.
+"""The tree of fully dynamic learners: nodes, the rows of each leaf, and when a rebuild is due, by counts.
 
 Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
-their slots; ``counts`` of a leaf are the class counts of that list; ``allowed`` is the floor of epsilon * s, exactly.
+their slots; ``counts`` of a node are the class counts of the rows below it; ``allowed`` is the floor of epsilon * s,
+exactly; of an exact tree, ``n`` and ``pairs`` follow from ``counts``, and ``m0`` and ``gone`` are those of the
+certificate of ``docs/explanation/guarantees.md``.
 
-Symbols (paper): s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split - 1``.
+Symbols: s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split - 1`` (paper); |S| = ``n``, D = the
+``gone`` rows, h(S) = :func:`gini_mass`.
 """
 
 from __future__ import annotations
@@ -13,26 +16,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.nodes import LEAF, NODES, goes_left, majority, next_in_preorder, total
+from raydt.learners.nodes import LEAF, NODES, goes_left, majority, total
 
 #: Registers of the tree behind those of all trees.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
+#: Birth of an example that :func:`climb` inserts: after every BUILD.
+UNBORN = 2**62
 
 
 #: One node. A record is read and written as a whole cache line or two, and is one argument to a kernel.
 NODE = np.dtype(
     [
         ("threshold", np.float64),
-        ("s", np.int64),
-        ("c", np.int64),
-        ("allowed", np.int64),
-        ("built", np.int64),
         ("feature", np.int32),
         ("left", np.int32),
         ("right", np.int32),
         ("parent", np.int32),
+        ("n", np.int64),
+        ("pairs", np.int64),
+        ("c", np.int64),
+        ("built", np.int64),
+        ("m0", np.float64),
+        ("gone", np.int64),
+        ("s", np.int64),
+        ("allowed", np.int64),
         ("depth", np.int32),
         ("head", np.int32),
         ("label", np.int32),
@@ -50,12 +59,25 @@ class Tree(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The options as numbers: epsilon, alpha / 2, k + 1 and h."""
+    """The options as numbers.
+
+    Attributes
+    ----------
+    epsilon, half_alpha : float
+    min_samples_split, max_depth : int
+        k + 1 and h.
+    certified : bool
+        Whether an inner node is rebuilt when its certificate runs out, not after epsilon * s updates.
+    slack : float
+        Beta less a margin for rounding: mass per example that a certificate may lack.
+    """
 
     epsilon: float
     half_alpha: float
     min_samples_split: int
     max_depth: int
+    certified: bool = False
+    slack: float = 0.0
 
 
 def new_tree(capacity: int, classes: int) -> Tree:
@@ -119,19 +141,49 @@ def most_nodes(n: int, depth: int, rules: Any) -> int:
     return min(2 * n, 2 << levels) if levels < 40 else 2 * n
 
 
+@inlined_kernel
+def gini_mass(n: int, pairs: int) -> float:
+    """Mass h(S) = n g(S) of n rows of which so many ordered pairs, n^2 - sum c_k^2, differ in class. O(1)."""
+    mass: float = np.float64(pairs) / np.float64(n) if n > 0 else 0.0
+    return mass
+
+
+@inner_kernel
+def mass_left(tree: Any, node: int) -> float:
+    """Mass that the split of an inner node leaves: that of its two sides together."""
+    left, right = tree.nodes[node].left, tree.nodes[node].right
+    on_left: float = gini_mass(tree.nodes[left].n, tree.nodes[left].pairs)
+    return on_left + gini_mass(tree.nodes[right].n, tree.nodes[right].pairs)
+
+
 @kernel
 def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
-    """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right."""
+    """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right. O(K)."""
     n = total(tree.counts, node)
+    pairs = n * n
+    for k in range(tree.counts.shape[1]):
+        pairs -= tree.counts[node, k] * tree.counts[node, k]
     tree.nodes[node].feature = LEAF
     tree.nodes[node].left = tree.nodes[node].right = -1
     tree.nodes[node].head = -1
     tree.nodes[node].threshold = 0.0
+    tree.nodes[node].n = n
+    tree.nodes[node].pairs = pairs
     tree.nodes[node].s = n
     tree.nodes[node].c = 0
     tree.nodes[node].allowed = floor_product(rules.epsilon, n)
     tree.nodes[node].built = stamp
+    tree.nodes[node].m0 = gini_mass(n, pairs)
+    tree.nodes[node].gone = 0
     tree.nodes[node].label = majority(tree.counts, node)
+
+
+@inner_kernel
+def start_children(tree: Any, node: int, stamp: int, rules: Any) -> None:
+    """Start both children of a fresh split, whose counts are right, and its certificate: no split leaves less mass."""
+    start_node(tree, np.int64(tree.nodes[node].left), stamp, rules)
+    start_node(tree, np.int64(tree.nodes[node].right), stamp, rules)
+    tree.nodes[node].m0 = mass_left(tree, node)
 
 
 @kernel
@@ -164,41 +216,58 @@ def target_of(tree: Any, node: int) -> int:
 
 
 @inner_kernel
-def climb(tree: Any, leaf: int) -> int:
-    """Lines 5-9 of UPDATE: count on the path and return the node to rebuild, or -1.
-
-    Counting goes from the leaf up: counters below the root-most exhausted node are one ahead of the paper's,
-    but that node's subtree is rebuilt, which sets them to 0.
-    """
-    exhausted = -1
-    node = leaf
-    while node >= 0:
-        tree.nodes[node].c += 1
-        if tree.nodes[node].c > tree.nodes[node].allowed:
-            exhausted = node
-        node = tree.nodes[node].parent
-    if exhausted < 0:
-        return -1
-    return target_of(tree, exhausted)
-
-
-@kernel
-def count_rows(tree: Any, root: int, counts: Any) -> int:
-    """Class counts, in ``counts[0]``, of a node's live rows from the leaves below it; returns their sum."""
-    n = 0
-    counts[:] = 0
-    node = np.int64(root)
-    while node >= 0:
-        if tree.nodes[node].feature < 0:
-            for k in range(counts.shape[1]):
-                counts[0, k] += tree.counts[node, k]
-                n += tree.counts[node, k]
-        node = next_in_preorder(tree.nodes, node, root)
-    return n
+def count_example(tree: Any, node: int, k: int, by: int) -> None:
+    """Count an example of class k in (``by`` 1) or out (-1) at one node."""
+    tree.nodes[node].pairs += 2 * by * (tree.nodes[node].n - tree.counts[node, k])
+    tree.nodes[node].n += by
+    tree.counts[node, k] += by
 
 
 @inner_kernel
-def set_counts(tree: Any, node: int, counts: Any) -> None:
-    """Class counts of a node from ``counts[0]``."""
-    for k in range(counts.shape[1]):
-        tree.counts[node, k] = counts[0, k]
+def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
+    """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
+    return tree.nodes[node].n < rules.min_samples_split or tree.nodes[node].pairs == 0
+
+
+@inner_kernel
+def runs_out(tree: Any, node: int, rules: Any) -> bool:
+    """Whether a split may leave more mass than beta n above the best one: M_own - max(0, m0 - 2 |D|) > beta n."""
+    least = max(0.0, tree.nodes[node].m0 - 2.0 * np.float64(tree.nodes[node].gone))
+    return mass_left(tree, node) - least > rules.slack * np.float64(tree.nodes[node].n)
+
+
+@inner_kernel
+def is_due(tree: Any, node: int, rules: Any) -> bool:
+    """Whether a node whose counts, and those of its children, are right has to be rebuilt."""
+    exhausted = tree.nodes[node].c > tree.nodes[node].allowed
+    if not rules.certified:
+        return exhausted
+    if tree.nodes[node].feature < 0:
+        return exhausted and not stays_leaf(tree.counts, node, tree.nodes[node].depth, rules)
+    return must_be_leaf(tree, node, rules) or runs_out(tree, node, rules)
+
+
+@inner_kernel
+def climb(tree: Any, leaf: int, k: int, by: int, birth: int, rules: Any) -> int:
+    """Lines 5-9 of UPDATE: count an example of class k on its path and return the node to rebuild, or -1.
+
+    ``birth`` is the stamp of its insertion, ``UNBORN`` where it is being inserted. O(1) a node, O(K) at the leaf.
+
+    Counting goes from the leaf up: counters below the root-most node that is due are one ahead of the paper's, but
+    that node's subtree is rebuilt, which sets them to 0.
+    """
+    due = -1
+    node = leaf
+    while node >= 0:
+        count_example(tree, node, k, by)
+        tree.nodes[node].c += 1
+        if birth <= tree.nodes[node].built:
+            tree.nodes[node].gone += 1
+        if is_due(tree, node, rules):
+            due = node
+        node = tree.nodes[node].parent
+    if due < 0:
+        return -1
+    if rules.certified and (tree.nodes[due].feature < 0 or must_be_leaf(tree, due, rules)):
+        return due
+    return target_of(tree, due)

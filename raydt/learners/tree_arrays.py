@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.learners.checking import check_examples, check_nodes, check_sums
@@ -28,20 +27,13 @@ ARRAY_TYPES: dict[str, np.dtype[Any]] = {
     "built": np.dtype(np.int64),
     "counts": np.dtype(np.int64),
 }
+#: Those of a tree whose rebuilds follow certificates, besides.
+CERTIFICATE_TYPES: dict[str, np.dtype[Any]] = {"m0": np.dtype(np.float64), "gone": np.dtype(np.int64)}
 #: Counters begin at 0 and stay below: examples have int32 slots, and ``floor_product`` is exact up to 2**53.
-LIMITS = {"s": 2**31, "c": 2**53}
+LIMITS = {"s": 2**31, "c": 2**53, "gone": 2**31}
 
 
-@kernel
-def _sum_up(feature: Any, left: Any, right: Any, counts: Any) -> None:
-    """Class counts of internal nodes from their children, which follow them in preorder."""
-    for node in range(len(feature) - 1, -1, -1):
-        if feature[node] >= 0:
-            for k in range(counts.shape[1]):
-                counts[node, k] = counts[left[node], k] + counts[right[node], k]
-
-
-def check_tree(arrays: Arrays, d: int, classes: int) -> None:
+def check_tree(arrays: Arrays, d: int, classes: int, certified: bool = False) -> None:
     """Require what the kernels rely on: one tree in preorder over ``d`` features. O(n log n).
 
     Raises
@@ -49,11 +41,13 @@ def check_tree(arrays: Arrays, d: int, classes: int) -> None:
     ValueError
         Naming the array that cannot be.
     """
-    inner = check_nodes(arrays, ARRAY_TYPES, d, classes)
+    inner = check_nodes(arrays, ARRAY_TYPES | (CERTIFICATE_TYPES if certified else {}), d, classes)
     if not np.isfinite(arrays["threshold"][inner]).all():
         raise ValueError("array 'threshold' has a split at a number that is not finite")
+    if certified and not ((arrays["m0"] >= 0) & (arrays["m0"] < LIMITS["s"])).all():
+        raise ValueError("array 'm0' has a mass that is not that of examples")
     for name, limit in LIMITS.items():
-        if ((arrays[name] < 0) | (arrays[name] >= limit)).any():
+        if name in arrays and ((arrays[name] < 0) | (arrays[name] >= limit)).any():
             raise ValueError(f"array {name!r} has a number that is not from 0 to {limit - 1}")
     check_sums(arrays, inner)
 
@@ -77,15 +71,14 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features)
             raise ValueError(f"array 'X' of feature group {number} {problem}")
 
 
-def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
-    """The arrays of the model, and the preorder position of each node id."""
+def canonical_tree(tree: Tree, certified: bool) -> tuple[Arrays, npt.NDArray[np.int32]]:
+    """The arrays of the model, with its certificates if it has any, and the preorder position of each node id."""
     order, position, _ = preorder(tree)
     counts = tree.counts[order]
     nodes = tree.nodes[order]
     feature = nodes["feature"].copy()
     left = np.where(feature >= 0, position[nodes["left"]], np.int32(-1))
     right = np.where(feature >= 0, position[nodes["right"]], np.int32(-1))
-    _sum_up(feature, left, right, counts)
     classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)  # a class announced is not yet a class seen
     arrays: Arrays = {
         "feature": feature,
@@ -97,6 +90,8 @@ def canonical_tree(tree: Tree) -> tuple[Arrays, npt.NDArray[np.int32]]:
         "built": nodes["built"].copy(),
         "counts": counts[:, :classes].copy(),
     }
+    if certified:
+        arrays |= {name: nodes[name].copy() for name in CERTIFICATE_TYPES}
     return arrays, position
 
 
@@ -105,9 +100,12 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(64, classes), n, classes)
     nodes = tree.nodes
-    for name in ("feature", "threshold", "left", "right", "s", "c", "built"):
-        nodes[name][:n] = arrays[name]
+    for name in (*ARRAY_TYPES, *(CERTIFICATE_TYPES if rules.certified else ())):
+        if name != "counts":
+            nodes[name][:n] = arrays[name]
     tree.counts[:n] = arrays["counts"]
+    nodes["n"][:n] = tree.counts[:n].sum(axis=1)
+    nodes["pairs"][:n] = nodes["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
     for i in range(n):

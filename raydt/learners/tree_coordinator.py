@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.examples.store import ExampleStore
-from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Tree
+from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Rules, Tree
 from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.learners.tree_arrays import Arrays, canonical_tree
+from raydt.learners.tree_arrays import CERTIFICATE_TYPES, Arrays, canonical_tree
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
@@ -24,6 +24,7 @@ _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows"
 class DynamicTree(Protocol):
     """A tree, the lists of its leaves and the live examples."""
 
+    rules: Rules
     store: ExampleStore
     tree: Tree
     members: npt.NDArray[np.void]
@@ -57,7 +58,9 @@ class TreeCoordinator(SequentialCoordinator):
         slots = self.store.slots()
         slots = slots[np.argsort(self.store.id[slots])]
         state = {**self.state(slots), **self.rows(slots)}
-        names = ("feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf")
+        names = ["feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf"]
+        if self.live.rules.certified:
+            names += CERTIFICATE_TYPES
         return digest((name, state[name]) for name in names)
 
     def statistics(self) -> dict[str, int]:
@@ -74,11 +77,11 @@ class TreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree."""
-        return canonical_tree(self.live.tree)[0]
+        return canonical_tree(self.live.tree, self.live.rules.certified)[0]
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        arrays, position = canonical_tree(self.live.tree)
+        arrays, position = canonical_tree(self.live.tree, self.live.rules.certified)
         totals = {name: self.live.tree.reg[[register]] for name, register in _TOTALS}
         leaf = position[self.live.members["leaf"][slots]]
         return {**arrays, "leaf": leaf, "seq": np.array([self._seq], dtype=np.int64), **totals}

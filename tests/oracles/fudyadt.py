@@ -5,8 +5,10 @@ paper: BUILD runs at the depth of the rebuilt node (line 10 passes ``i``); the t
 looked for from the root, as s is not monotone along a path; s = 0 gives s_hat = 0; a split has examples on both
 sides and may have zero gain; K classes; a categorical split is one value against the rest.
 
-Only plain Python here: lists, dicts, recursion, whole numbers and fractions. The one float64 computation that
-decides anything is :func:`score`.
+With ``certificate`` UPDATE follows the certificates of ``docs/explanation/guarantees.md`` in place of line 6.
+
+Only plain Python here: lists, dicts, recursion, whole numbers and fractions. The float64 computations that decide
+anything are :func:`score` and :func:`mass`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from raydt.examples.updates import (
     UPDATE,
     UpdateBatch,
 )
+from raydt.learners.fully_dynamic import auto_epsilon
 
 ALIVE = np.iinfo(np.int64).max
 
@@ -55,10 +58,17 @@ class Node:
     left: Node | None = None
     right: Node | None = None
     examples: list[Example] = field(default_factory=list)
+    at_build: list[Example] = field(default_factory=list)
+    m0: float = 0.0
 
     @property
     def is_leaf(self) -> bool:
         return self.feature < 0
+
+    @property
+    def gone(self) -> int:
+        """Of the examples at BUILD, those deleted since."""
+        return sum(e.died < ALIVE for e in self.at_build)
 
 
 @dataclass
@@ -85,6 +95,12 @@ def midpoint(a: float, b: float) -> float:
     return t if a <= t < b else a
 
 
+def mass(counts: Sequence[int]) -> float:
+    """Size times Gini index."""
+    n = sum(counts)
+    return float(n * n - sum(c * c for c in counts)) / float(n) if n else 0.0
+
+
 def gini(counts: Sequence[int]) -> Fraction:
     """Gini index, exactly; 0 for no examples."""
     n = sum(counts)
@@ -95,7 +111,7 @@ class FudyadtTwin:
     """The tree and its examples.
 
     ``categorical`` has one entry per feature; ``epsilon`` is a number (not "auto"); ``max_depth`` is the paper's h
-    or None; ``min_samples_split`` its k + 1.
+    or None; ``min_samples_split`` its k + 1; ``certificate`` is beta, where nodes are rebuilt by certificates.
     """
 
     def __init__(
@@ -106,8 +122,10 @@ class FudyadtTwin:
         alpha: float = 0.0,
         max_depth: int | None = None,
         min_samples_split: int = 2,
+        certificate: float | None = None,
     ) -> None:
         self.categorical = list(categorical)
+        self.certificate = certificate
         self.epsilon, self.half_alpha = Fraction(epsilon), Fraction(alpha) / 2
         self.max_depth, self.min_samples_split = max_depth, min_samples_split
         self.root = Node()
@@ -129,15 +147,46 @@ class FudyadtTwin:
             path[-1].examples.remove(example)
         for v in path:
             v.c += 1
-            if v.c > self.epsilon * v.s:
-                s_hat = 0
-                if v.s > 0:
-                    s_hat = 1
-                    while s_hat < v.s:
-                        s_hat *= 2
-                depth = next(i for i, u in enumerate(path) if u.s <= s_hat)
+        for depth, v in enumerate(path):
+            if self.certificate is None:
+                if v.c > self.epsilon * v.s:
+                    self.rebuild(path, self.cascade(path, depth), time)
+                    return
+            elif v.is_leaf:
+                if v.c > self.epsilon * v.s and self.may_split(v.examples, depth):
+                    self.rebuild(path, depth, time)
+                    return
+            elif self.must_be_leaf(v):
                 self.rebuild(path, depth, time)
                 return
+            elif self.lacks(v) > (self.certificate - 1e-12) * len(list(self.below(v))):
+                self.rebuild(path, self.cascade(path, depth), time)
+                return
+
+    def cascade(self, path: list[Node], depth: int) -> int:
+        """Lines 7-9 of Algorithm 1: depth of the topmost node not larger than the next power of two."""
+        s_hat = 0
+        if path[depth].s > 0:
+            s_hat = 1
+            while s_hat < path[depth].s:
+                s_hat *= 2
+        return next(i for i, u in enumerate(path) if u.s <= s_hat)
+
+    def must_be_leaf(self, v: Node) -> bool:
+        """Whether a node is too small or pure."""
+        examples = list(self.below(v))
+        return len(examples) < self.min_samples_split or gini(self.counts(examples)) == 0
+
+    def mass_left(self, v: Node) -> float:
+        """Mass of both sides of a split together."""
+        assert v.left is not None
+        assert v.right is not None
+        left, right = (self.counts(list(self.below(child))) for child in (v.left, v.right))
+        return mass(left) + mass(right)
+
+    def lacks(self, v: Node) -> float:
+        """The most mass that a node's split can leave above the best one."""
+        return self.mass_left(v) - max(0.0, v.m0 - 2.0 * v.gone)
 
     def rebuild(self, path: list[Node], depth: int, time: int) -> None:
         old = path[depth]
@@ -155,13 +204,9 @@ class FudyadtTwin:
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
         """Algorithm 2."""
-        node = Node(s=len(examples), c=0, built=time)
+        node = Node(s=len(examples), c=0, built=time, at_build=list(examples), m0=mass(self.counts(examples)))
         split = None
-        if (
-            len(examples) >= self.min_samples_split
-            and gini(self.counts(examples)) > self.half_alpha
-            and depth != self.max_depth
-        ):
+        if self.may_split(examples, depth):
             split = self.best_split(examples)
         if split is None:
             node.examples = examples
@@ -170,7 +215,16 @@ class FudyadtTwin:
         goes_left = [self.goes_left(node, e.x) for e in examples]
         node.left = self.build([e for e, left in zip(examples, goes_left, strict=True) if left], depth + 1, time)
         node.right = self.build([e for e, left in zip(examples, goes_left, strict=True) if not left], depth + 1, time)
+        node.m0 = self.mass_left(node)
         return node
+
+    def may_split(self, examples: list[Example], depth: int) -> bool:
+        """Line 3 of Algorithm 2: whether BUILD looks for a split."""
+        return (
+            len(examples) >= self.min_samples_split
+            and gini(self.counts(examples)) > self.half_alpha
+            and depth != self.max_depth
+        )
 
     # ------------------------------------------------------------------ splits
 
@@ -318,7 +372,11 @@ class FudyadtTwin:
         place = {id(v): i for i, v in enumerate(nodes)}
         leaf = {e.id: i for i, v in enumerate(nodes) for e in v.examples}
         rows = sorted(self.live.values(), key=lambda e: e.id)
-        return {
+        certificates = {
+            "m0": np.array([v.m0 for v in nodes], np.float64),
+            "gone": np.array([v.gone for v in nodes], np.int64),
+        }
+        return (certificates if self.certificate is not None else {}) | {
             "feature": np.array([v.feature for v in nodes], np.int32),
             "threshold": np.array([v.threshold for v in nodes], np.float64),
             "left": np.array([place.get(id(v.left), -1) for v in nodes], np.int32),
@@ -352,6 +410,17 @@ class FudyadtTwin:
         )
 
 
+def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
+    """The twin with these options of the learner."""
+    given = {"epsilon": "auto", "alpha": 0.1, "beta": 0.2, "min_samples_split": 2} | options
+    beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
+    if given["epsilon"] == "auto":
+        given["epsilon"] = auto_epsilon(given["alpha"], beta, given["min_samples_split"])
+        if schedule != "published":
+            given["certificate"] = beta
+    return FudyadtTwin(categorical, **given)
+
+
 def canonical(state: dict[str, Any]) -> dict[str, Any]:
     """What two states have to agree in, whoever made them: plain lists, rows by id, nothing at leaves that splits."""
     inner = np.asarray(state["feature"]) >= 0
@@ -359,7 +428,8 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     # A class without live rows shows only if a later one has some, or if it is one of the first two.
     classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)
     order = np.argsort(state["id"])
-    tree = {name: np.asarray(state[name]).tolist() for name in ("feature", "left", "right", "s", "c", "built")} | {
+    names = ("feature", "left", "right", "s", "c", "built", *(name for name in ("m0", "gone") if name in state))
+    tree = {name: np.asarray(state[name]).tolist() for name in names} | {
         "counts": counts[:, :classes].tolist()
     }
     rows = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "born", "leaf")}

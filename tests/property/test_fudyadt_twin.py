@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from tests.oracles.fudyadt import FudyadtTwin, canonical
+from tests.oracles.fudyadt import FudyadtTwin, canonical, twin_with
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
 from tests.volume import examples
 
@@ -32,8 +32,7 @@ shard_counts = st.sampled_from((1, 2, 3, 5))
 
 
 def twin_of(stream: Stream, options: dict[str, Any]) -> FudyadtTwin:
-    decisive = {name: value for name, value in options.items() if name != "beta"}
-    return FudyadtTwin(stream.categorical, **decisive)
+    return twin_with(stream.categorical, options)
 
 
 def session_of(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> InProcessSession:

@@ -26,7 +26,7 @@ from raydt.learners.fudyadt.histograms import (
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
-from raydt.learners.live_tree import start_node, stays_leaf
+from raydt.learners.live_tree import start_children, start_node, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
 
 
@@ -41,7 +41,6 @@ class Scratch(NamedTuple):
     stack: npt.NDArray[np.int64]
     digits: npt.NDArray[np.int64]
     left: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
     histograms: Histograms
 
 
@@ -56,7 +55,6 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
         empty((rows + 2, 4), dtype=np.int64),
         empty(DIGITS, dtype=np.int64),
         empty(classes, dtype=np.int64),
-        empty((1, classes), dtype=np.int64),
         new_histograms(rows, columns, classes),
     )
 
@@ -124,8 +122,7 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
         for k in range(K):
             tree.counts[left, k] = scratch.left[k]
             tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
-        start_node(tree, left, stamp, rules)
-        start_node(tree, right, stamp, rules)
+        start_children(tree, node, stamp, rules)
         left_open = not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules)
         right_open = not stays_leaf(tree.counts, right, tree.nodes[right].depth, rules)
         if not (left_open and right_open):

@@ -32,7 +32,6 @@ from raydt.learners.fudyadt.levels import (
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.live_tree import (
     Rules,
-    count_rows,
     most_nodes,
     new_tree,
     start_node,
@@ -132,17 +131,14 @@ class DynamicTree:
     def rebuild(self, node: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""
         began = time.perf_counter()
-        counts = np.zeros((1, self.tree.counts.shape[1]), dtype=np.int64)
-        n = count_rows(self.tree, node, counts)
-        depth = self.tree.nodes["depth"][node]
+        n, depth = int(self.tree.nodes["n"][node]), self.tree.nodes["depth"][node]
         if n * len(self.features) < self.plan.local_work_limit:
-            self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), counts.shape[1])
+            self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), self.tree.counts.shape[1])
         slots = np.empty(n, dtype=np.int32)
         take_rows(self.tree, self.members, node, slots)
         slots.sort()  # reads memory in order; the result does not depend on it
-        self.tree.counts[node] = counts[0]
         before = int(self.tree.reg[NODES])
-        if stays_leaf(counts, 0, depth, self.rules):
+        if stays_leaf(self.tree.counts, node, depth, self.rules):
             place = RESET
             start_node(self.tree, node, stamp, self.rules)
             self.members["leaf"][slots] = node

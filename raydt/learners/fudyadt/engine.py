@@ -10,12 +10,12 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.learners.fudyadt.build import Listing, build
 from raydt.learners.live_tree import (
+    UNBORN,
     WARMUP_LEFT,
     climb,
-    count_rows,
+    count_example,
     most_nodes,
     route,
-    set_counts,
     start_node,
     stays_leaf,
 )
@@ -53,16 +53,14 @@ def advance(
     step, node : int
         The step whose rebuild of ``node`` is due; ``(len(steps), -1)`` at the end.
     """
-    reg, counts = tree.reg, scratch.counts
+    reg = tree.reg
     steps, members, y = batch.steps, examples.members, examples.y
     for i in range(begin, len(steps)):
         kind = steps[i].kind
         slot = steps[i].slot
         if kind == REMOVE:
             leaf = unlink(tree, members, slot)
-            steps[i].row = tree.nodes[leaf].depth
-            tree.counts[leaf, y[slot]] -= 1
-            tree.nodes[leaf].label = majority(tree.counts, leaf)
+            by, birth = -1, 2 * examples.born[slot] + 1
         else:
             leaf = route(tree, cached.categorical, batch.X, steps[i].row)
             if kind == LOOK:
@@ -70,23 +68,26 @@ def advance(
                 continue
             if reg[WARMUP_LEFT] == 0:
                 steps[i].prediction = tree.nodes[leaf].label
-            steps[i].row = tree.nodes[leaf].depth
             link(tree, members, leaf, slot)
-            tree.counts[leaf, y[slot]] += 1
-            if tree.counts[leaf, y[slot]] >= tree.counts[leaf, tree.nodes[leaf].label]:
-                tree.nodes[leaf].label = majority(tree.counts, leaf)
+            by, birth = 1, UNBORN
+        steps[i].row = tree.nodes[leaf].depth
+        k = np.int64(y[slot])
         if reg[WARMUP_LEFT] > 0:
+            count_example(tree, leaf, k, by)
+            tree.nodes[leaf].label = majority(tree.counts, leaf)
             if kind == ADD:
                 reg[WARMUP_LEFT] -= 1
             if reg[WARMUP_LEFT] > 0:
                 continue
             return i, np.int64(0)
-        node = climb(tree, leaf)
+        node = climb(tree, leaf, k, by, birth, rules)
+        if kind == REMOVE or tree.counts[leaf, k] >= tree.counts[leaf, tree.nodes[leaf].label]:
+            tree.nodes[leaf].label = majority(tree.counts, leaf)
         if node < 0:
             continue
-        n = count_rows(tree, node, counts)
+        n = tree.nodes[node].n
         stamp = steps[i].stamp
-        if stays_leaf(counts, np.int64(0), tree.nodes[node].depth, rules) and tree.nodes[node].feature < 0:
+        if tree.nodes[node].feature < 0 and stays_leaf(tree.counts, node, tree.nodes[node].depth, rules):
             head = tree.nodes[node].head
             start_node(tree, node, stamp, rules)
             tree.nodes[node].head = head
@@ -100,12 +101,10 @@ def advance(
             if slots[r] >= len(cached.X):
                 for q in range(n):  # features not at hand: hand the rows back as one leaf
                     link(tree, members, node, slots[q])
-                set_counts(tree, node, counts)
                 return i, node
             labels[r] = y[slots[r]]
-        set_counts(tree, node, counts)
-        before = reg[NODES]
         listing = Listing(cached.X, cached.categorical, slots, slots, labels)
+        before = reg[NODES]
         build(tree, members, node, listing, rules, stamp, scratch)
         record(tree, log, node, stamp, n, reg[NODES] - before + 1, np.int64(COORDINATOR), 0.0)
     return len(steps), -1

@@ -78,7 +78,7 @@ class FuDyADT(Learner):
         groups: Mapping[int, Arrays] | None,
     ) -> None:
         """Require of saved arrays what the kernels rely on."""
-        check_tree(model, len(features), classes)
+        check_tree(model, len(features), classes, options.certified)
         if groups is not None:
             check_rows(model, groups, features)
 

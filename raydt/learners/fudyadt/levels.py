@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
-from raydt.learners.live_tree import start_node, stays_leaf
+from raydt.learners.live_tree import start_children, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
 
 #: Words of a candidate before the class counts.
@@ -255,8 +255,7 @@ def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any,
             tree.counts[left, k] = candidates[f, g, LEFT + k]
             tree.counts[right, k] = tree.counts[node, k] - tree.counts[left, k]
             children.size_left[f] += tree.counts[left, k]
-        start_node(tree, left, stamp, rules)
-        start_node(tree, right, stamp, rules)
+        start_children(tree, node, stamp, rules)
         if not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules):
             children.keep[f] |= KEEP_LEFT
             children.left[f], children.below[n] = n, left

@@ -15,7 +15,7 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.live_tree import count_rows, new_tree, start_node, with_room
+from raydt.learners.live_tree import new_tree, start_node, with_room
 from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, list_nodes, split_node, take_rows
 from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.opening import best_candidates
@@ -75,15 +75,13 @@ class Builder:
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree."""
         began = time.perf_counter()
-        counts = np.zeros((1, 2), dtype=np.int64)
-        n = count_rows(self.tree, root, counts)
+        n = int(self.tree.counts[root].sum())
         self._table = table_of(self._watch_rules.entropy, n, self._table)
         slots = np.empty(n, dtype=np.int32)
         gone = self._nodes_from(root)
         take_rows(self.tree, self.members, root, slots)
         slots.sort()
         before = int(self.tree.reg[NODES])
-        self.tree.counts[root] = counts[0]
         nodes, ends = np.array([root]), np.array([n])
         splits = np.empty((0, 3), dtype=np.int64)
         while len(nodes):
