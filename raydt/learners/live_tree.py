@@ -2,8 +2,8 @@
 
 Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
 their slots; ``counts`` of a node are the class counts of the rows below it; ``allowed`` is the floor of epsilon * s,
-exactly; of an exact tree, ``n`` and ``pairs`` follow from ``counts``, and ``m0`` and ``gone`` are those of the
-certificate of ``docs/explanation/guarantees.md``.
+exactly; of an exact tree, ``n`` and ``pairs`` follow from ``counts``, ``m0`` and ``gone`` are those of the
+certificate of ``docs/explanation/guarantees.md``, and while c <= ``allowed`` no certificate can have run out.
 
 Symbols: s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split - 1`` (paper); |S| = ``n``, D = the
 ``gone`` rows, h(S) = :func:`gini_mass`.
@@ -26,7 +26,7 @@ REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 UNBORN = 2**62
 
 
-#: One node. A record is read and written as a whole cache line or two, and is one argument to a kernel.
+#: One node, as routes and lists need it.
 NODE = np.dtype(
     [
         ("threshold", np.float64),
@@ -34,26 +34,32 @@ NODE = np.dtype(
         ("left", np.int32),
         ("right", np.int32),
         ("parent", np.int32),
-        ("n", np.int64),
-        ("pairs", np.int64),
-        ("c", np.int64),
-        ("built", np.int64),
-        ("m0", np.float64),
-        ("gone", np.int64),
-        ("s", np.int64),
-        ("allowed", np.int64),
         ("depth", np.int32),
         ("head", np.int32),
         ("label", np.int32),
     ],
     align=True,
 )
+#: The statistics of one node: a cache line of its own, so that routes read few.
+STATISTICS = np.dtype(
+    [
+        ("n", np.int64),
+        ("pairs", np.int64),
+        ("c", np.int64),
+        ("allowed", np.int64),
+        ("built", np.int64),
+        ("gone", np.int64),
+        ("m0", np.float64),
+        ("s", np.int64),
+    ]
+)
 
 
 class Tree(NamedTuple):
-    """Nodes, class counts by node, registers; ``left`` of a free node is the next free one."""
+    """Nodes, their statistics and class counts, and registers; ``left`` of a free node is the next free one."""
 
     nodes: npt.NDArray[np.void]
+    statistics: npt.NDArray[np.void]
     counts: npt.NDArray[np.int64]
     reg: npt.NDArray[np.int64]
 
@@ -83,10 +89,12 @@ class Rules(NamedTuple):
 def new_tree(capacity: int, classes: int) -> Tree:
     """An empty tree: one leaf without rows."""
     nodes = np.zeros(capacity, dtype=NODE)
-    for name in ("feature", "left", "right", "parent", "head", "built"):
+    for name in ("feature", "left", "right", "parent", "head"):
         nodes[name] = -1
+    statistics = np.zeros(capacity, dtype=STATISTICS)
+    statistics["built"] = -1
     counts = np.zeros((capacity, classes), dtype=np.int64)
-    return Tree(nodes, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64))
+    return Tree(nodes, statistics, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64))
 
 
 def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
@@ -99,7 +107,7 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
         capacity = max(need, capacity + capacity // 2)
     counts = np.zeros((capacity, max(classes, known)), dtype=np.int64)
     counts[: len(tree.counts), :known] = tree.counts
-    return Tree(grown(tree.nodes, capacity), counts, tree.reg)
+    return Tree(grown(tree.nodes, capacity), grown(tree.statistics, capacity), counts, tree.reg)
 
 
 @kernel
@@ -152,8 +160,8 @@ def gini_mass(n: int, pairs: int) -> float:
 def mass_left(tree: Any, node: int) -> float:
     """Mass that the split of an inner node leaves: that of its two sides together."""
     left, right = tree.nodes[node].left, tree.nodes[node].right
-    on_left: float = gini_mass(tree.nodes[left].n, tree.nodes[left].pairs)
-    return on_left + gini_mass(tree.nodes[right].n, tree.nodes[right].pairs)
+    on_left: float = gini_mass(tree.statistics[left].n, tree.statistics[left].pairs)
+    return on_left + gini_mass(tree.statistics[right].n, tree.statistics[right].pairs)
 
 
 @kernel
@@ -167,23 +175,25 @@ def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     tree.nodes[node].left = tree.nodes[node].right = -1
     tree.nodes[node].head = -1
     tree.nodes[node].threshold = 0.0
-    tree.nodes[node].n = n
-    tree.nodes[node].pairs = pairs
-    tree.nodes[node].s = n
-    tree.nodes[node].c = 0
-    tree.nodes[node].allowed = floor_product(rules.epsilon, n)
-    tree.nodes[node].built = stamp
-    tree.nodes[node].m0 = gini_mass(n, pairs)
-    tree.nodes[node].gone = 0
+    tree.statistics[node].n = n
+    tree.statistics[node].pairs = pairs
+    tree.statistics[node].s = n
+    tree.statistics[node].c = 0
+    tree.statistics[node].allowed = floor_product(rules.epsilon, n)
+    tree.statistics[node].built = stamp
+    tree.statistics[node].m0 = gini_mass(n, pairs)
+    tree.statistics[node].gone = 0
     tree.nodes[node].label = majority(tree.counts, node)
 
 
 @inner_kernel
 def start_children(tree: Any, node: int, stamp: int, rules: Any) -> None:
-    """Start both children of a fresh split, whose counts are right, and its certificate: no split leaves less mass."""
+    """Start both children of a fresh split, whose counts are right, and its certificate."""
     start_node(tree, np.int64(tree.nodes[node].left), stamp, rules)
     start_node(tree, np.int64(tree.nodes[node].right), stamp, rules)
-    tree.nodes[node].m0 = mass_left(tree, node)
+    if rules.certified:
+        tree.statistics[node].m0 = mass_left(tree, node)
+        tree.statistics[node].allowed = edits_left(rules.slack * np.float64(tree.statistics[node].n), rules)
 
 
 @kernel
@@ -200,7 +210,7 @@ def route(tree: Any, categorical: Any, X: Any, row: int) -> int:
 @kernel
 def target_of(tree: Any, node: int) -> int:
     """Lines 7-9 of UPDATE: the root-most ancestor not larger, when built, than the next power of two of ``node``."""
-    s = tree.nodes[node].s
+    s = tree.statistics[node].s
     bound = 0
     if s > 0:
         bound = 1
@@ -209,7 +219,7 @@ def target_of(tree: Any, node: int) -> int:
     target = node
     node = tree.nodes[node].parent
     while node >= 0:
-        if tree.nodes[node].s <= bound:
+        if tree.statistics[node].s <= bound:
             target = node
         node = tree.nodes[node].parent
     return target
@@ -218,33 +228,50 @@ def target_of(tree: Any, node: int) -> int:
 @inner_kernel
 def count_example(tree: Any, node: int, k: int, by: int) -> None:
     """Count an example of class k in (``by`` 1) or out (-1) at one node."""
-    tree.nodes[node].pairs += 2 * by * (tree.nodes[node].n - tree.counts[node, k])
-    tree.nodes[node].n += by
+    tree.statistics[node].pairs += 2 * by * (tree.statistics[node].n - tree.counts[node, k])
+    tree.statistics[node].n += by
     tree.counts[node, k] += by
 
 
 @inner_kernel
 def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
-    return tree.nodes[node].n < rules.min_samples_split or tree.nodes[node].pairs == 0
+    unfit: bool = tree.statistics[node].n < rules.min_samples_split or tree.statistics[node].pairs == 0
+    return unfit
+
+
+@inner_kernel
+def edits_left(mass: float, rules: Any) -> int:
+    """Edits that a certificate outlasts surely, by its mass to spare: one takes at most 2 + beta.
+
+    One less, and thus two units of mass, than that are left to the rounding of the test itself.
+    """
+    return max(0, int(mass / (2.0 + rules.slack)) - 1)
 
 
 @inner_kernel
 def runs_out(tree: Any, node: int, rules: Any) -> bool:
-    """Whether a split may leave more mass than beta n above the best one: M_own - max(0, m0 - 2 |D|) > beta n."""
-    least = max(0.0, tree.nodes[node].m0 - 2.0 * np.float64(tree.nodes[node].gone))
-    return mass_left(tree, node) - least > rules.slack * np.float64(tree.nodes[node].n)
+    """Whether a split may leave more mass than beta n above the best one: M_own - max(0, m0 - 2 |D|) > beta n.
+
+    If it does not, ``allowed`` says when to ask again.
+    """
+    least = max(0.0, tree.statistics[node].m0 - 2.0 * np.float64(tree.statistics[node].gone))
+    lacks, budget = mass_left(tree, node) - least, rules.slack * np.float64(tree.statistics[node].n)
+    if lacks > budget:
+        return True
+    tree.statistics[node].allowed = tree.statistics[node].c + edits_left(budget - lacks, rules)
+    return False
 
 
 @inner_kernel
 def is_due(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node whose counts, and those of its children, are right has to be rebuilt."""
-    exhausted = tree.nodes[node].c > tree.nodes[node].allowed
+    exhausted: bool = tree.statistics[node].c > tree.statistics[node].allowed
     if not rules.certified:
         return exhausted
     if tree.nodes[node].feature < 0:
         return exhausted and not stays_leaf(tree.counts, node, tree.nodes[node].depth, rules)
-    return must_be_leaf(tree, node, rules) or runs_out(tree, node, rules)
+    return must_be_leaf(tree, node, rules) or (exhausted and runs_out(tree, node, rules))
 
 
 @inner_kernel
@@ -260,9 +287,9 @@ def climb(tree: Any, leaf: int, k: int, by: int, birth: int, rules: Any) -> int:
     node = leaf
     while node >= 0:
         count_example(tree, node, k, by)
-        tree.nodes[node].c += 1
-        if birth <= tree.nodes[node].built:
-            tree.nodes[node].gone += 1
+        tree.statistics[node].c += 1
+        if birth <= tree.statistics[node].built:
+            tree.statistics[node].gone += 1
         if is_due(tree, node, rules):
             due = node
         node = tree.nodes[node].parent

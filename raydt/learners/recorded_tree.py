@@ -85,10 +85,13 @@ class RecordedTree:
             yield rows, node
             inner = self.feature[node] >= 0
             rows, node = rows[inner], node[inner]
-            feature, threshold = self.feature[node], self.threshold[node]
-            x = X[rows, feature]
-            goes_left = np.where(categorical[feature], x == threshold, x <= threshold)
-            node = np.where(goes_left, self.left[node], self.right[node])
+            node = np.where(self.goes_left(X, categorical, rows, node), self.left[node], self.right[node])
+
+    def goes_left(self, X: Floats, categorical: Bools, rows: Ints, node: Ints) -> Bools:
+        """Whether each of some rows of X lies on the left of an inner node."""
+        feature, threshold = self.feature[node], self.threshold[node]
+        x = X[rows, feature]
+        return np.where(categorical[feature], x == threshold, x <= threshold)
 
 
 @dataclass(frozen=True)

@@ -74,24 +74,21 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features)
 def canonical_tree(tree: Tree, certified: bool) -> tuple[Arrays, npt.NDArray[np.int32]]:
     """The arrays of the model, with its certificates if it has any, and the preorder position of each node id."""
     order, position, _ = preorder(tree)
-    counts = tree.counts[order]
-    nodes = tree.nodes[order]
+    nodes, statistics, counts = tree.nodes[order], tree.statistics[order], tree.counts[order]
     feature = nodes["feature"].copy()
-    left = np.where(feature >= 0, position[nodes["left"]], np.int32(-1))
-    right = np.where(feature >= 0, position[nodes["right"]], np.int32(-1))
     classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)  # a class announced is not yet a class seen
     arrays: Arrays = {
         "feature": feature,
         "threshold": nodes["threshold"].copy(),
-        "left": left,
-        "right": right,
-        "s": nodes["s"].copy(),
-        "c": nodes["c"].copy(),
-        "built": nodes["built"].copy(),
+        "left": np.where(feature >= 0, position[nodes["left"]], np.int32(-1)),
+        "right": np.where(feature >= 0, position[nodes["right"]], np.int32(-1)),
+        "s": statistics["s"].copy(),
+        "c": statistics["c"].copy(),
+        "built": statistics["built"].copy(),
         "counts": counts[:, :classes].copy(),
     }
     if certified:
-        arrays |= {name: nodes[name].copy() for name in CERTIFICATE_TYPES}
+        arrays |= {name: statistics[name].copy() for name in CERTIFICATE_TYPES}
     return arrays, position
 
 
@@ -99,19 +96,23 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
     """The live tree of canonical arrays, without the rows of its leaves."""
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(64, classes), n, classes)
-    nodes = tree.nodes
-    for name in (*ARRAY_TYPES, *(CERTIFICATE_TYPES if rules.certified else ())):
-        if name != "counts":
-            nodes[name][:n] = arrays[name]
+    nodes, statistics = tree.nodes, tree.statistics
+    for name in ("feature", "threshold", "left", "right"):
+        nodes[name][:n] = arrays[name]
+    for name in ("s", "c", "built", *(CERTIFICATE_TYPES if rules.certified else ())):
+        statistics[name][:n] = arrays[name]
     tree.counts[:n] = arrays["counts"]
-    nodes["n"][:n] = tree.counts[:n].sum(axis=1)
-    nodes["pairs"][:n] = nodes["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
+    statistics["n"][:n] = tree.counts[:n].sum(axis=1)
+    statistics["pairs"][:n] = statistics["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
     for i in range(n):
-        nodes["allowed"][i] = floor_product(rules.epsilon, int(nodes["s"][i]))
+        inner = nodes["feature"][i] >= 0
+        statistics["allowed"][i] = 0  # of a certificate: it is tested with the next update
+        if not (inner and rules.certified):
+            statistics["allowed"][i] = floor_product(rules.epsilon, int(statistics["s"][i]))
         nodes["label"][i] = majority(tree.counts, i)
-        if nodes["feature"][i] >= 0:
+        if inner:
             for child in (nodes["left"][i], nodes["right"][i]):
                 nodes["parent"][child], nodes["depth"][child] = i, nodes["depth"][i] + 1
     tree.reg[[USED, FREE, NODES, LEAVES]] = n, -1, n, int((nodes["feature"][:n] < 0).sum())

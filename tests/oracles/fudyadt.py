@@ -429,8 +429,6 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)
     order = np.argsort(state["id"])
     names = ("feature", "left", "right", "s", "c", "built", *(name for name in ("m0", "gone") if name in state))
-    tree = {name: np.asarray(state[name]).tolist() for name in names} | {
-        "counts": counts[:, :classes].tolist()
-    }
+    tree = {name: np.asarray(state[name]).tolist() for name in names} | {"counts": counts[:, :classes].tolist()}
     rows = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "born", "leaf")}
     return {**tree, **rows, "threshold": np.where(inner, state["threshold"], 0.0).tolist()}

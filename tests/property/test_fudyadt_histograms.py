@@ -49,7 +49,7 @@ def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int)
     histograms = histograms._replace(cells=np.full(reserved + 2 * n * d, -1, dtype=np.int32))
     scratch = new_scratch(n, d, classes)._replace(histograms=histograms)
     rows = np.arange(n, dtype=np.int32)
-    build(tree, members, 0, Listing(X, categorical, rows, rows, y), Rules(0.1, 0.0, 2, depth), 7, scratch)
+    build(tree, members, 0, Listing(X, categorical, rows, rows, y), Rules(0.1, 0.0, 2, depth, True, 0.2), 7, scratch)
     assert (histograms.cells[reserved:] == -1).all()
     order, stack = [], [0]
     while stack:
@@ -60,8 +60,8 @@ def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int)
     place = np.full(len(tree.nodes), -1)
     place[order] = np.arange(len(order))
     assert all(members["leaf"][i] == route(tree, categorical, X, i) for i in range(n))
-    names = ("feature", "threshold", "depth", "label", "s", "c", "allowed", "built")
-    nodes = {name: tree.nodes[name][order].tobytes() for name in names}
+    nodes = {name: tree.nodes[name][order].tobytes() for name in ("feature", "threshold", "depth", "label")}
+    nodes["statistics"] = tree.statistics[order].tobytes()
     nodes["counts"] = tree.counts[order].tobytes()
     return {**nodes, "leaf": place[members["leaf"]].tolist()}, int(histograms.reg[COUNTED])
 

@@ -21,7 +21,7 @@ from raydt.learners.fully_dynamic import auto_epsilon
 from raydt.sessions.session import InProcessSession
 from tests.oracles.adversarial_streams import STREAMS
 from tests.oracles.feasibility import violations
-from tests.oracles.fudyadt import FudyadtTwin, Node, canonical
+from tests.oracles.fudyadt import FudyadtTwin, Node, canonical, twin_with
 from tests.oracles.lower_bounds import Index, Pendulum, hidden_feature
 from tests.strategies import Stream
 
@@ -37,11 +37,8 @@ def session_of(stream: Stream, options: Options) -> InProcessSession:
     )
 
 
-def twin_of(stream: Stream, options: Options, epsilon: float | None = None) -> FudyadtTwin:
-    """The twin with these options; another ``epsilon`` makes it the algorithm that reacts less."""
-    resolved = LEARNER.Options(**options).resolved_epsilon() if epsilon is None else epsilon
-    rest = {name: value for name, value in options.items() if name not in ("beta", "epsilon")}
-    return FudyadtTwin(stream.categorical, epsilon=resolved, **rest)
+def twin_of(stream: Stream, options: Options) -> FudyadtTwin:
+    return twin_with(stream.categorical, options)
 
 
 class Run:
@@ -89,16 +86,21 @@ class Run:
         assert report.feasibility == ("proven" if promised else "not_promised"), where
 
     def most_rows(self) -> float:
-        """Proof of Lemma 3.6 with its constants: rows that all rebuilds of the run can have.
+        """The proof of the cost with its constants: rows that all rebuilds of the run can have.
 
-        A rebuild of v, due to the exhausted node i at or below it, takes |S_v| <= s(v) + c(v) rows; s(v) <= s_hat <
-        2 s(i), epsilon s(i) < c(i) <= c(v); so |S_v| <= (2 / epsilon + 1) c(v). An update is counted in a c(v) at
-        most once per node of its path, that is height + 1 times, and (P1) at most once per value of ceil(log2 s)
-        and for s = 0.
+        Published schedule: a rebuild of v, due to the exhausted node i at or below it, takes |S_v| <= s(v) + c(v)
+        rows; s(v) <= s_hat < 2 s(i), epsilon s(i) < c(i) <= c(v); so |S_v| <= (2 / epsilon + 1) c(v). An update is
+        counted in a c(v) at most once per node of its path, that is height + 1 times, and (P1) at most once per value
+        of ceil(log2 s) and for s = 0. With certificates the same holds of inner nodes with epsilon_c; besides, an
+        update counts for one leaf, for every pure node above it, and for k rows of a node that became too small.
         """
-        epsilon = float(self.twin.epsilon)
+        epsilon, options = float(self.twin.epsilon), LEARNER.Options(**self.options)
         levels = min(self.height + 1, ceil(log2(max(2, self.size))) + 2)
-        return self.updates * (2 / epsilon + 1) * levels
+        if not options.certified:
+            return self.updates * (2 / epsilon + 1) * levels
+        inner = (2 * (2 + options.beta) / options.beta + 1) * levels
+        pure = (4 / options.alpha + 1) * (self.height + 1)
+        return self.updates * (inner + 1 / epsilon + 1 + pure + options.min_samples_split - 1)
 
     def root_rebuilds(self) -> Iterator[list[int]]:
         """Rows of each rebuild of the root, batch by batch."""
@@ -120,7 +122,7 @@ def first_violation(stream: Stream, options: Options, epsilon: float, after: int
 
     ``every``: how many updates lie between two looks.
     """
-    twin = twin_of(stream, options)
+    twin = twin_of(stream, {**options, "schedule": "published"})
     for batch in stream.batches([1]):
         if batch.start == after:
             twin.epsilon = Fraction(epsilon)
@@ -281,11 +283,13 @@ def test_a_root_that_lags_is_infeasible_on_the_pendulum(beta: float) -> None:
     "options",
     [
         {"alpha": 0.1, "beta": 0.2},
+        {"alpha": 0.01, "beta": 0.02, "max_depth": 3},
+        {"alpha": 0.1, "beta": 0.2, "schedule": "published"},
         {"alpha": 0.5, "beta": 0.5, "min_samples_split": 5},
         {"alpha": 0.0, "beta": 0.0, "epsilon": 0.3, "max_depth": 12},
         {"alpha": 0.0, "beta": 0.0, "epsilon": 2.0},
     ],
-    ids=["default", "coarse", "experiments", "lazy"],
+    ids=["default", "strict", "published", "coarse", "experiments", "lazy"],
 )
 @pytest.mark.parametrize("make", STREAMS, ids=lambda make: make.__name__)
 def test_adversarial_streams(make: Callable[[], Stream], options: Options) -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import gain, places, violations
-from tests.oracles.fudyadt import Example, FudyadtTwin, gini, score
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node, gini, score, twin_with
+from tests.oracles.lower_bounds import Script
 from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
 
@@ -53,11 +54,18 @@ class Quarters:
 
     def gain(self, split: int) -> Fraction:
         """Equation (1) for the first (0) or second (1) split."""
-        a, b, c, d = self.cells
-        sides = (total(a, b), total(c, d)) if split == 0 else (total(a, c), total(b, d))
         if not self.size:
             return Fraction(0)
-        return self.impurity - sum(Fraction(sum(side), self.size) * gini(side) for side in sides)
+        return self.impurity - sum(Fraction(sum(side), self.size) * gini(side) for side in self._sides(split))
+
+    def mass_left(self, split: int) -> Fraction:
+        """M(S, split): the mass of both sides of the first (0) or second (1) split."""
+        left, right = self._sides(split)
+        return mass(left) + mass(right)
+
+    def _sides(self, split: int) -> tuple[Counts, Counts]:
+        a, b, c, d = self.cells
+        return (total(a, b), total(c, d)) if split == 0 else (total(a, c), total(b, d))
 
     def edited(self, cell: int, k: int, by: int) -> Quarters:
         return Quarters([added(c, k, by) if i == cell else c for i, c in enumerate(self.cells)])
@@ -130,6 +138,42 @@ def test_lemma_3_many_edits(cells: list[Counts], script: list[tuple[int, int, in
             assert (now.gain(other) - now.gain(best)) * now.size <= 2 * done
 
 
+@given(quarters, st.integers(0, 3), st.integers(0, 3))
+def test_lemma_4_an_insertion_adds_between_0_and_2_to_the_mass_that_a_split_leaves(
+    cells: list[Counts], cell: int, k: int
+) -> None:
+    before = Quarters(cells)
+    after = before.edited(cell, k % len(cells[0]), 1)
+    for split in (0, 1):
+        assert 0 <= after.mass_left(split) - before.mass_left(split) < 2
+    gap = after.gain(1) - after.gain(0)
+    assert after.size * gap == after.mass_left(0) - after.mass_left(1)
+
+
+@given(quarters, st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from("iod")), max_size=40))
+def test_lemma_4_only_deletions_of_what_was_there_take_mass_from_a_split(
+    cells: list[Counts], script: list[tuple[int, int, str]]
+) -> None:
+    """Insertions (i), deletions of an example that was there at first (o) and of one inserted since (d)."""
+    before = now = Quarters(cells)
+    old, new = Quarters(cells), Quarters([[0] * len(cell) for cell in cells])
+    edits = gone = 0
+    for cell, k, kind in script:
+        k %= len(cells[0])
+        pool = old if kind == "o" else new
+        if kind != "i" and pool.cells[cell][k] == 0:
+            continue
+        by = 1 if kind == "i" else -1
+        pool.cells[cell][k] += by
+        now, edits, gone = now.edited(cell, k, by), edits + 1, gone + (kind == "o")
+    for split in (0, 1):
+        least = max(Fraction(0), before.mass_left(split) - 2 * gone)
+        assert now.mass_left(split) >= least
+        assert now.mass_left(split) - least <= 2 * edits
+        # The bound is never weaker than the one by gains, n G <= s G0 + 2c.
+        assert least >= mass(total(*now.cells)) - (before.size * before.gain(split) + 2 * edits)
+
+
 @given(quarters)
 def test_the_score_is_the_weighted_gain(cells: list[Counts]) -> None:
     table = Quarters(cells)
@@ -184,12 +228,62 @@ def test_random_streams_stay_feasible(
 @given(streams(), fudyadt_options())
 def test_whatever_epsilon_is_the_gap_follows_from_the_counter(stream: Stream, options: dict[str, Any]) -> None:
     """Lemma 3.3 at every node: n * gap <= 2c, and nothing at all while c = 0."""
-    twin = FudyadtTwin(stream.categorical, **{name: value for name, value in options.items() if name != "beta"})
+    twin = twin_with(stream.categorical, options)
     for batch in stream.batches([5]):
         twin.process(batch)
         for place in places(twin):
             if not place.node.is_leaf:
                 assert (place.best - place.own) * len(place.examples) <= 2 * place.node.c + Fraction(1, 10**12)
+
+
+class Watched(FudyadtTwin):
+    """Asserts of every certificate that runs out that c > epsilon_c s."""
+
+    def cascade(self, path: list[Node], depth: int) -> int:
+        v, beta = path[depth], Fraction(self.certificate or 0) - Fraction(1, 10**9)
+        assert (2 + beta) * v.c > beta * v.s
+        return super().cascade(path, depth)
+
+
+def watched(stream: Stream, options: dict[str, Any]) -> Watched:
+    twin = Watched(stream.categorical, epsilon=0.0)
+    twin.__dict__.update(twin_with(stream.categorical, options).__dict__)
+    return twin
+
+
+def assert_feasible(stream: Stream, options: dict[str, Any]) -> None:
+    """The definition holds after every update, and m0 bounds every split there is."""
+    twin = watched(stream, options)
+    for batch in stream.batches([1]):
+        twin.process(batch)
+        if twin.warmup_left > 0:
+            continue
+        assert violations(twin, options["alpha"], options["beta"]) == [], f"after update {batch.start}"
+        for place in places(twin):
+            if not place.node.is_leaf:
+                n, left = len(place.examples), Fraction(twin.mass_left(place.node))
+                least = left - n * (place.best - place.own)  # of all splits, by n (G* - G) = M - M*
+                assert place.node.m0 - 2 * place.node.gone <= least + n * Fraction(1, 10**13)
+
+
+@examples(60)
+@given(streams(max_events=90), fudyadt_options(certificate=True))
+def test_certificates_keep_random_streams_feasible(stream: Stream, options: dict[str, Any]) -> None:
+    assert_feasible(stream, options)
+
+
+@examples(20)
+@given(st.integers(0, 10**6), st.sampled_from((8, 25, 40)), fudyadt_options(certificate=True))
+def test_certificates_keep_drifting_streams_feasible(seed: int, window: int, options: dict[str, Any]) -> None:
+    """A sliding window over three features, of which another decides every 30 examples."""
+    rng, script, live = np.random.default_rng(seed), Script(), []
+    for i in range(90):
+        x = tuple(int(v) for v in rng.integers(0, 5, 3))
+        label = int(x[i // 30] > 2) if rng.random() < 0.85 else int(rng.integers(2))
+        live.append(script.insert(x, label))
+        if len(live) > window:
+            script.delete([live.pop(0 if rng.random() < 0.7 else int(rng.integers(len(live))))])
+    assert_feasible(script.stream((False, True, False)), options)
 
 
 class Adversary:
@@ -199,8 +293,8 @@ class Adversary:
     inserts or deletes the example that raises the most what the root's split lacks.
     """
 
-    def __init__(self, epsilon: float, alpha: float, size: int = 120) -> None:
-        self.twin = FudyadtTwin((False, True), epsilon=epsilon, alpha=alpha)
+    def __init__(self, epsilon: float, alpha: float, size: int = 120, certificate: float | None = None) -> None:
+        self.twin = FudyadtTwin((False, True), epsilon=epsilon, alpha=alpha, certificate=certificate)
         half = size // 2
         X = [(float(i >= half), float(i >= half)) for i in range(size)]
         y = [int(i >= half) for i in range(size)]
@@ -239,6 +333,18 @@ def test_an_adversary_does_not_get_past_beta(alpha: float, beta: float, rule: Ru
         if not adversary.twin.root.is_leaf:
             worst = max(worst, next(places(adversary.twin)).best - next(places(adversary.twin)).own)
     assert 0 < worst < Fraction(beta)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.2), (0.9, 0.2), (0.5, 0.5), (0.1, 0.05)])
+def test_an_adversary_uses_what_certificates_leave(alpha: float, beta: float) -> None:
+    adversary = Adversary(auto_epsilon(alpha, beta, 2), alpha, certificate=beta)
+    worst = Fraction(0)
+    for _ in range(45):
+        adversary.strike()
+        assert violations(adversary.twin, alpha, beta) == []
+        if not adversary.twin.root.is_leaf:
+            worst = max(worst, next(places(adversary.twin)).best - next(places(adversary.twin)).own)
+    assert Fraction(beta) / 2 < worst <= Fraction(beta)
 
 
 def test_an_adversary_gets_past_beta_beyond_the_bound() -> None:

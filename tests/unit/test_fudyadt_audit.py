@@ -20,7 +20,7 @@ from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
-from tests.oracles.fudyadt import Example, FudyadtTwin
+from tests.oracles.fudyadt import Example, FudyadtTwin, twin_with
 from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
 
@@ -110,7 +110,7 @@ def test_epsilon_at_the_bound_is_not_promised() -> None:
 @examples(120)
 @given(streams(), fudyadt_options())
 def test_differential_verdicts_and_measures_equal_brute_force(stream: Stream, options: dict[str, Any]) -> None:
-    twin = FudyadtTwin(stream.categorical, **{name: value for name, value in options.items() if name != "beta"})
+    twin = twin_with(stream.categorical, options)
     for updates in stream.batches([len(stream)]):
         twin.process(updates)
     report = audit(FuDyADTOptions(**options), stream.features, twin.state(), twin.history())

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.fudyadt.recompute import Recomputed, Rules, impurity_exceeds
+from raydt.learners.fudyadt.recompute import Recomputed, Rules, gini_mass, impurity_exceeds
 from raydt.learners.fully_dynamic import not_promised
 from raydt.learners.recorded_tree import (
     FOREVER,
@@ -29,15 +29,25 @@ from raydt.learners.recorded_tree import (
     MalformedTreeError,
     RecordedTree,
 )
-from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
+from raydt.learners.tree_audit import (
+    compare_counters,
+    compare_counts,
+    compare_rows,
+    compare_warmup,
+    exceeds,
+    found,
+    report_of,
+)
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions
 
 #: Cells (rows x features) of build-time sets that are searched for their best split; beyond it nodes are sampled.
 REPLAY_CELLS = 100_000_000
-#: Gains come from exact integers with errors far below this; the theorem leaves gaps of at most beta / 3.
+#: Gains come from exact integers with errors far below this.
 ROUNDING = 1e-12
+#: Mass per example by which certificates stay below beta.
+MARGIN = 1e-12
 
 
 def audit(
@@ -61,7 +71,8 @@ def audit(
         ``checked``: examples of the history, live ones, nodes, counters recomputed, splits and how many of them
         were searched again at build time. ``worst``: ``gap``, the most that a node's split lacks to the best
         one; ``leaf_gini`` and ``leaf_gain`` among leaves with g >= alpha that neither size nor depth excuses;
-        ``change``, the largest c / s.
+        ``change``, the largest c / s; under the schedule by certificates ``slack``, the largest share of its budget
+        that a certificate has used.
 
     Notes
     -----
@@ -83,9 +94,15 @@ def audit(
 
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
     if history.complete:
-        broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(truth)
+        scheduled = None if options.certified else epsilon
+        broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
         broken += compare_warmup(state, history)
     worst, infeasible = _feasibility(truth, options.beta)
+    if options.certified:
+        certificates = Certificates(truth, state, options.beta)
+        broken += certificates.compare() if history.complete else []
+        broken += [] if warming else certificates.due(epsilon)
+        worst["slack"] = certificates.slack()
 
     excuse = (
         "the warm-up has not built a tree yet"
@@ -101,7 +118,8 @@ def audit(
     else:
         feasibility = "proven"
         nodes = "the only node is" if len(tree) == 1 else f"all {len(tree)} nodes are"
-        reason = f"epsilon is below the bound, and {nodes} feasible on the live examples"
+        rule = "no certificate has run out" if options.certified else "epsilon is below the bound"
+        reason = f"{rule}, and {nodes} feasible on the live examples"
     replayed = int(((tree.feature >= 0) & truth.replayed).sum())
     return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible)
 
@@ -123,6 +141,67 @@ def _built(truth: Recomputed) -> list[str]:
         bf=truth.built_feature,
         bt=truth.built_threshold,
     )
+
+
+class Certificates:
+    """The certificates of a recorded tree, with the class counts of the live examples.
+
+    Attributes
+    ----------
+    lacks : ndarray of float64, shape (n,)
+        The most mass that the split of an inner node can leave above the best one: M_own - max(0, m0 - 2 gone).
+    budget : ndarray of float64, shape (n,)
+        beta n, less the margin.
+    """
+
+    def __init__(self, truth: Recomputed, state: Mapping[str, npt.NDArray[Any]], beta: float) -> None:
+        self.truth, self.m0, self.gone = truth, state["m0"], state["gone"]
+        self.inner = truth.tree.feature >= 0
+        mass, n = gini_mass(truth.live_counts), truth.live_counts.sum(axis=1)
+        own = mass[truth.tree.left] + mass[truth.tree.right]
+        self.lacks = np.where(self.inner, own - np.maximum(0.0, self.m0 - 2.0 * self.gone), 0.0)
+        self.budget = (beta - MARGIN) * n
+
+    def compare(self) -> list[str]:
+        """m0 and gone of every node against the history."""
+        m0, gone = self.truth.m0, self.truth.gone
+        failures = found(
+            ~(self.m0 == m0), "m0 differs from the mass left at BUILD", "{r!r} instead of {m!r}", r=self.m0, m=m0
+        )
+        return failures + found(
+            self.gone != gone,
+            "gone differs from the examples deleted since BUILD",
+            "{r} instead of {g}",
+            r=self.gone,
+            g=gone,
+        )
+
+    def due(self, epsilon: Fraction) -> list[str]:
+        """Nodes that have to be rebuilt."""
+        tree, rules, counts = self.truth.tree, self.truth.rules, self.truth.live_counts
+        small = counts.sum(axis=1) < rules.min_samples_split
+        small |= ~impurity_exceeds(counts, Fraction(0))
+        scanned = rules.may_split(counts, tree.depth) & impurity_exceeds(counts, rules.alpha / 2)
+        failures = found(self.inner & small, "a rebuild is due: a split of too few or pure examples")
+        failures += found(
+            self.inner & ~(self.lacks <= self.budget),
+            "a rebuild is due: a certificate has run out",
+            "{lacks:.9g} of {budget:.9g}",
+            lacks=self.lacks,
+            budget=self.budget,
+        )
+        return failures + found(
+            ~self.inner & scanned & exceeds(tree.c, epsilon, tree.s),
+            "a rebuild is due: c > epsilon s at a leaf",
+            "c = {c}, s = {s}",
+            c=tree.c,
+            s=tree.s,
+        )
+
+    def slack(self) -> float:
+        """The largest share of its budget that a certificate has used."""
+        used = np.divide(self.lacks, self.budget, out=np.zeros(len(self.lacks)), where=self.inner & (self.budget > 0))
+        return float(used.max(initial=0.0))
 
 
 def _gini(counts: Ints) -> Floats:

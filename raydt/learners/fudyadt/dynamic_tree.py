@@ -131,7 +131,7 @@ class DynamicTree:
     def rebuild(self, node: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""
         began = time.perf_counter()
-        n, depth = int(self.tree.nodes["n"][node]), self.tree.nodes["depth"][node]
+        n, depth = int(self.tree.statistics["n"][node]), self.tree.nodes["depth"][node]
         if n * len(self.features) < self.plan.local_work_limit:
             self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), self.tree.counts.shape[1])
         slots = np.empty(n, dtype=np.int32)

@@ -85,7 +85,7 @@ def advance(
             tree.nodes[leaf].label = majority(tree.counts, leaf)
         if node < 0:
             continue
-        n = tree.nodes[node].n
+        n = tree.statistics[node].n
         stamp = steps[i].stamp
         if tree.nodes[node].feature < 0 and stays_leaf(tree.counts, node, tree.nodes[node].depth, rules):
             head = tree.nodes[node].head

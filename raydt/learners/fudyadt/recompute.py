@@ -28,6 +28,13 @@ def impurity_exceeds(counts: Ints, bound: Fraction, *, or_equals: bool = False) 
     return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
 
 
+def gini_mass(counts: Ints) -> Floats:
+    """|S| g(S) for each row of class counts: the pairs of different classes over n, one rounded division."""
+    n = counts.sum(axis=1)
+    mass: Floats = (n * n - (counts * counts).sum(axis=1)) / np.maximum(n, 1)
+    return mass
+
+
 @dataclass(frozen=True)
 class Rules:
     """When BUILD splits: alpha, k + 1 and h (the largest int64 for none)."""
@@ -63,6 +70,10 @@ class Recomputed:
         Class counts of S(v) and of S0(v).
     c : ndarray of int64, shape (n,)
         Insertions and deletions that route to v after its BUILD.
+    m0 : ndarray of float64, shape (n,)
+        Mass that the split of v left on S0(v); that of S0(v) for a leaf.
+    gone : ndarray of int64, shape (n,)
+        Examples of S0(v) that have been deleted.
     passed : ndarray of bool, shape (n,)
         Whether the update that is recorded to have built v routes to v.
     live_score : ndarray of float64, shape (n,)
@@ -87,7 +98,7 @@ class Recomputed:
         for j, categorical in enumerate(features.categorical):
             values, code = np.unique(history.X[:, j], return_inverse=True)
             self.columns.append(Column(values, code.astype(np.int32), categorical))
-        self.y = history.y.astype(np.int64)
+        self.X, self.y = history.X, history.y.astype(np.int64)
         self.alive = history.deleted == FOREVER
         replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
         self.born = 2 * history.inserted + 1
@@ -96,6 +107,7 @@ class Recomputed:
         self.leaf = np.zeros(len(self.y), np.int64)
         self.live_counts, self.built_counts = (np.zeros((n, classes), np.int64) for _ in range(2))
         self.c, self.passed, self.replayed = np.zeros(n, np.int64), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        self.m0, self.gone = np.zeros(n), np.zeros(n, np.int64)
         self.live_score, self.built_score = np.full(n, -1.0), np.full(n, -1.0)
         self.built_feature, self.built_threshold = np.full(n, -1), np.zeros(n)
 
@@ -127,6 +139,11 @@ class Recomputed:
         then = (born <= built) & (built < died)
         rows, local = rows[then], local[then]
         counts = self.built_counts[at] = self._count(local, rows, len(at))
+        self.gone[at] = np.bincount(local[~self.alive[rows]], minlength=len(at))
+        split = np.flatnonzero(self.tree.feature[at][local] >= 0)
+        left = split[self.tree.goes_left(self.X, self.categorical, rows[split], at[local[split]])]
+        on_left = self._count(local[left], rows[left], len(at))  # nothing of a leaf
+        self.m0[at] = gini_mass(on_left) + gini_mass(counts - on_left)
         wanted = sampled & self.rules.may_split(counts, self.tree.depth[at])
         wanted &= impurity_exceeds(counts, self.rules.alpha / 2)
         self.replayed[at] = wanted

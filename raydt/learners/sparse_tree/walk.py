@@ -78,11 +78,11 @@ def walk(
         node = leaf
         while node >= 0:
             if rules.watched:
-                tree.nodes[node].c += 1
+                tree.statistics[node].c += 1
                 n1 = tree.counts[node, 1]
                 if tree.nodes[node].feature >= 0 and must_be_leaf(rules.watch, tree.counts[node, 0] + n1, n1):
                     broken = node
-                if rules.scheduled and tree.nodes[node].c > tree.nodes[node].allowed:
+                if rules.scheduled and tree.statistics[node].c > tree.statistics[node].allowed:
                     broken = node
             node = tree.nodes[node].parent
         if broken >= 0:
@@ -100,7 +100,7 @@ def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int)
         _count(tree, leaf_of[i], y[steps[i].slot], 1 if kind == REMOVE else -1)
         node = leaf_of[i]
         while node >= 0:
-            tree.nodes[node].c -= 1
+            tree.statistics[node].c -= 1
             node = tree.nodes[node].parent
 
 
