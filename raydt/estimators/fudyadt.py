@@ -12,13 +12,16 @@ from raydt.estimators.targets import Classifier
 class FullyDynamicTreeClassifier(Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
-    After every update each node's split is within ``beta`` of the best Gini gain, provided epsilon is below the
-    bound of the theorem (``"auto"`` is); :meth:`audit` proves it on the live model.
+    After every update each node's split is within ``beta`` of the best Gini gain, unless a given ``epsilon`` is above
+    the bound of the theorem; :meth:`audit` proves it on the live model.
 
     Parameters
     ----------
     epsilon : float or "auto", default "auto"
         A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
+    schedule : {"auto", "certificate", "published"}, default "auto"
+        When a subtree is rebuilt: as soon as counts cannot prove any more that its split is within ``beta`` of the
+        best, or after the share ``epsilon``. ``"auto"`` is by certificates unless ``epsilon`` is a number.
     alpha, beta : float, default 0.1 and 0.2
         Gini index from which a node must be split; largest amount by which a split's gain may fall short of the best.
     max_depth : int or None
@@ -62,6 +65,7 @@ class FullyDynamicTreeClassifier(Classifier):
         self,
         *,
         epsilon: float | Literal["auto"] = "auto",
+        schedule: Literal["auto", "certificate", "published"] = "auto",
         alpha: float = 0.1,
         beta: float = 0.2,
         max_depth: int | None = None,
@@ -72,6 +76,7 @@ class FullyDynamicTreeClassifier(Classifier):
         feature_groups: int = 16,
     ) -> None:
         self.epsilon = epsilon
+        self.schedule = schedule
         self.alpha = alpha
         self.beta = beta
         self.max_depth = max_depth
@@ -84,6 +89,8 @@ class FullyDynamicTreeClassifier(Classifier):
     def _given(self) -> dict[str, Any]:
         given = super()._given()
         former = {name: value for name in ("finder", "finder_alpha") if (value := given.pop(name)) is not None}
+        if former and given["schedule"] == "auto":
+            del given["schedule"]  # the sparse tree has none
         return given | former
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:

@@ -65,11 +65,6 @@ class Node:
     def is_leaf(self) -> bool:
         return self.feature < 0
 
-    @property
-    def gone(self) -> int:
-        """Of the examples at BUILD, those deleted since."""
-        return sum(e.died < ALIVE for e in self.at_build)
-
 
 @dataclass
 class TwinResult:
@@ -153,13 +148,13 @@ class FudyadtTwin:
                     self.rebuild(path, self.cascade(path, depth), time)
                     return
             elif v.is_leaf:
-                if v.c > self.epsilon * v.s and self.may_split(v.examples, depth):
+                if self.leaf_is_due(v, depth):
                     self.rebuild(path, depth, time)
                     return
             elif self.must_be_leaf(v):
                 self.rebuild(path, depth, time)
                 return
-            elif self.lacks(v) > (self.certificate - 1e-12) * len(list(self.below(v))):
+            elif self.runs_out(v):
                 self.rebuild(path, self.cascade(path, depth), time)
                 return
 
@@ -171,6 +166,10 @@ class FudyadtTwin:
             while s_hat < path[depth].s:
                 s_hat *= 2
         return next(i for i, u in enumerate(path) if u.s <= s_hat)
+
+    def leaf_is_due(self, v: Node, depth: int) -> bool:
+        """Whether BUILD has to look at a leaf again, and would look for a split."""
+        return v.c > self.epsilon * v.s and self.may_split(v.examples, depth)
 
     def must_be_leaf(self, v: Node) -> bool:
         """Whether a node is too small or pure."""
@@ -184,9 +183,15 @@ class FudyadtTwin:
         left, right = (self.counts(list(self.below(child))) for child in (v.left, v.right))
         return mass(left) + mass(right)
 
-    def lacks(self, v: Node) -> float:
-        """The most mass that a node's split can leave above the best one."""
-        return self.mass_left(v) - max(0.0, v.m0 - 2.0 * v.gone)
+    def gone(self, v: Node) -> int:
+        """Of the examples at BUILD, those deleted since."""
+        return sum(e.died < ALIVE for e in v.at_build)
+
+    def runs_out(self, v: Node) -> bool:
+        """Whether a split may leave more mass than beta n above the best one."""
+        assert self.certificate is not None
+        lacks = self.mass_left(v) - max(0.0, v.m0 - 2.0 * self.gone(v))
+        return lacks > (self.certificate - 1e-12) * len(list(self.below(v)))
 
     def rebuild(self, path: list[Node], depth: int, time: int) -> None:
         old = path[depth]
@@ -374,7 +379,7 @@ class FudyadtTwin:
         rows = sorted(self.live.values(), key=lambda e: e.id)
         certificates = {
             "m0": np.array([v.m0 for v in nodes], np.float64),
-            "gone": np.array([v.gone for v in nodes], np.int64),
+            "gone": np.array([self.gone(v) for v in nodes], np.int64),
         }
         return (certificates if self.certificate is not None else {}) | {
             "feature": np.array([v.feature for v in nodes], np.int32),

@@ -263,7 +263,7 @@ def assert_feasible(stream: Stream, options: dict[str, Any]) -> None:
             if not place.node.is_leaf:
                 n, left = len(place.examples), Fraction(twin.mass_left(place.node))
                 least = left - n * (place.best - place.own)  # of all splits, by n (G* - G) = M - M*
-                assert place.node.m0 - 2 * place.node.gone <= least + n * Fraction(1, 10**13)
+                assert place.node.m0 - 2 * twin.gone(place.node) <= least + n * Fraction(1, 10**13)
 
 
 @examples(60)

@@ -14,19 +14,21 @@ from hypothesis import given
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import DELETE, INSERT, UPDATE, UpdateBatch
+from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.fudyadt import audit as audit_module
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
-from tests.oracles.fudyadt import Example, FudyadtTwin, twin_with
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node, twin_with
 from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
 
 CATEGORICAL = (False, True, False)
 FEATURES = Features(("a", "b", "c"), CATEGORICAL)
 OPTIONS: dict[str, Any] = {"epsilon": 0.25, "alpha": 0.0, "beta": 0.0, "max_depth": None, "min_samples_split": 2}
+CERTIFIED: dict[str, Any] = {"alpha": 0.1, "beta": 0.2}
 PROMISED: dict[str, Any] = {**OPTIONS, "epsilon": auto_epsilon(0.5, 0.5, 2), "alpha": 0.5, "beta": 0.5}
 WARMUP = 60
 
@@ -65,7 +67,9 @@ def run(twin: FudyadtTwin, updates: UpdateBatch | None = None) -> FudyadtTwin:
 
 
 def twin_for(options: dict[str, Any], kind: type[FudyadtTwin] = FudyadtTwin) -> FudyadtTwin:
-    return kind(CATEGORICAL, **{name: value for name, value in options.items() if name != "beta"})
+    twin = kind(CATEGORICAL, epsilon=0.0)
+    twin.__dict__.update(twin_with(CATEGORICAL, options).__dict__)
+    return twin
 
 
 @cache
@@ -336,6 +340,93 @@ def test_a_wrong_algorithm_is_found(kind: type[FudyadtTwin], finding: str) -> No
     report = audited(run(twin_for(OPTIONS, kind)), OPTIONS)
     assert report.conformance == "violated"
     assert any(finding in failure for failure in report.failures), report.failures
+
+
+class InsertionsCounted(FudyadtTwin):
+    """Charges a certificate for insertions, too."""
+
+    def gone(self, v: Node) -> int:
+        return v.c
+
+
+class LaterRowsCounted(FudyadtTwin):
+    """Charges a certificate for the deletion of a row that came after the BUILD."""
+
+    def update(self, example: Example, insert: bool, time: int) -> None:
+        path = self.path(example.x)
+        super().update(example, insert, time)
+        for v in path:
+            v.__dict__.setdefault("deletions", 0)
+            v.__dict__["deletions"] += not insert
+
+    def gone(self, v: Node) -> int:
+        return int(v.__dict__.get("deletions", 0))
+
+
+class StaleMass(FudyadtTwin):
+    """Keeps m0 when a split is made where one was made before."""
+
+    def build(self, examples: list[Example], depth: int, time: int) -> Node:
+        node = super().build(examples, depth, time)
+        if depth == 0:
+            node.m0 = self.__dict__.setdefault("first", node.m0)
+        return node
+
+
+class UncheckedLeaves(FudyadtTwin):
+    """Never looks at a leaf again."""
+
+    def leaf_is_due(self, v: Node, depth: int) -> bool:
+        return False
+
+
+class UncheckedSplits(FudyadtTwin):
+    """Never looks at a certificate."""
+
+    def runs_out(self, v: Node) -> bool:
+        return False
+
+
+class UncheckedSizes(FudyadtTwin):
+    """Keeps the splits of nodes that became too small or pure."""
+
+    def must_be_leaf(self, v: Node) -> bool:
+        return False
+
+
+WRONG_CERTIFICATES: list[tuple[type[FudyadtTwin], str]] = [
+    (InsertionsCounted, "gone differs"),
+    (LaterRowsCounted, "gone differs"),
+    (StaleMass, "m0 differs"),
+    (UncheckedLeaves, "c > epsilon s at a leaf"),
+    (UncheckedSplits, "a certificate has run out"),
+    (UncheckedSizes, "a split of too few or pure examples"),
+]
+
+
+@pytest.mark.parametrize(("kind", "finding"), WRONG_CERTIFICATES)
+def test_a_wrong_certificate_is_found(kind: type[FudyadtTwin], finding: str) -> None:
+    report = audited(run(twin_for(CERTIFIED, kind), batch(1000)), CERTIFIED)
+    assert report.conformance == "violated"
+    assert any(finding in failure for failure in report.failures), report.failures
+
+
+def test_certificates_are_proven_and_used() -> None:
+    report = audited(run(twin_for(CERTIFIED), batch(1000)), CERTIFIED)
+    assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
+    assert report.reason.startswith("no certificate has run out, and all")
+    assert 0 < report.worst["gap"] <= 0.2
+    assert 0.5 < report.worst["slack"] <= 1
+
+
+def test_a_state_of_the_published_schedule_is_refused_by_name() -> None:
+    state = sound().state()
+    groups = {0: {"X": np.zeros((len(state["id"]), 3))}}
+    features = Features(("a", "b", "c"), CATEGORICAL, groups=1)
+    with pytest.raises(ValueError, match="array 'm0' is missing: an earlier version wrote this state"):
+        learners()["fudyadt"].check(FuDyADTOptions(), features, 3, state, groups)
+    learners()["fudyadt"].check(FuDyADTOptions(schedule="published"), features, 3, state, groups)
+    learners()["fudyadt"].check(FuDyADTOptions(), features, 3, state, None)  # a model that only predicts needs none
 
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [

@@ -16,7 +16,15 @@ from pipelines.report.svg import path
 from raydt import FullyDynamicTreeClassifier
 from raydt.folders.arrays import load_folder
 from raydt.learners.fudyadt.describe import margins_of
-from raydt.learners.fudyadt.margins import by_depth, by_size, expected, in_words, margins, proven_gaps
+from raydt.learners.fudyadt.margins import (
+    by_depth,
+    by_size,
+    certified_margins,
+    expected,
+    in_words,
+    margins,
+    proven_gaps,
+)
 from raydt.learners.live_tree import floor_product
 from raydt.presentation.trees import depths
 
@@ -70,6 +78,8 @@ def test_epsilon_comes_from_the_models_options(tmp_path: Path) -> None:
     assert margin.epsilon == 0.1
     tree = fabricated_tree(classes=2, depth=3, rows=100)
     write_model(folder, tree, epsilon="auto", alpha=0.1, beta=0.2)
+    assert margins_of(read_run(folder).records) is None  # of an earlier version: no certificates
+    write_model(folder, tree, epsilon="auto", schedule="published", alpha=0.1, beta=0.2)
     margin = margins_of(read_run(folder).records)
     assert margin is not None
     assert margin.epsilon == pytest.approx(1 / 41)
@@ -80,9 +90,12 @@ def test_epsilon_comes_from_the_models_options(tmp_path: Path) -> None:
     assert margins_of(read_run(folder).records) is None
 
 
-def grown_tree(rng: np.random.Generator) -> FullyDynamicTreeClassifier:
+PUBLISHED = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0}
+
+
+def grown_tree(rng: np.random.Generator, **options: float) -> FullyDynamicTreeClassifier:
     """A tree that has learned 300 noisy examples and forgotten 60."""
-    tree = FullyDynamicTreeClassifier(epsilon=0.3, alpha=0.0, beta=0.0, max_depth=4)
+    tree = FullyDynamicTreeClassifier(**(options or PUBLISHED), max_depth=4)
     X = rng.integers(0, 12, (300, 3)).astype(float)
     tree.partial_fit(X, (X[:, 0] + rng.normal(0, 3, 300) > 6).astype(int), classes=[0, 1])
     tree.forget(tree.row_ids_[:60])
@@ -106,9 +119,29 @@ def test_the_root_is_rebuilt_by_the_first_update_beyond_its_margin(tmp_path: Pat
     assert arrays(tree, tmp_path / "after")["built"][0] > model["built"][0]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_certificates_outlast_their_margins(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree = grown_tree(rng, alpha=0.05, beta=0.2)
+    model = arrays(tree, tmp_path / "before")
+    margin = certified_margins(model, 0.01, 0.2)
+    left = int(margin.left[0])
+    assert 0 < left <= margin.budget[0] == int(0.2 * 240 / 2.2)
+    assert margin.spent.max() <= 1
+    for step in range(left):
+        tree.forget(tree.row_ids_[60 + step : 61 + step])
+        now = arrays(tree, tmp_path / "now")
+        assert now["built"][0] == model["built"][0], step
+    assert (proven_gaps(now) <= 0.2).all()
+    assert tree.audit().worst["slack"] == pytest.approx(certified_margins(now, 0.01, 0.2).spent.max(), abs=1e-9)
+    words = in_words(certified_margins(now, 0.01, 0.2), proven_gaps(now))
+    assert words.startswith("The root takes at least")
+
+
+@pytest.mark.parametrize("options", [PUBLISHED, {"alpha": 0.05, "beta": 0.2}], ids=["published", "certificate"])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_measured_gap_is_wider_than_the_proven_one(tmp_path: Path, seed: int) -> None:
-    tree = grown_tree(np.random.default_rng(seed))
+def test_no_measured_gap_is_wider_than_the_proven_one(tmp_path: Path, seed: int, options: dict[str, float]) -> None:
+    tree = grown_tree(np.random.default_rng(seed), **options)
     proven = proven_gaps(arrays(tree, tmp_path / "model"))
     assert proven.max() > 0.01
     assert tree.audit().worst["gap"] <= proven.max()

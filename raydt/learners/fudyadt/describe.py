@@ -12,6 +12,7 @@ from raydt.learners.fudyadt.margins import (
     Margins,
     by_depth,
     by_size,
+    certified_margins,
     in_words,
     legend,
     margins,
@@ -34,6 +35,7 @@ class FuDyADTDescription(RebuildingDescription):
         "leaf_gini": "Gini index of a leaf that may be split",
         "leaf_gain": "Gain that a leaf leaves unused",
         "change": "Updates since the build, c / s",
+        "slack": "Share of its budget that a certificate has used",
     }
 
     def present(self, run: RunRecords) -> Presentation:
@@ -42,8 +44,11 @@ class FuDyADTDescription(RebuildingDescription):
         gap, figures = number(worst_of(run.summary), "gap"), rebuild_figures(run.summary)
         if margin is not None:
             left, budget = count(max(int(margin.left[0]), 0)), count(margin.budget[0])
-            figures.append((left, "updates to a rebuild from the root", f"at most, of {budget}"))
+            bound = "at least" if margin.certified else "at most"
+            figures.append((left, "updates to a rebuild from the root", f"{bound}, of {budget}"))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."
+        if margin is not None and margin.certified:
+            rule = "As soon as counts cannot prove any more that a split is within beta of the best, it is rebuilt."
         return Presentation(
             figures,
             Section("Tree", tree_blocks(run, *([_tree(run, margin)] if run.model else []))),
@@ -61,10 +66,13 @@ def margins_of(run: RunRecords) -> Margins | None:
     if not {"s", "c"} <= run.model.keys():
         return None
     try:
-        epsilon = FuDyADTOptions.model_validate(run.options).resolved_epsilon()
+        options = FuDyADTOptions.model_validate(run.options)
+        epsilon = options.resolved_epsilon()
     except (ValueError, RaydtError):
         return None  # options of another version: the tree is shown without margins
-    return margins(run.model["s"], run.model["c"], epsilon)
+    if not options.certified:
+        return margins(run.model["s"], run.model["c"], epsilon)
+    return certified_margins(run.model, epsilon, options.beta) if {"m0", "gone"} <= run.model.keys() else None
 
 
 def _tree(run: RunRecords, margin: Margins | None) -> Tree:
@@ -87,13 +95,21 @@ def _tree(run: RunRecords, margin: Margins | None) -> Tree:
 def _guarantee(run: RunRecords, margin: Margins, beta: float | None) -> list[Block]:
     """The margins of all nodes."""
     following = next_rebuilds(margin, run.model, run.names)
+    rule = (
+        "A node that was built from s examples is rebuilt, at the latest, by the first update after which more "
+        f"than epsilon s = {figure(margin.epsilon)} s updates have reached it; sooner if a node above it is, or "
+        "one of nearly its size below it."
+    )
+    if margin.certified:
+        rule = (
+            "The counts at a split of n examples bound how far it falls short of the best one. It is rebuilt when the "
+            f"bound passes beta = {figure(beta or 0.0)}; an update uses at most (2 + beta) / n of that, an insertion "
+            "much less, the deletion of a later example nothing. A leaf that was built from s examples and may be "
+            f"split is built again after epsilon s = {figure(margin.epsilon)} s updates."
+        )
     return [
         Heading("margins", "Margins"),
-        Text(
-            "A node that was built from s examples is rebuilt, at the latest, by the first update after which more "
-            f"than epsilon s = {figure(margin.epsilon)} s updates have reached it; sooner if a node above it is, or "
-            f"one of nearly its size below it. {in_words(margin, proven_gaps(run.model))}"
-        ),
+        Text(f"{rule} {in_words(margin, proven_gaps(run.model))}"),
         by_depth(margin, depths(run.model)),
         by_size(margin, run.model, beta),
         *([following] if following.rows else []),

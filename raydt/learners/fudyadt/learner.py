@@ -78,8 +78,14 @@ class FuDyADT(Learner):
         groups: Mapping[int, Arrays] | None,
     ) -> None:
         """Require of saved arrays what the kernels rely on."""
-        check_tree(model, len(features), classes, options.certified)
+        certified = options.certified and "m0" in model
+        check_tree(model, len(features), classes, certified)
         if groups is not None:
+            if options.certified and not certified:
+                raise ValueError(
+                    "array 'm0' is missing: an earlier version wrote this state, by the published schedule. Replay its "
+                    "stream, with learner.schedule: published for the same model"
+                )
             check_rows(model, groups, features)
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
@@ -98,13 +104,15 @@ class FuDyADT(Learner):
         return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
-        """Rebuilds by the shards and by the coordinator; two classes and three."""
+        """Rebuilds by the shards and by the coordinator; two classes and three; both schedules."""
         often = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 3}
         return (
             # Shards do every rebuild, and the coordinator keeps no features: the most messages there can be.
             Case("spread", often, plan=WorkPlan(0, 0, shared_store=False)),
             # The coordinator does small rebuilds, keeps the features of four rows and gathers the others.
             Case("cached", often, classes=3, warmup=6, plan=WorkPlan(36, 4 * 4 * 8, shared_store=False)),
+            # Certificates, with rebuilds of both.
+            Case("certificate", {"alpha": 0.01, "beta": 0.05}, classes=3, plan=WorkPlan(36, shared_store=False)),
         )
 
 

@@ -5,7 +5,11 @@ updates since. Whole numbers therefore decide: the budget of a node is ``floor(e
 leaves of that. And whatever those updates were, its split lacks at most ``2 c / n`` to the best gain on its n live
 examples (``docs/explanation/guarantees.md``, Lemma 3): a gap that is known without an audit.
 
-Invariant: budgets are exact, also where the float64 product would be rounded up to the next integer.
+By certificates a split is rebuilt when the mass that it may lack exceeds ``beta n``. An update takes at most 2 + beta
+of what is left of that: the budget of a split is the updates that a fresh certificate surely outlasts, its margin those
+that its own does, and its gap is the mass that it may lack over n.
+
+Invariant: budgets of a schedule are exact, also where the float64 product would be rounded up to the next integer.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ LEVELS = (
     (0.2, "a fifth to a half left", "half"),
     (0.0, "less than a fifth left", "tight"),
 )
-SPENT = ("none left: the next update here rebuilds", "spent")
+SPENT = ("none left: the next update here may rebuild", "spent")
 NONE = ("too small for a budget", "none")
 
 
@@ -59,13 +63,16 @@ class Margins:
     left : ndarray of int64, shape (n,)
         Updates that may still reach a node without a rebuild; at 0 the next one rebuilds it.
     spent : ndarray of float64, shape (n,)
-        ``c / (epsilon * s)``; 0 where nothing may be spent.
+        ``c / (epsilon * s)``, or the share of its mass that a certificate has used; 0 where nothing may be spent.
+    certified : bool
+        Whether splits are rebuilt by certificates: their budgets are then lower bounds.
     """
 
     epsilon: float
     budget: npt.NDArray[np.int64]
     left: npt.NDArray[np.int64]
     spent: npt.NDArray[np.float64]
+    certified: bool = False
 
     def share_left(self, node: int) -> float:
         """Share of a node's budget that is left; 0 without a budget."""
@@ -104,10 +111,45 @@ def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins
     return Margins(epsilon, budget, budget - c.astype(np.int64), spent)
 
 
+def lacks(model: Columns) -> npt.NDArray[np.float64]:
+    """The most mass that each split can leave above the best one, by its certificate; 0 at leaves."""
+    counts, inner = model["counts"], model["feature"] >= 0
+    n = counts.sum(axis=1)
+    mass = (n * n - (counts * counts).sum(axis=1)) / np.maximum(n, 1)
+    own = mass[model["left"]] + mass[model["right"]]
+    return np.where(inner, own - np.maximum(0.0, model["m0"] - 2.0 * model["gone"]), 0.0)
+
+
+def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
+    """Budgets by certificates at splits, by epsilon at leaves.
+
+    Parameters
+    ----------
+    model : mapping of str to ndarray
+        With ``m0`` and ``gone``.
+    epsilon, beta : float
+    """
+    leaves, inner = margins(model["s"], model["c"], epsilon), model["feature"] >= 0
+    mass, used = beta * model["counts"].sum(axis=1), lacks(model)
+    whole, rest = (np.floor(np.maximum(some, 0.0) / (2.0 + beta)).astype(np.int64) for some in (mass, mass - used))
+    spent = np.divide(used, mass, out=np.zeros(len(used)), where=mass > 0)
+    return Margins(
+        epsilon,
+        np.where(inner, whole, leaves.budget),
+        np.where(inner, rest, leaves.left),
+        np.where(inner, spent, leaves.spent),
+        certified=True,
+    )
+
+
 def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
-    """Upper bound on how far each node's split falls short of the best gain, ``2 c / n``, at most 1; 0 at leaves."""
+    """Upper bound on how far each node's split falls short of the best gain, at most 1; 0 at leaves.
+
+    By its certificate, of a model that has them; else ``2 c / n``.
+    """
     live = model["counts"].sum(axis=1)
-    gap: npt.NDArray[np.float64] = np.minimum(2.0 * model["c"] / np.maximum(live, 1), 1.0)
+    mass = lacks(model) if "m0" in model else 2.0 * model["c"]
+    gap: npt.NDArray[np.float64] = np.minimum(mass / np.maximum(live, 1), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
 
 
@@ -156,11 +198,16 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
         level = np.array([beta, beta])
         gaps.append(curve((linear([[0, 1]]), far), np.array([0.0, 1.0]), level, "beta", "bad", figure, dash="6 4"))
     least = Fraction(1) / Fraction(margin.epsilon) if margin.epsilon > 0 else Fraction(0)
-    small = f" A node built from fewer than {count(-(-least // 1))} has no budget." if least > 1 else ""
+    built = "leaf" if margin.certified else "node"
+    small = f" A {built} built from fewer than {count(-(-least // 1))} has no budget." if least > 1 else ""
+    share_spent = "c / (epsilon s)"
+    bound = "2 c / n"
+    if margin.certified:
+        share_spent, bound = "the mass used of beta n at a split, c / (epsilon s) at a leaf", "the mass used over n"
     return Chart(
         "margins-size",
         "Budget spent and proven gap, by size",
-        f"A dot per node. Above: c / (epsilon s).{small} Below: 2 c / n, the most that its split can lack to the best "
+        f"A dot per node. Above: {share_spent}.{small} Below: {bound}, the most that its split can lack to the best "
         "gain on its n live examples.",
         f"Scatter chart of the spent share of {counted(len(sizes), 'node')} budgets by node size, the largest "
         f"{share(margin.spent.max(initial=0.0))}, and of proven gaps, the largest {figure(gap.max(initial=0.0))}.",
@@ -196,8 +243,9 @@ def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
     if margin.epsilon == 0:
         return "Epsilon is 0: every update rebuilds the tree from its root, so no node has a margin, and needs none."
     root = counted(max(int(margin.left[0]), 0), "more update")
+    bound = "at least" if margin.certified else "at most"
     return (
-        f"The root takes at most {root} before the whole tree is rebuilt. "
+        f"The root takes {bound} {root} before the whole tree is rebuilt. "
         f"Of {counted(n, 'node')}: {count(n - none - spent)} with updates left, {count(spent)} with all used, "
         f"{count(none)} too small to have any. Whatever the updates were, no split of this tree lacks more than "
         f"{figure(gap.max(initial=0.0))} to the best gain now."
@@ -215,8 +263,8 @@ def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
         rows.append(Row((text, *cells), margin.share_left(node), f"margin-{margin.tone(node)}"))
     return Table(
         rows,
-        "No bar: nothing is left, the next update here rebuilds. Expected: within so many updates of the stream, if "
-        "they fall as the live examples do.",
+        f"No bar: nothing is left, the next update here {'may rebuild' if margin.certified else 'rebuilds'}. Expected: "
+        "within so many updates of the stream, if they fall as the live examples do.",
         "The next rebuilds",
         ("Node", "Depth", "Live", "Budget", "Left", "Expected within"),
         bars=True,
@@ -228,5 +276,6 @@ def with_margin(note: Note, margin: Margins, gap: float, node: int, leaf: bool) 
     """The note of a node with its margin and, at a split, the most that it can lack to the best one."""
     left = margin.words(node)
     words = left if leaf else f"{left} \N{MIDDLE DOT} gap \N{LESS-THAN OR EQUAL TO} {figure(gap)}"
-    sentences = (*note.sentences, f"Updates until it is rebuilt: {left}")
+    least = ", at least" if margin.certified and not leaf else ""
+    sentences = (*note.sentences, f"Updates until it is rebuilt{least}: {left}")
     return Note(note.lines, sentences, words, margin.tone(node), margin.share_left(node))
