@@ -137,7 +137,7 @@ def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
         epsilon,
         np.where(inner, whole, leaves.budget),
         np.where(inner, rest, leaves.left),
-        np.where(inner, spent, leaves.spent),
+        np.where(inner, spent, np.minimum(leaves.spent, 1.0)),  # a leaf that is to stay one is left alone
         certified=True,
     )
 
@@ -255,7 +255,10 @@ def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
 def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
     """The nodes to be rebuilt first; bars show what is left of their budgets."""
     live, depth, rows = model["counts"].sum(axis=1), depths(model), []
-    for node, updates in expected(margin, live):
+    due = live
+    if margin.certified:  # leaves are built again only if they may be split
+        due = np.where(model["feature"] >= 0, live, 0)
+    for node, updates in expected(margin, due):
         leaf = model["feature"][node] < 0
         text = f"leaf: {names.words(model, node)}" if leaf else " ".join(names.question(model, node))
         cells = [count(value) for value in (depth[node], live[node], margin.budget[node])]
