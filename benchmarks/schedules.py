@@ -32,7 +32,7 @@ from raydt.sessions.warmup import compile_kernels
 BATCH = 4096
 #: Options of each schedule; the first is the one the others are compared with.
 SCHEDULES: dict[str, dict[str, Any]] = {
-    "published, auto": {},
+    "published, auto": {"schedule": "published"},
     "published, .1": {"epsilon": 0.1},
     "certificate": {},
 }
