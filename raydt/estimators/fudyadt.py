@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -22,12 +23,16 @@ class FullyDynamicTreeClassifier(Classifier):
     schedule : {"auto", "certificate", "published"}, default "auto"
         When a subtree is rebuilt: as soon as counts cannot prove any more that its split is within ``beta`` of the
         best, or after the share ``epsilon``. ``"auto"`` is by certificates unless ``epsilon`` is a number.
-    alpha, beta : float, default 0.1 and 0.2
+    alpha, beta : float, default 0.05 and 0.2
         Gini index from which a node must be split; largest amount by which a split's gain may fall short of the best.
-    max_depth : int or None
+    max_depth : int or None, default 20
         Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
+    smoothing : float, default 15
+        Weight of the parent's shares in those of a node, in examples, divided by the Gini index of the parent's shares:
+        ``predict_proba`` is an m-estimate from the root down, and ``predict`` the class of the largest share. 0: plain
+        shares, and the majority of the leaf, which is the prediction that the guarantee is about and a replay scores.
     finder, finder_alpha : optional
         Deprecated, and removed in the next version: ``updgini`` and ``updent`` make this a
         :class:`raydt.SparseDynamicTreeClassifier`, which takes their place.
@@ -66,10 +71,11 @@ class FullyDynamicTreeClassifier(Classifier):
         *,
         epsilon: float | Literal["auto"] = "auto",
         schedule: Literal["auto", "certificate", "published"] = "auto",
-        alpha: float = 0.1,
+        alpha: float = 0.05,
         beta: float = 0.2,
-        max_depth: int | None = None,
+        max_depth: int | None = 20,
         min_samples_split: int = 2,
+        smoothing: float = 15.0,
         finder: Literal["exact", "updgini", "updent"] | None = None,
         finder_alpha: float | None = None,
         categorical_features: Sequence[str | int] | None = None,
@@ -81,6 +87,7 @@ class FullyDynamicTreeClassifier(Classifier):
         self.beta = beta
         self.max_depth = max_depth
         self.min_samples_split = min_samples_split
+        self.smoothing = smoothing
         self.finder = finder
         self.finder_alpha = finder_alpha
         self.categorical_features = categorical_features
@@ -89,8 +96,9 @@ class FullyDynamicTreeClassifier(Classifier):
     def _given(self) -> dict[str, Any]:
         given = super()._given()
         former = {name: value for name in ("finder", "finder_alpha") if (value := given.pop(name)) is not None}
-        if former and given["schedule"] == "auto":
-            del given["schedule"]  # the sparse tree has none
+        if former.get("finder", "exact") != "exact":  # another tree, whose own defaults stand
+            defaults = inspect.signature(type(self).__init__).parameters
+            given = {name: value for name, value in given.items() if value != defaults[name].default}
         return given | former
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:

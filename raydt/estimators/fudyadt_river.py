@@ -48,10 +48,12 @@ class RiverTreeClassifier(_Classifier):
     Parameters
     ----------
     epsilon : float or "auto", default "auto"
-    alpha, beta : float, default 0.1 and 0.2
-    max_depth : int or None
+    alpha, beta : float, default 0.05 and 0.2
+    max_depth : int or None, default 20
     min_samples_split : int, default 2
         These five as in :class:`raydt.FullyDynamicTreeClassifier`.
+    smoothing : float, default 0
+        As there, where it is more: an example that comes one at a time often resembles the last ones of its leaf.
     categorical_features : sequence, optional
         Keys whose numbers are categories too.
 
@@ -77,10 +79,11 @@ class RiverTreeClassifier(_Classifier):
     def __init__(
         self,
         epsilon: float | Literal["auto"] = "auto",
-        alpha: float = 0.1,
+        alpha: float = 0.05,
         beta: float = 0.2,
-        max_depth: int | None = None,
+        max_depth: int | None = 20,
         min_samples_split: int = 2,
+        smoothing: float = 0.0,
         categorical_features: Sequence[Hashable] | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -88,6 +91,7 @@ class RiverTreeClassifier(_Classifier):
         self.beta = beta
         self.max_depth = max_depth
         self.min_samples_split = min_samples_split
+        self.smoothing = smoothing
         self.categorical_features = categorical_features
         self._keys: tuple[Hashable, ...] = ()
         self._categories: dict[Hashable, dict[Hashable, int]] = {}
@@ -175,7 +179,7 @@ class RiverTreeClassifier(_Classifier):
     # ------------------------------------------------------------ inside
 
     def _options(self) -> Any:
-        names = ("epsilon", "alpha", "beta", "max_depth", "min_samples_split")
+        names = ("epsilon", "alpha", "beta", "max_depth", "min_samples_split", "smoothing")
         given = {name: getattr(self, name) for name in names}
         try:
             return learners()["fudyadt"].Options(**given)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.nodes import LEAF, NODES, goes_left, majority, total
+from raydt.learners.nodes import LEAF, NODES, goes_left, majority, refine, total
 
 #: Registers of the tree behind those of all trees.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
@@ -205,6 +205,18 @@ def route(tree: Any, categorical: Any, X: Any, row: int) -> int:
         left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
         node = tree.nodes[node].left if left else tree.nodes[node].right
     return node
+
+
+@kernel
+def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: Any) -> None:
+    """Refine the root's shares, in every row of ``shares``, down to the leaf of that row of ``X``. O(depth K) a row."""
+    for row in range(len(X)):
+        node = 0
+        while tree.nodes[node].feature >= 0:
+            j = tree.nodes[node].feature
+            left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
+            node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
+            refine(tree.counts, node, smoothing, shares, row, row)
 
 
 @kernel

@@ -9,6 +9,7 @@ slots.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -243,6 +244,62 @@ def preorder(tree: NodeTree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int3
     position = np.full(len(tree.nodes) + 1, -1, dtype=np.int32)
     deepest = int(number_nodes(tree.nodes, order, position[:-1]))
     return order, position, deepest
+
+
+@inner_kernel
+def refine(counts: Any, node: int, smoothing: float, shares: Any, above: int, below: int) -> None:
+    """Estimate a node's shares of the classes, row ``below`` of ``shares``, from its counts and its parent's, ``above``.
+
+    An m-estimate: (count + m p) / (n + m), p the share in the parent, as if m examples distributed as in the parent had
+    come before the node's own. m is ``smoothing`` divided by the Gini index of the parent's shares: a node scatters
+    less about a parent that is nearly pure. Both rows may be the same. O(K).
+
+    Source: Cestnik, Estimating probabilities: a crucial task in machine learning, ECAI 1990, with constant m.
+    """
+    gini = 1.0
+    for k in range(shares.shape[1]):
+        gini -= shares[above, k] * shares[above, k]
+    n = gini * np.float64(total(counts, node)) + smoothing
+    for k in range(shares.shape[1]):
+        seen = counts[node, k] if k < counts.shape[1] else 0
+        shares[below, k] = (gini * np.float64(seen) + smoothing * shares[above, k]) / n
+
+
+@kernel
+def _refine_below(feature: Any, left: Any, right: Any, counts: Any, smoothing: float, shares: Any) -> None:
+    for node in range(len(feature)):
+        if feature[node] >= 0:
+            refine(counts, np.int64(left[node]), smoothing, shares, node, np.int64(left[node]))
+            refine(counts, np.int64(right[node]), smoothing, shares, node, np.int64(right[node]))
+
+
+def smoothed_shares(
+    model: Mapping[str, npt.NDArray[Any]], n_classes: int, smoothing: float
+) -> npt.NDArray[np.float64]:
+    """Shares of the classes at every node of canonical arrays, each an m-estimate towards its parent's.
+
+    The root has plain shares. All is computed from integer counts, from the root down and in one order: the same bits
+    wherever the counts were gathered. O(nodes x classes).
+
+    Parameters
+    ----------
+    model : dict of str to ndarray
+        A tree in preorder; ``counts`` of inner nodes are the sums of those below.
+    n_classes : int
+    smoothing : float
+        As in :func:`refine`; 0: plain shares, uniform at a node without examples.
+
+    Returns
+    -------
+    ndarray, shape (nodes, n_classes)
+    """
+    counts = model["counts"]
+    if smoothing == 0:
+        return shares_of(counts, n_classes)
+    shares = np.empty((len(counts), n_classes))
+    shares[:1] = shares_of(counts[:1], n_classes)
+    _refine_below(model["feature"], model["left"], model["right"], counts, smoothing, shares)
+    return shares
 
 
 def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:

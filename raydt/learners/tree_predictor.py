@@ -10,7 +10,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
 from raydt.examples.features import Features
-from raydt.learners.nodes import goes_left, shares_of
+from raydt.learners.nodes import goes_left, smoothed_shares
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -46,32 +46,42 @@ class TreePredictor:
     ----------
     features : Features
     model : dict of str to ndarray
+    smoothing : float
+        As in :func:`raydt.learners.nodes.refine`; 0: plain shares.
     """
 
-    def __init__(self, features: Features, model: Arrays) -> None:
+    def __init__(self, features: Features, model: Arrays, smoothing: float = 0.0) -> None:
         self._categorical, self._sparse = features.kinds.astype(np.bool_), features.sparse
-        self._arrays: list[Any] = [
-            np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right")
-        ]
-        self.counts = model["counts"]
+        self._model = {
+            name: np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right", "counts")
+        }
+        self._smoothing = smoothing
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
         ones = sparse or SparseRows.empty(self._sparse, len(X))
         leaves = np.empty(len(X), dtype=np.int32)
         rows = np.ascontiguousarray(X, dtype=np.float64)
-        feature, threshold, left, right = self._arrays
+        feature, threshold, left, right = (self._model[name] for name in ("feature", "threshold", "left", "right"))
         rest = self._categorical, rows, ones.indptr, ones.indices, leaves
         _apply(feature, threshold, left, right, *rest)
         return leaves
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
-        """Majority class of each row's leaf (the smaller on a tie, 0 in an empty leaf), shape (n,)."""
-        labels: npt.NDArray[np.int32] = self.counts.argmax(axis=1).astype(np.int32)
+        """Class of the largest share in each row's leaf (the smaller on a tie), shape (n,).
+
+        Without smoothing, it is the leaf's majority, and class 0 in an empty leaf.
+        """
+        counts = self._model["counts"]
+        weights = self._shares(counts.shape[1]) if self._smoothing else counts
+        labels: npt.NDArray[np.int32] = weights.argmax(axis=1).astype(np.int32)
         return labels[self.apply(X, sparse)]
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf."""
-        return shares_of(self.counts, n_classes)[self.apply(X, sparse)]
+        """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf if not smoothed."""
+        return self._shares(n_classes)[self.apply(X, sparse)]
+
+    def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
+        return smoothed_shares(self._model, n_classes, self._smoothing)

@@ -26,8 +26,10 @@ HYPERPLANE = {"kind": "synthetic", "generator": "hyperplane", "n": 4000, "n_feat
 WINDOW = {"model": "sliding_window", "window": 500, "warmup": 500}
 RANDOM = {"model": "random_updates", "insert_probability": 0.6, "seed": 5, "warmup": 50}
 BATCHES = {"model": "batches", "steps": [0.5, 0.1, 1.0, 0.2], "removal_order": "random", "seed": 5}
+#: Options of all streams that do not have their own: those of the version that made the digests.
+PINNED = {"alpha": 0.1, "max_depth": None, "schedule": "published"}
 STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "sea, incremental, default options": (SEA, {"model": "incremental"}, {}),
+    "sea, incremental, alpha 0.1, no depth limit": (SEA, {"model": "incremental"}, {}),
     "sea, sliding window, epsilon 0.2, h 8": (SEA, WINDOW, {"epsilon": 0.2, "max_depth": 8}),
     "sea, random updates, epsilon 0": (SEA | {"n": 800}, RANDOM, {"epsilon": 0.0, "max_depth": 4}),
     "sea permuted, batches, random removal": (SEA | {"n": 2000, "permutation": 1}, BATCHES, {"epsilon": 0.1}),
@@ -36,7 +38,7 @@ STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"model": "incremental"},
         {"epsilon": 0.5, "alpha": 0.0, "beta": 0.0, "min_samples_split": 10},
     ),
-    "hyperplane, sliding window, default options": (HYPERPLANE, WINDOW, {}),
+    "hyperplane, sliding window, alpha 0.1, no depth limit": (HYPERPLANE, WINDOW, {}),
     "hyperplane, random updates, epsilon 1": (HYPERPLANE, RANDOM, {"epsilon": 1.0, "max_depth": 10}),
 }
 
@@ -47,7 +49,7 @@ def digest_of(name: str, shards: int = 1, size: int = 1000, plan: WorkPlan | Non
     source = open_source(TypeAdapter(SourceOptions).validate_python(source_options))
     stream = make_stream(TypeAdapter(StreamOptions).validate_python(stream_options), source)
     learner = learners()["fudyadt"]
-    settings = learner.Options(kind="fudyadt", feature_groups=4, **options)
+    settings = learner.Options(kind="fudyadt", feature_groups=4, **(PINNED | options))
     session = InProcessSession(learner, settings, source.features, shards, plan or WorkPlan(2**40))
     for _ in session.process(stream.batches(size)):
         pass

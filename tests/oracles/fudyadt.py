@@ -293,6 +293,26 @@ class FudyadtTwin:
         counts = self.counts(self.path(x)[-1].examples)
         return counts.index(max(counts)) if counts else 0
 
+    def shares(self, x: Sequence[float], n_classes: int, smoothing: Any) -> list[Any]:
+        """Shares of the classes at the leaf of x, each node's an m-estimate towards its parent's, m = smoothing / g.
+
+        In the arithmetic of ``smoothing``: a float, or a fraction.
+        """
+        number = type(smoothing)
+        p: list[Any] = []
+        for v in self.path(x):
+            counts = self.counts(list(self.below(v)))
+            counts += [0] * (n_classes - len(counts))
+            n = sum(counts)
+            if not p:
+                p = [number(c) / n if n else number(1) / n_classes for c in counts]
+                continue
+            g = number(1)
+            for share in p:
+                g -= share * share
+            p = [(g * c + smoothing * share) / (g * n + smoothing) for c, share in zip(counts, p, strict=True)]
+        return p
+
     # ------------------------------------------------------------------ events
 
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> TwinResult:

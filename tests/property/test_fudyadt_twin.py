@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -116,9 +117,34 @@ def test_state_can_be_restored_anywhere_on_other_shards(
 @examples(40)
 @given(streams(), fudyadt_options(), shard_counts, plans)
 def test_predict_equals_the_twin(stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan) -> None:
-    session, twin = session_of(stream, options, shards, plan), twin_of(stream, options)
+    session, twin = session_of(stream, options | {"smoothing": 0.0}, shards, plan), twin_of(stream, options)
     for batch in stream.batches([50]):
         session.apply(batch)
         twin.process(batch)
     X = np.array([row for row in stream.rows if row is not None]).reshape(-1, len(stream.categorical))
     assert session.coordinator.predict(X).tolist() == [twin.predict(x) for x in X.tolist()]
+
+
+@examples(60)
+@given(streams(), fudyadt_options(), shard_counts, plans, st.sampled_from((0.5, 3.0, 15.0, 1e6)), st.integers(0, 2))
+def test_smoothed_shares_equal_the_twin(
+    stream: Stream, options: dict[str, Any], shards: int, plan: WorkPlan, smoothing: float, unseen: int
+) -> None:
+    """Of the live tree and of its model: to the last bit in floats, and close to the fractions that they stand for."""
+    settings = LEARNER.Options(kind="fudyadt", smoothing=smoothing, **options)
+    session = InProcessSession(LEARNER, settings, stream.features, shards, plan)
+    twin = twin_of(stream, options)
+    for batch in stream.batches([50]):
+        session.apply(batch)
+        twin.process(batch)
+    X = np.array([row for row in stream.rows if row is not None]).reshape(-1, len(stream.categorical))
+    classes = max(2, twin.n_classes) + unseen
+    live = session.coordinator.predict_proba(X, classes)
+    predictor = LEARNER.predictor(settings, stream.features, session.model())
+    assert live.tolist() == [twin.shares(x, classes, smoothing) for x in X.tolist()]
+    assert live.tolist() == predictor.predict_proba(X, classes).tolist()
+    assert live.argmax(axis=1).tolist() == predictor.predict(X).tolist() == session.coordinator.predict(X).tolist()
+    for shares, x in zip(live, X.tolist(), strict=True):
+        exact = twin.shares(x, classes, Fraction(smoothing))
+        assert sum(exact) == 1
+        assert shares == pytest.approx([float(share) for share in exact], rel=1e-12, abs=1e-300)

@@ -19,7 +19,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
 from raydt.learners.fudyadt.engine import Steps, advance
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.live_tree import WARMUP_LEFT, route
+from raydt.learners.live_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.learners.nodes import list_rows, shares_of
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
@@ -42,7 +42,7 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
-        self.features = features
+        self.features, self.smoothing = features, options.smoothing
         self.live = DynamicTree(features, options.rules(), shards, plan)
 
     # ---------------------------------------------------------------- one batch
@@ -110,11 +110,18 @@ class FuDyADTCoordinator(TreeCoordinator):
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """Shares of the classes in each row's leaf, shape (n, n_classes). O(depth) a row: the tree is not copied."""
+        """Smoothed shares of the classes in each row's leaf, shape (n, n_classes).
+
+        O(depth) a row, with smoothing O(depth K): the tree is not copied.
+        """
         live = self.live
-        leaves = [route(live.tree, live.categorical, X, np.int32(row)) for row in range(len(X))]
-        return shares_of(live.tree.counts[leaves], n_classes)
+        if self.smoothing == 0:
+            leaves = [route(live.tree, live.categorical, X, np.int32(row)) for row in range(len(X))]
+            return shares_of(live.tree.counts[leaves], n_classes)
+        shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
+        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)
+        return shares
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes of the live tree."""
-        return TreePredictor(self.features, self.model()).predict(X)
+        return TreePredictor(self.features, self.model(), self.smoothing).predict(X)

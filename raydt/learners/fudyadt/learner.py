@@ -90,7 +90,7 @@ class FuDyADT(Learner):
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
-        return TreePredictor(features, model)
+        return TreePredictor(features, model, options.smoothing)
 
     def audit(
         self,
@@ -108,7 +108,7 @@ class FuDyADT(Learner):
         often = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 3}
         return (
             # Shards do every rebuild, and the coordinator keeps no features: the most messages there can be.
-            Case("spread", often, plan=WorkPlan(0, 0, shared_store=False)),
+            Case("spread", often | {"smoothing": 0.0}, plan=WorkPlan(0, 0, shared_store=False)),
             # The coordinator does small rebuilds, keeps the features of four rows and gathers the others.
             Case("cached", often, classes=3, warmup=6, plan=WorkPlan(36, 4 * 4 * 8, shared_store=False)),
             # Certificates, with rebuilds of both.

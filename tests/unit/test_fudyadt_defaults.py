@@ -1,0 +1,109 @@
+"""How well the tree predicts with default arguments, and what smoothing does to its shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from raydt import FullyDynamicTreeClassifier, RiverTreeClassifier, load_model
+from raydt.errors import ConfigError
+from raydt.learners.nodes import smoothed_shares
+
+Rows = npt.NDArray[np.float64]
+
+
+def rare(n: int, seed: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+    """Six numbers, two of which say how likely the rare class is: 6 % of the rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    return X, (rng.random(n) < 1 / (1 + np.exp(4 - 1.5 * X[:, 0] - X[:, 1]))).astype(np.int64)
+
+
+def auc(y: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> float:
+    """Share of the pairs of a row of class 1 and one of class 0 that the scores order; a tie is half a pair."""
+    ones, zeros = scores[y == 1][:, None], scores[y == 0][None]
+    return float((ones > zeros).mean() + (ones == zeros).mean() / 2)
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, Any]:
+    """Trees of the same rare class: with default arguments, and with the defaults of before there was smoothing."""
+    X, y = rare(6000, 1)
+    earlier = {"alpha": 0.1, "max_depth": None, "smoothing": 0.0}
+    return {
+        "now": FullyDynamicTreeClassifier().fit(X, y),
+        "plain": FullyDynamicTreeClassifier(smoothing=0.0).fit(X, y),
+        "earlier": FullyDynamicTreeClassifier(**earlier).fit(X, y),
+    }
+
+
+def test_the_defaults_find_a_rare_class(trees: dict[str, Any]) -> None:
+    X, y = rare(3000, 2)
+    areas = {name: auc(y, tree.predict_proba(X)[:, 1]) for name, tree in trees.items()}
+    assert areas["now"] > areas["plain"] + 0.1
+    assert areas["now"] > areas["earlier"] + 0.1
+    assert areas["now"] > 0.75
+
+
+def test_the_defaults_predict_more_rows_right(trees: dict[str, Any]) -> None:
+    X, y = rare(3000, 2)
+    assert trees["now"].score(X, y) > max(trees[name].score(X, y) for name in ("plain", "earlier")) + 0.02
+
+
+def test_predict_is_the_class_of_the_largest_share(trees: dict[str, Any]) -> None:
+    X, _ = rare(3000, 2)
+    for tree in trees.values():
+        assert tree.predict(X).tolist() == tree.classes_[tree.predict_proba(X).argmax(axis=1)].tolist()
+    assert (trees["now"].predict(X) != trees["plain"].predict(X)).any()
+
+
+def test_smoothing_changes_predictions_only(trees: dict[str, Any]) -> None:
+    assert trees["now"].digest() == trees["plain"].digest()
+
+
+def test_by_hand() -> None:
+    """A root of 6 and 2 rows and its two leaves, each of one class."""
+    model = {
+        "feature": np.array([0, -1, -1], np.int32),
+        "left": np.array([1, -1, -1], np.int32),
+        "right": np.array([2, -1, -1], np.int32),
+        "counts": np.array([[6, 2], [0, 2], [6, 0]]),
+    }
+    gini = 1 - 0.75**2 - 0.25**2
+    m = 3 / gini
+    expected = [[0.75, 0.25], [0.75 * m / (2 + m), (2 + 0.25 * m) / (2 + m)], [(6 + 0.75 * m) / (6 + m), 0]]
+    expected[2][1] = 1 - expected[2][0]
+    np.testing.assert_allclose(smoothed_shares(model, 2, 3.0), expected, rtol=1e-15)
+    assert smoothed_shares(model, 2, 0.0).tolist() == [[0.75, 0.25], [0, 1], [1, 0]]
+    wider = smoothed_shares(model, 3, 3.0)  # a class that no row has
+    np.testing.assert_array_equal(wider[:, :2], smoothed_shares(model, 2, 3.0))
+    assert not wider[:, 2].any()
+    model["counts"][:] = 0
+    assert smoothed_shares(model, 2, 3.0).tolist() == [[0.5, 0.5]] * 3
+
+
+def test_a_saved_model_predicts_with_its_smoothing(trees: dict[str, Any], tmp_path: Any) -> None:
+    X, _ = rare(50, 3)
+    for name, tree in trees.items():
+        tree.save(tmp_path / name)
+        loaded = load_model(tmp_path / name)
+        np.testing.assert_array_equal(loaded.predict_proba(X), tree.predict_proba(X))
+        assert loaded.smoothing == tree.smoothing
+
+
+def test_one_at_a_time_the_leaf_alone_predicts() -> None:
+    X, y = rare(300, 4)
+    river, other = RiverTreeClassifier(), FullyDynamicTreeClassifier(smoothing=0.0)
+    for x, label in zip(X.tolist(), y.tolist(), strict=True):
+        river.learn_one(dict(enumerate(x)), label)
+    other.partial_fit(X, y)
+    assert [river.predict_proba_one(dict(enumerate(x)))[1] for x in X.tolist()] == other.predict_proba(X)[:, 1].tolist()
+
+
+@pytest.mark.parametrize("smoothing", [-1.0, float("nan"), float("inf"), "much"])
+def test_smoothing_has_limits(smoothing: Any) -> None:
+    with pytest.raises(ConfigError, match="smoothing"):
+        FullyDynamicTreeClassifier(smoothing=smoothing).fit([[0.0], [1.0]], [0, 1])
