@@ -34,11 +34,25 @@ from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 
 #: Data sets of held-out rows; of a larger one, the first rows of the drawn order are used.
-SETS = (
-    "electricity covtype_head10k poker_uci_train heart_train purchase_train a9a_train adult_train optdigits_train "
-    "pendigits_train wine_quality_white givemesomecredit sea_concepts phishing bananas image_segments "
-    "covtype_class3_vs_4 posture"
-).split()
+SETS = [
+    "electricity",
+    "covtype_head10k",
+    "poker_uci_train",
+    "heart_train",
+    "purchase_train",
+    "a9a_train",
+    "adult_train",
+    "optdigits_train",
+    "pendigits_train",
+    "wine_quality_white",
+    "givemesomecredit",
+    "sea_concepts",
+    "phishing",
+    "bananas",
+    "image_segments",
+    "covtype_class3_vs_4",
+    "posture",
+]
 MOST_ROWS = {"givemesomecredit": 150_000}
 #: The defaults of version 0.1.
 BEFORE: dict[str, Any] = {"alpha": 0.1, "max_depth": None, "smoothing": 0.0}
@@ -119,7 +133,9 @@ def majority(data: Split) -> float:
 
 def row(*cells: object) -> None:
     """Print a line of a Markdown table."""
-    print("| " + " | ".join(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells) + " |", flush=True)
+    print(
+        "| " + " | ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in cells) + " |", flush=True
+    )
 
 
 def tables(folder: Path, names: list[str]) -> Iterator[tuple[str, Rows, Codes]]:
@@ -174,7 +190,8 @@ def options(folder: Path, names: list[str], orders: int) -> None:
     row("Options", "accuracy less scikit-learn's", "AUC less scikit-learn's", "worst accuracy less the majority's")
     row(*["---"] * 4)
     for words, values in gains.items():
-        accuracy, area, least = np.mean(values, axis=0)[:2].tolist() + [np.min(values, axis=0)[2]]
+        accuracy, area, _ = np.mean(values, axis=0)
+        least = np.min(values, axis=0)[2]
         row(words, f"{accuracy:+.4f}", f"{area:+.4f}", f"{least:+.4f}")
 
 
@@ -212,7 +229,8 @@ def streams(folder: Path, names: list[str], orders: int) -> None:
             replay(X[:500], y[:500], window, {})
             for change in ({}, before, *(c for c in CHANGES if c), {"beta": 0.1}):
                 words = "before" if change is before else _in_words(change)
-                row(name, window or "none", words, *(f"{v:.{p}f}" for v, p in zip(replay(X, y, window, change), (4, 1, 1))))
+                accuracy, rebuilt, used = replay(X, y, window, change)
+                row(name, window or "none", words, accuracy, f"{rebuilt:.1f}", f"{used:.1f}")
 
 
 def _in_words(change: dict[str, Any]) -> str:

@@ -248,7 +248,7 @@ def preorder(tree: NodeTree) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int3
 
 @inner_kernel
 def refine(counts: Any, node: int, smoothing: float, shares: Any, above: int, below: int) -> None:
-    """Estimate a node's shares of the classes, row ``below`` of ``shares``, from its counts and its parent's, ``above``.
+    """Estimate a node's shares, row ``below`` of ``shares``, from its class counts and its parent's row ``above``.
 
     An m-estimate: (count + m p) / (n + m), p the share in the parent, as if m examples distributed as in the parent had
     come before the node's own. m is ``smoothing`` divided by the Gini index of the parent's shares: a node scatters
@@ -273,9 +273,7 @@ def _refine_below(feature: Any, left: Any, right: Any, counts: Any, smoothing: f
             refine(counts, np.int64(right[node]), smoothing, shares, node, np.int64(right[node]))
 
 
-def smoothed_shares(
-    model: Mapping[str, npt.NDArray[Any]], n_classes: int, smoothing: float
-) -> npt.NDArray[np.float64]:
+def smoothed_shares(model: Mapping[str, npt.NDArray[Any]], n_classes: int, smoothing: float) -> npt.NDArray[np.float64]:
     """Shares of the classes at every node of canonical arrays, each an m-estimate towards its parent's.
 
     The root has plain shares. All is computed from integer counts, from the root down and in one order: the same bits

@@ -437,7 +437,8 @@ class FudyadtTwin:
 
 def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
     """The twin with these options of the learner."""
-    given = {"epsilon": "auto", "alpha": 0.1, "beta": 0.2, "min_samples_split": 2} | options
+    given = {"epsilon": "auto", "alpha": 0.05, "beta": 0.2, "max_depth": 20, "min_samples_split": 2} | options
+    given.pop("smoothing", None)  # of the shares alone
     beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
     if given["epsilon"] == "auto":
         given["epsilon"] = auto_epsilon(given["alpha"], beta, given["min_samples_split"])

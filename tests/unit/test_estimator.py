@@ -42,7 +42,7 @@ def test_calls_may_be_cut_anyhow() -> None:
 
 
 def test_fit_builds_at_once_and_forgets_what_was() -> None:
-    tree = FullyDynamicTreeClassifier(alpha=0.01, beta=0.01).partial_fit(X, Y).fit(X, Y)
+    tree = FullyDynamicTreeClassifier(alpha=0.01, beta=0.01, smoothing=0.0).partial_fit(X, Y).fit(X, Y)
     assert tree.session_.statistics()["active"] == 300
     assert tree.session_.statistics()["rebuilds"] == 1
     assert tree.score(X, Y) > 0.95

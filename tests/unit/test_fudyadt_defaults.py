@@ -50,7 +50,7 @@ def test_the_defaults_find_a_rare_class(trees: dict[str, Any]) -> None:
 
 def test_the_defaults_predict_more_rows_right(trees: dict[str, Any]) -> None:
     X, y = rare(3000, 2)
-    assert trees["now"].score(X, y) > max(trees[name].score(X, y) for name in ("plain", "earlier")) + 0.02
+    assert trees["now"].score(X, y) > max(trees[name].score(X, y) for name in ("plain", "earlier")) + 0.01
 
 
 def test_predict_is_the_class_of_the_largest_share(trees: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from raydt import FullyDynamicTreeClassifier, RiverTreeClassifier
 from raydt.errors import ConfigError, InputError, UpdateError
 
-OPTIONS = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 6}
+OPTIONS = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 6, "smoothing": 5.0}
 
 
 def examples(n: int, seed: int = 0) -> tuple[list[dict[str, Any]], list[bool]]:
