@@ -29,7 +29,7 @@ class FullyDynamicTreeClassifier(Classifier):
         Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
-    smoothing : float, default 15
+    smoothing : float, default 20
         Weight of the parent's shares in those of a node, in examples, divided by the Gini index of the parent's shares:
         ``predict_proba`` is an m-estimate from the root down, and ``predict`` the class of the largest share. 0: plain
         shares, and the majority of the leaf, which is the prediction that the guarantee is about and a replay scores.
@@ -75,7 +75,7 @@ class FullyDynamicTreeClassifier(Classifier):
         beta: float = 0.2,
         max_depth: int | None = 20,
         min_samples_split: int = 2,
-        smoothing: float = 15.0,
+        smoothing: float = 20.0,
         finder: Literal["exact", "updgini", "updent"] | None = None,
         finder_alpha: float | None = None,
         categorical_features: Sequence[str | int] | None = None,

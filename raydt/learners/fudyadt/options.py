@@ -23,7 +23,7 @@ class FuDyADTOptions(FullyDynamicOptions):
         20, ge=0, description="largest depth of a node; the root has depth 0; null sets no limit (h)"
     )
     smoothing: float = Field(
-        15.0,
+        20.0,
         ge=0,
         le=1e6,
         description="weight of the parent in the shares that a model predicts for a node: that of so many examples, "
