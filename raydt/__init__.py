@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.best_split import SparseBestSplit
     from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
-    from raydt.estimators.fudyadt import FullyDynamicTreeClassifier
+    from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
     from raydt.estimators.fudyadt_river import RiverTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
     from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
@@ -19,6 +19,7 @@ from raydt.version import __version__
 __all__ = [
     "ConfidenceTreeClassifier",
     "FullyDynamicTreeClassifier",
+    "FullyDynamicTreeRegressor",
     "OnlineGradientBoostingClassifier",
     "OnlineGradientBoostingRegressor",
     "RiverTreeClassifier",
@@ -32,6 +33,7 @@ __all__ = [
 _HOMES = {
     "ConfidenceTreeClassifier": "raydt.estimators.confidence_tree",
     "FullyDynamicTreeClassifier": "raydt.estimators.fudyadt",
+    "FullyDynamicTreeRegressor": "raydt.estimators.fudyadt",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
     "RiverTreeClassifier": "raydt.estimators.fudyadt_river",

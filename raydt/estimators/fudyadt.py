@@ -1,13 +1,13 @@
-"""FuDyADT as a scikit-learn style classifier."""
+"""FuDyADT as scikit-learn style estimators: a classifier and a regressor."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from raydt.estimators.targets import Classifier
+from raydt.estimators.targets import Classifier, Regressor
 
 
 class FullyDynamicTreeClassifier(Classifier):
@@ -110,3 +110,75 @@ class FullyDynamicTreeClassifier(Classifier):
                 stacklevel=4,
             )
         super()._start(X, y, classes)
+
+
+class FullyDynamicTreeRegressor(Regressor):
+    """A decision tree for numbers that stays feasible while examples are inserted and deleted.
+
+    The gain of a split is how much of the variance of its node it takes away. After every update each node's split is
+    within ``beta`` of the best gain; :meth:`audit` proves it on the live model.
+
+    Parameters
+    ----------
+    epsilon : float or "auto", default "auto"
+        A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
+    alpha, beta : float, default 0.005 and 0.01
+        Variance from which a node must be split; largest amount by which a split's gain may fall short of the best.
+        Both in units of the range of the labels squared, in which no variance is above 0.25.
+    label_range : (float, float), optional
+        Smallest and largest label: one beyond counts as the nearer of them. By default those of the first call.
+    max_depth : int or None
+        Largest depth of a node; the root has depth 0. None sets no limit.
+    min_samples_split : int, default 2
+        A node with fewer examples is a leaf.
+    categorical_features : sequence of str, int or bool, optional
+        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
+        text columns of frames always are.
+    feature_groups : int, default 16
+
+    Attributes
+    ----------
+    row_ids_ : ndarray of int64
+        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        oldest first.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of data frames.
+
+    Notes
+    -----
+    A prediction is the mean of a leaf, of labels counted in units of the range: a power of two, at most the range /
+    32768. A leaf that deletions have emptied predicts the mean of the nearest node above it that has examples.
+
+    Examples
+    --------
+    >>> from raydt import FullyDynamicTreeRegressor
+    >>> tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [1.0, 1.0, 5.0, 7.0])
+    >>> receipt = tree.forget(tree.row_ids_[3:])
+    >>> receipt.active, tree.predict([[0.5], [2.5]]).tolist(), tree.audit().feasibility
+    (3, [1.0, 5.0], 'proven')
+    """
+
+    kind = "fudyadt"
+    _fixed: ClassVar[dict[str, Any]] = {"criterion": "squared_error"}
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | Literal["auto"] = "auto",
+        alpha: float = 0.005,
+        beta: float = 0.01,
+        label_range: tuple[float, float] | None = None,
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        categorical_features: Sequence[str | int] | None = None,
+        feature_groups: int = 16,
+    ) -> None:
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.beta = beta
+        self.label_range = label_range
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.categorical_features = categorical_features
+        self.feature_groups = feature_groups

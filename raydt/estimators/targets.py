@@ -82,7 +82,7 @@ class Classifier(Estimator):
             if len(seen) == most:
                 first = next(iter(seen))
                 few, others = f"{most:,}", f"{most:,} others"
-                remedy = "Learn numbers with OnlineGradientBoostingRegressor, or choose another target if these are ids"
+                remedy = "Learn numbers with a regressor, or choose another target if these are ids"
                 if most == 2:
                     few, others = "two", " and ".join(map(repr, seen))
                     remedy = f"Make two classes of them, as np.asarray(y) == {first!r} does"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+from raydt.examples.targets import NUMBERS
 from raydt.learners.binning import SPARSE, Bins
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -141,11 +142,11 @@ def check_sums(arrays: Arrays, inner: npt.NDArray[np.signedinteger[Any]]) -> Non
         raise ValueError("array 'counts' has a node whose children do not add up to it")
 
 
-def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
+def check_examples(arrays: Arrays, scalars: Sequence[str], numbers: bool = False) -> None:
     """Require of a state whose tree is checked that its live examples are those it counts. O(n log n).
 
-    ``scalars`` are arrays of one number that is not negative. That an example lies in the leaf its features lead to is
-    left to the audit.
+    ``scalars`` are arrays of one number that is not negative; ``numbers``: labels are numbers, which all count as class
+    0. That an example lies in the leaf its features lead to is left to the audit.
 
     Raises
     ------
@@ -153,7 +154,10 @@ def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
         Naming the array that cannot be.
     """
     rows = arrays["id"].size
-    _require_types(arrays, ROW_TYPES, rows, "live example")
+    types = {**ROW_TYPES, "y": NUMBERS} if numbers else ROW_TYPES
+    _require_types(arrays, types, rows, "live example")
+    if numbers:
+        require(np.isfinite(arrays["y"]).all(), "y", "has a label that is not finite")
     for name in scalars:
         if arrays[name].dtype != np.int64 or arrays[name].shape != (1,) or not 0 <= arrays[name][0] < 2**53:
             raise ValueError(f"array {name!r} is not one number from 0 to 2**53 - 1")
@@ -162,6 +166,7 @@ def check_examples(arrays: Arrays, scalars: Sequence[str]) -> None:
         if (in_order[1:] == in_order[:-1]).any():
             raise ValueError(f"array {name!r} has the same number for two live examples")
     leaf, y, counts, born = (arrays[name] for name in ("leaf", "y", "counts", "born"))
+    y = np.zeros(rows, dtype=np.int32) if numbers else y
     if ((born < 0) | (born >= arrays["seq"][0])).any():
         raise ValueError("array 'born' names an update after 'seq'")
     nodes, classes = counts.shape

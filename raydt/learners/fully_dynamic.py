@@ -17,31 +17,41 @@ from raydt.errors import ConfigError
 from raydt.learners.base import LearnerOptions
 from raydt.learners.live_tree import Rules
 
+#: What a bound for numeric labels leaves for rounding: of alpha to units of the labels, and of gains.
+FOR_ROUNDING = Fraction(1, 2**30)
 
-def epsilon_bound(alpha: float, beta: float, min_samples_split: int) -> Fraction:
+
+def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> Fraction:
     """Exclusive upper bound of the epsilons for which the guarantee is proven.
 
     Parameters
     ----------
     alpha, beta : float
         Between 0 and 1: Gini index from which a node must be split, and how far the gain of a split may stay
-        behind the best one.
+        behind the best one. Of numeric labels the variance takes the place of the Gini index.
     min_samples_split : int
         k + 1: nodes with fewer examples are leaves.
+    criterion : {"gini", "squared_error"}
 
     Returns
     -------
     Fraction
-        min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats; 0 if alpha or
-        beta is 0, where nothing is promised.
+        min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats, with numeric labels
+        min(1 / (k + 1), alpha / 2 - 2**-30, beta / (1 + beta) - 2**-30); 0 if alpha or beta is 0 or, with numeric
+        labels, too small, where nothing is promised.
     """
     a, b = Fraction(alpha), Fraction(beta)
+    if criterion == "squared_error":
+        bound = min(Fraction(1, min_samples_split), min(a / 2, b / (1 + b)) - FOR_ROUNDING)
+        return max(bound, Fraction(0))
     return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
 
 
-def not_promised(epsilon: float, alpha: float, beta: float, min_samples_split: int) -> str:
+def not_promised(epsilon: float, alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> str:
     """Why nothing is promised for these options; empty if something is."""
-    bound = epsilon_bound(alpha, beta, min_samples_split)
+    bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
+    if bound == 0 and alpha > 0 and beta > 0:
+        return "alpha or beta is too small: no epsilon carries a guarantee"
     if bound == 0:
         return f"{'alpha' if alpha == 0 else 'beta'} is 0, for which no epsilon carries a guarantee"
     if Fraction(epsilon) >= bound:
@@ -49,18 +59,18 @@ def not_promised(epsilon: float, alpha: float, beta: float, min_samples_split: i
     return ""
 
 
-def auto_epsilon(alpha: float, beta: float, min_samples_split: int) -> float:
+def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
     """The largest float64 below :func:`epsilon_bound`.
 
     Raises
     ------
     ConfigError
-        alpha or beta is 0: no epsilon above 0 carries a guarantee then.
+        alpha or beta is 0, or too small: no epsilon above 0 carries a guarantee then.
 
     Examples
     --------
     >>> auto_epsilon(0.1, 0.2, 2)
-    0.02439024390243902
+    0.024390243902439025
     """
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value <= 0:
@@ -68,7 +78,9 @@ def auto_epsilon(alpha: float, beta: float, min_samples_split: int) -> float:
                 f"epsilon: auto needs {name} > 0: with {name} = 0 no epsilon carries a guarantee. "
                 f"Set {name} above 0, or give epsilon a number."
             )
-    bound = epsilon_bound(alpha, beta, min_samples_split)
+    bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
+    if bound == 0:
+        raise ConfigError("epsilon: auto needs a larger alpha and beta: those given leave no epsilon with a guarantee")
     nearest = float(bound)
     return nearest if Fraction(nearest) < bound else math.nextafter(nearest, 0.0)
 

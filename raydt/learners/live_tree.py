@@ -3,7 +3,9 @@
 Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
 their slots; ``counts`` of a node are the class counts of the rows below it; ``allowed`` is the floor of epsilon * s,
 exactly; of an exact tree, ``n`` and ``pairs`` follow from ``counts``, ``m0`` and ``gone`` are those of the
-certificate of ``docs/explanation/guarantees.md``, and while c <= ``allowed`` no certificate can have run out.
+certificate of ``docs/explanation/guarantees.md``, and while c <= ``allowed`` no certificate can have run out. Where
+labels are numbers there is one class, ``sums`` of a node are those of the labels and of their squares, in units of
+``number_sums``, and ``pairs`` is the mass, rounded up.
 
 Symbols: s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split - 1`` (paper); |S| = ``n``, D = the
 ``gone`` rows, h(S) = :func:`gini_mass`.
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
 from raydt.learners.nodes import LEAF, NODES, goes_left, majority, refine, total
+from raydt.learners.number_sums import mass_ceiling, number_mass
 
 #: Registers of the tree behind those of all trees.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
@@ -56,12 +59,16 @@ STATISTICS = np.dtype(
 
 
 class Tree(NamedTuple):
-    """Nodes, their statistics and class counts, and registers; ``left`` of a free node is the next free one."""
+    """Nodes, their statistics and class counts, and registers; ``left`` of a free node is the next free one.
+
+    ``sums``, of numeric labels, has a row per node, and no column with classes.
+    """
 
     nodes: npt.NDArray[np.void]
     statistics: npt.NDArray[np.void]
     counts: npt.NDArray[np.int64]
     reg: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.int64]
 
 
 class Rules(NamedTuple):
@@ -76,6 +83,10 @@ class Rules(NamedTuple):
         Whether an inner node is rebuilt when its certificate runs out, not after epsilon * s updates.
     slack : float
         Beta less a margin for rounding: mass per example that a certificate may lack.
+    step : float
+        What one deletion may take from the mass that a split leaves.
+    half_alpha_units : int
+        Of numeric labels, half_alpha in whole units squared; masses, slack and step are in these units, too.
     """
 
     epsilon: float
@@ -84,17 +95,20 @@ class Rules(NamedTuple):
     max_depth: int
     certified: bool = False
     slack: float = 0.0
+    step: float = 2.0
+    half_alpha_units: int = 0
 
 
 def new_tree(capacity: int, classes: int) -> Tree:
-    """An empty tree: one leaf without rows."""
+    """An empty tree: one leaf without rows. With one class its labels are numbers."""
     nodes = np.zeros(capacity, dtype=NODE)
     for name in ("feature", "left", "right", "parent", "head"):
         nodes[name] = -1
     statistics = np.zeros(capacity, dtype=STATISTICS)
     statistics["built"] = -1
     counts = np.zeros((capacity, classes), dtype=np.int64)
-    return Tree(nodes, statistics, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64))
+    sums = np.zeros((capacity, 2 if classes == 1 else 0), dtype=np.int64)
+    return Tree(nodes, statistics, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64), sums)
 
 
 def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
@@ -107,7 +121,9 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
         capacity = max(need, capacity + capacity // 2)
     counts = np.zeros((capacity, max(classes, known)), dtype=np.int64)
     counts[: len(tree.counts), :known] = tree.counts
-    return Tree(grown(tree.nodes, capacity), grown(tree.statistics, capacity), counts, tree.reg)
+    sums = np.zeros((capacity, tree.sums.shape[1]), dtype=np.int64)
+    sums[: len(tree.sums)] = tree.sums
+    return Tree(grown(tree.nodes, capacity), grown(tree.statistics, capacity), counts, tree.reg, sums)
 
 
 @kernel
@@ -130,16 +146,14 @@ def floor_product(rate: float, size: int) -> int:
 
 
 @kernel
-def stays_leaf(counts: Any, node: int, depth: int, rules: Any) -> bool:
-    """Line 3 of BUILD: |S| <= k, or g(S) <= alpha / 2 (compared exactly), or depth = h."""
-    n = 0
-    squares = 0
-    for k in range(counts.shape[1]):
-        n += counts[node, k]
-        squares += counts[node, k] * counts[node, k]
-    if n < rules.min_samples_split or depth >= rules.max_depth:
+def stays_leaf(tree: Any, node: int, rules: Any) -> bool:
+    """Line 3 of BUILD: |S| <= k, or g(S) <= alpha / 2 (compared exactly), or depth = h; of a node that is counted."""
+    n = tree.statistics[node].n
+    if n < rules.min_samples_split or tree.nodes[node].depth >= rules.max_depth:
         return True
-    return n * n - squares <= floor_product(rules.half_alpha, n * n)
+    limit = rules.half_alpha_units * n if tree.counts.shape[1] == 1 else floor_product(rules.half_alpha, n * n)
+    stays: bool = tree.statistics[node].pairs <= limit
+    return stays
 
 
 @kernel
@@ -160,6 +174,9 @@ def gini_mass(n: int, pairs: int) -> float:
 def mass_left(tree: Any, node: int) -> float:
     """Mass that the split of an inner node leaves: that of its two sides together."""
     left, right = tree.nodes[node].left, tree.nodes[node].right
+    if tree.counts.shape[1] == 1:
+        of_left: float = number_mass(tree.counts[left, 0], tree.sums[left, 0], tree.sums[left, 1])
+        return of_left + number_mass(tree.counts[right, 0], tree.sums[right, 0], tree.sums[right, 1])
     on_left: float = gini_mass(tree.statistics[left].n, tree.statistics[left].pairs)
     return on_left + gini_mass(tree.statistics[right].n, tree.statistics[right].pairs)
 
@@ -168,9 +185,14 @@ def mass_left(tree: Any, node: int) -> float:
 def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right. O(K)."""
     n = total(tree.counts, node)
-    pairs = n * n
-    for k in range(tree.counts.shape[1]):
-        pairs -= tree.counts[node, k] * tree.counts[node, k]
+    if tree.counts.shape[1] == 1:
+        pairs = mass_ceiling(n, tree.sums[node, 0], tree.sums[node, 1])
+        mass = number_mass(n, tree.sums[node, 0], tree.sums[node, 1])
+    else:
+        pairs = n * n
+        for k in range(tree.counts.shape[1]):
+            pairs -= tree.counts[node, k] * tree.counts[node, k]
+        mass = gini_mass(n, pairs)
     tree.nodes[node].feature = LEAF
     tree.nodes[node].left = tree.nodes[node].right = -1
     tree.nodes[node].head = -1
@@ -181,7 +203,7 @@ def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     tree.statistics[node].c = 0
     tree.statistics[node].allowed = floor_product(rules.epsilon, n)
     tree.statistics[node].built = stamp
-    tree.statistics[node].m0 = gini_mass(n, pairs)
+    tree.statistics[node].m0 = mass
     tree.statistics[node].gone = 0
     tree.nodes[node].label = majority(tree.counts, node)
 
@@ -239,10 +261,29 @@ def target_of(tree: Any, node: int) -> int:
 
 @inner_kernel
 def count_example(tree: Any, node: int, k: int, by: int) -> None:
-    """Count an example of class k in (``by`` 1) or out (-1) at one node."""
+    """Count an example of class k, or of k units, in (``by`` 1) or out (-1) at one node."""
+    if tree.counts.shape[1] == 1:
+        tree.statistics[node].n += by
+        tree.counts[node, 0] += by
+        tree.sums[node, 0] += by * k
+        tree.sums[node, 1] += by * k * k
+        tree.statistics[node].pairs = mass_ceiling(tree.counts[node, 0], tree.sums[node, 0], tree.sums[node, 1])
+        return
     tree.statistics[node].pairs += 2 * by * (tree.statistics[node].n - tree.counts[node, k])
     tree.statistics[node].n += by
     tree.counts[node, k] += by
+
+
+@inner_kernel
+def mean_at(tree: Any, leaf: int) -> float:
+    """Mean label of a leaf or, if it is empty, of the nearest node above it that is not; -1 without any row."""
+    node = leaf
+    while tree.counts[node, 0] == 0:
+        node = np.int64(tree.nodes[node].parent)
+        if node < 0:
+            return -1.0
+    mean: float = np.float64(tree.sums[node, 0]) / np.float64(tree.counts[node, 0])
+    return mean
 
 
 @inner_kernel
@@ -256,9 +297,9 @@ def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
 def edits_left(mass: float, rules: Any) -> int:
     """Edits that a certificate outlasts surely, by its mass to spare: one takes at most 2 + beta.
 
-    One less, and thus two units of mass, than that are left to the rounding of the test itself.
+    One less, and thus the mass of an edit, than that are left to the rounding of the test itself.
     """
-    return max(0, int(mass / (2.0 + rules.slack)) - 1)
+    return max(0, int(mass / (rules.step + rules.slack)) - 1)
 
 
 @inner_kernel
@@ -267,7 +308,7 @@ def runs_out(tree: Any, node: int, rules: Any) -> bool:
 
     If it does not, ``allowed`` says when to ask again.
     """
-    least = max(0.0, tree.statistics[node].m0 - 2.0 * np.float64(tree.statistics[node].gone))
+    least = max(0.0, tree.statistics[node].m0 - rules.step * np.float64(tree.statistics[node].gone))
     lacks, budget = mass_left(tree, node) - least, rules.slack * np.float64(tree.statistics[node].n)
     if lacks > budget:
         return True
@@ -282,7 +323,7 @@ def is_due(tree: Any, node: int, rules: Any) -> bool:
     if not rules.certified:
         return exhausted
     if tree.nodes[node].feature < 0:
-        return exhausted and not stays_leaf(tree.counts, node, tree.nodes[node].depth, rules)
+        return exhausted and not stays_leaf(tree, node, rules)
     return must_be_leaf(tree, node, rules) or (exhausted and runs_out(tree, node, rules))
 
 

@@ -7,7 +7,7 @@ to v; S0(v) what was live just after the BUILD that made v, and routes to v.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,14 +118,44 @@ class Column:
         n^2 times the Gini gain. O(r log r + r K).
         """
         m, K = counts.shape
-        score_of, threshold_of = np.full(m, -1.0), np.zeros(m)
         if len(rows) == 0:
-            return score_of, threshold_of
+            return np.full(m, -1.0), np.zeros(m)
         key = (node * len(self.values) + self.code[rows]) * K + y
         key.sort()
         pair, label = np.divmod(key, K)
-        ends = np.flatnonzero(np.append(pair[1:] != pair[:-1], True))  # last row of each value at each node
-        v, code = np.divmod(pair[ends], len(self.values))
+        ends = _ends(pair)
+        sums = np.stack([np.cumsum(label == k)[ends] for k in range(K)], axis=1)
+        return self._best(pair[ends], ends + 1, sums, counts.sum(axis=1), counts)
+
+    def best_splits_of_numbers(
+        self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints
+    ) -> tuple[Floats, Floats]:
+        """The same with the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
+
+        score = float(D)^2 / float(n_left n_right), D = left n - n_left sum. Products may wrap, D itself does not.
+        """
+        if len(rows) == 0:
+            return np.full(len(counts), -1.0), np.zeros(len(counts))
+        key = node * len(self.values) + self.code[rows]
+        order = np.argsort(key, kind="stable")
+        pair = key[order]
+        ends = _ends(pair)
+        return self._best(pair[ends], ends + 1, np.cumsum(q[order])[ends][:, None], counts, sums[:, None])
+
+    def _best(self, pair: Ints, rows: Ints, sums: Ints, sizes: Ints, totals: Ints) -> tuple[Floats, Floats]:
+        """The best splits, from rows and sums up to the last row of each value at each node.
+
+        Parameters
+        ----------
+        pair : ndarray of int64, shape (p,)
+            Node times the number of values, plus the value.
+        rows : ndarray of int64, shape (p,)
+        sums : ndarray of int64, shape (p, K)
+        sizes : ndarray of int64, shape (m,)
+        totals : ndarray of int64, shape (m, K)
+        """
+        score_of, threshold_of = np.full(len(sizes), -1.0), np.zeros(len(sizes))
+        v, code = np.divmod(pair, len(self.values))
         starts = np.flatnonzero(np.insert(v[1:] != v[:-1], 0, True))  # first value of each node
 
         def on_the_left(running: Ints, per_node: Ints) -> Ints:
@@ -133,12 +163,11 @@ class Column:
                 return np.diff(running, prepend=0)
             return running - (np.cumsum(per_node) - per_node)[v]
 
-        sizes = counts.sum(axis=1)
-        n, n_left = sizes[v], on_the_left(ends + 1, sizes)
+        n, n_left = sizes[v], on_the_left(rows, sizes)
         parts = n_left < n
         total = np.zeros(len(v))
-        for k in range(K):
-            D = on_the_left(np.cumsum(label == k)[ends], counts[:, k]) * n - n_left * counts[v, k]
+        for k in range(totals.shape[1]):
+            D = on_the_left(sums[:, k], totals[:, k]) * n - n_left * totals[v, k]
             total += D.astype(np.float64) * D.astype(np.float64)
         score = np.where(parts, total / np.where(parts, n_left * (n - n_left), 1), -1.0)
         score_of[v[starts]] = np.maximum.reduceat(score, starts)
@@ -153,11 +182,20 @@ class Column:
         return score_of, threshold_of
 
 
+def _ends(pair: Ints) -> Ints:
+    """Last row of each value at each node."""
+    return np.flatnonzero(np.append(pair[1:] != pair[:-1], True))
+
+
 def best_splits(columns: list[Column], rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Ints, Floats]:
     """Score, feature and threshold of each node's best split; ties go to the smaller feature, then threshold."""
-    score, feature, threshold = np.full(len(counts), -1.0), np.full(len(counts), -1), np.zeros(len(counts))
-    for j, column in enumerate(columns):
-        s, t = column.best_splits(rows, y, node, counts)
+    return best_of(len(counts), (column.best_splits(rows, y, node, counts) for column in columns))
+
+
+def best_of(nodes: int, splits: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, Ints, Floats]:
+    """Score, feature and threshold of the best split at each of some nodes, from those on each feature."""
+    score, feature, threshold = np.full(nodes, -1.0), np.full(nodes, -1), np.zeros(nodes)
+    for j, (s, t) in enumerate(splits):
         better = s > score
         score[better], feature[better], threshold[better] = s[better], j, t[better]
     return score, feature, threshold
@@ -169,14 +207,20 @@ class Routed(Protocol):
     tree: RecordedTree
     complete: bool
     alive: Bools
-    y: Ints
+    y: npt.NDArray[Any]
     leaf: Ints
-    live_counts: Ints
+
+    @property
+    def live_counts(self) -> Ints:
+        """Class counts of S(v), shape (n, K)."""
 
 
 class Truth(Routed, Protocol):
     """And what it says of builds, of any tree that has them."""
 
-    built_counts: Ints
     c: Ints
     passed: Bools
+
+    @property
+    def built_counts(self) -> Ints:
+        """Class counts of S0(v), shape (n, K)."""

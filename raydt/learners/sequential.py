@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.admission import Admission, nothing_admitted
+from raydt.examples.targets import no_targets
 from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
@@ -70,7 +71,7 @@ class SequentialCoordinator(BatchCoordinator):
         """Apply one batch, in parts. Stops before the first bad update; with ``skip_refused`` passes it over."""
         m = len(batch)
         yield from self._prepare(batch)
-        result = BatchResult(m, np.full(m, -1, dtype=np.int32), path=np.zeros(m, dtype=np.int32))
+        result = BatchResult(m, no_targets(m, self.store.y.dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
         logs = yield from self._admit(batch, slice(0, m), admitted, result, skip_refused)
         self._summarise(admitted, result)

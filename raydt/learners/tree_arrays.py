@@ -13,6 +13,7 @@ from raydt.examples.store import ExampleStore
 from raydt.learners.checking import check_examples, check_nodes, check_sums
 from raydt.learners.live_tree import Rules, Tree, floor_product, new_tree, with_room
 from raydt.learners.nodes import FREE, LEAVES, NODES, USED, listed, majority, preorder
+from raydt.learners.number_sums import LARGEST_MASS, MOST_UNITS, LabelRange, mass_ceilings
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -29,6 +30,9 @@ ARRAY_TYPES: dict[str, np.dtype[Any]] = {
 }
 #: Those of a tree whose rebuilds follow certificates, besides.
 CERTIFICATE_TYPES: dict[str, np.dtype[Any]] = {"m0": np.dtype(np.float64), "gone": np.dtype(np.int64)}
+#: With numeric labels there is one class, and these arrays have the sums of the labels and of their squares at each
+#: node, and the ends of their range.
+SUMS, RANGE = NUMBER_ARRAYS = "sums", "label_range"
 #: Counters begin at 0 and stay below: examples have int32 slots, and ``floor_product`` is exact up to 2**53.
 LIMITS = {"s": 2**31, "c": 2**53, "gone": 2**31}
 
@@ -44,7 +48,7 @@ def check_tree(arrays: Arrays, d: int, classes: int, certified: bool = False) ->
     inner = check_nodes(arrays, ARRAY_TYPES | (CERTIFICATE_TYPES if certified else {}), d, classes)
     if not np.isfinite(arrays["threshold"][inner]).all():
         raise ValueError("array 'threshold' has a split at a number that is not finite")
-    if certified and not ((arrays["m0"] >= 0) & (arrays["m0"] < LIMITS["s"])).all():
+    if certified and not ((arrays["m0"] >= 0) & (arrays["m0"] < LARGEST_MASS)).all():
         raise ValueError("array 'm0' has a mass that is not that of examples")
     for name, limit in LIMITS.items():
         if name in arrays and ((arrays[name] < 0) | (arrays[name] >= limit)).any():
@@ -52,7 +56,26 @@ def check_tree(arrays: Arrays, d: int, classes: int, certified: bool = False) ->
     check_sums(arrays, inner)
 
 
-def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features) -> None:
+def check_numbers(arrays: Arrays, *, warming: bool) -> None:
+    """Require of a tree of numeric labels what the kernels rely on, in addition to :func:`check_tree`.
+
+    While a model is ``warming`` up, the range may be missing.
+    """
+    ends = arrays[RANGE]
+    if ends.dtype != np.float64 or ends.shape != (2,):
+        raise ValueError(f"array {RANGE!r} is not two float64")
+    if not (LabelRange.of(*ends.tolist()).known or (warming and np.isnan(ends).all())):
+        raise ValueError(f"array {RANGE!r} is not a smaller and a larger number")
+    sums, counts = arrays[SUMS], arrays["counts"]
+    if sums.dtype != np.int64 or sums.shape != (len(counts), 2) or counts.shape[1] != 1:
+        raise ValueError(f"array {SUMS!r} does not have two sums for each node of one count")
+    most = MOST_UNITS * np.stack([counts[:, 0], sums[:, 0]], axis=1)
+    if ((sums < 0) | (sums > most)).any():
+        raise ValueError(f"array {SUMS!r} has a sum that no labels have")
+    check_sums({**arrays, "counts": sums}, np.flatnonzero(arrays["feature"] >= 0))
+
+
+def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features, numbers: bool = False) -> None:
     """Require what :func:`check_examples` does, and that each live example has its features.
 
     Raises
@@ -60,7 +83,7 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features)
     ValueError
         Naming the array that cannot be.
     """
-    check_examples(arrays, ("seq", "warmup_left", "rebuilds", "rebuilt_rows"))
+    check_examples(arrays, ("seq", "warmup_left", "rebuilds", "rebuilt_rows"), numbers)
     rows = arrays["id"].size
     if set(groups) != set(range(features.groups)):
         raise ValueError(f"the feature groups are {sorted(groups)}, not 0 to {features.groups - 1}")
@@ -89,6 +112,8 @@ def canonical_tree(tree: Tree, certified: bool) -> tuple[Arrays, npt.NDArray[np.
     }
     if certified:
         arrays |= {name: statistics[name].copy() for name in CERTIFICATE_TYPES}
+    if tree.sums.shape[1]:
+        arrays[SUMS] = tree.sums[order]
     return arrays, position
 
 
@@ -103,7 +128,11 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
         statistics[name][:n] = arrays[name]
     tree.counts[:n] = arrays["counts"]
     statistics["n"][:n] = tree.counts[:n].sum(axis=1)
-    statistics["pairs"][:n] = statistics["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
+    if SUMS in arrays:
+        tree.sums[:n] = arrays[SUMS]
+        statistics["pairs"][:n] = mass_ceilings(statistics["n"][:n], tree.sums[:n])
+    else:
+        statistics["pairs"][:n] = statistics["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
     for i in range(n):

@@ -15,7 +15,7 @@ from raydt.examples.store import ExampleStore
 from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Rules, Tree
 from raydt.learners.nodes import LEAVES, NODES, preorder
 from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.learners.tree_arrays import CERTIFICATE_TYPES, Arrays, canonical_tree
+from raydt.learners.tree_arrays import CERTIFICATE_TYPES, NUMBER_ARRAYS, Arrays, canonical_tree
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
@@ -54,13 +54,14 @@ class TreeCoordinator(SequentialCoordinator):
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
-        """Digest of tree, counters, counts and sorted id -> leaf; free of slots, node ids and list orders."""
+        """Digest of tree, counters, counts, sums and sorted id -> leaf; free of slots, node ids and list orders."""
         slots = self.store.slots()
         slots = slots[np.argsort(self.store.id[slots])]
         state = {**self.state(slots), **self.rows(slots)}
         names = ["feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf"]
         if self.live.rules.certified:
             names += CERTIFICATE_TYPES
+        names += [name for name in NUMBER_ARRAYS if name in state]
         return digest((name, state[name]) for name in names)
 
     def statistics(self) -> dict[str, int]:

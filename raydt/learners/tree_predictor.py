@@ -10,7 +10,10 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
 from raydt.examples.features import Features
+from raydt.examples.targets import Targets
 from raydt.learners.nodes import goes_left, smoothed_shares
+from raydt.learners.number_sums import LabelRange
+from raydt.learners.tree_arrays import RANGE, SUMS
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -67,7 +70,7 @@ class TreePredictor:
         _apply(feature, threshold, left, right, *rest)
         return leaves
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class of the largest share in each row's leaf (the smaller on a tie), shape (n,).
 
         Without smoothing, it is the leaf's majority, and class 0 in an empty leaf.
@@ -85,3 +88,39 @@ class TreePredictor:
 
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         return smoothed_shares(self._model, n_classes, self._smoothing)
+
+
+class NumberPredictor(TreePredictor):
+    """Predictions of a tree of numeric labels: the mean of a leaf or, if it is empty, of the nearest node above it.
+
+    Parameters
+    ----------
+    features : Features
+    model : dict of str to ndarray
+
+    Attributes
+    ----------
+    numbers : ndarray of float64, shape (nodes,)
+        Prediction of each node.
+    """
+
+    def __init__(self, features: Features, model: Arrays) -> None:
+        super().__init__(features, model)
+        self.numbers = node_numbers(model)
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+        """Numbers, shape (n,)."""
+        numbers: Targets = self.numbers[self.apply(X, sparse)]
+        return numbers
+
+
+def node_numbers(model: Arrays) -> npt.NDArray[np.float64]:
+    """Mean label of each node or, if it is empty, of the nearest node above it; the middle of the range without any."""
+    n, left, right = model["counts"][:, 0], model["left"], model["right"]
+    mean = np.full(len(n), -1.0)
+    np.divide(model[SUMS][:, 0].astype(np.float64), n.astype(np.float64), out=mean, where=n > 0)
+    for node in np.flatnonzero(left >= 0).tolist():  # children come after their parents
+        for child in (left[node], right[node]):
+            if not n[child]:
+                mean[child] = mean[node]
+    return LabelRange.of(*model[RANGE].tolist()).numbers(mean)

@@ -21,7 +21,7 @@ from raydt.examples.features import sparse_name
 from raydt.presentation.blocks import Icicle, Node, Note, Row, Table, Tree
 from raydt.presentation.charts import boxes
 from raydt.presentation.series import Columns
-from raydt.presentation.words import count, counted, share, threshold
+from raydt.presentation.words import count, counted, figure, share, threshold
 
 CARDS = 400
 CARD_LEVELS = 20
@@ -34,6 +34,8 @@ ICICLE_LEVELS = 40
 
 #: Arrays of a tree that can be drawn.
 DRAWN = ("feature", "threshold", "left", "right", "counts")
+#: Of a tree of numeric labels, by node: the number it predicts.
+NUMBER = "number"
 NOTHING = Note()
 
 
@@ -72,11 +74,17 @@ class Names:
     def words(self, model: Columns, node: int) -> str:
         """The question of a split with its exact threshold, or what a leaf predicts."""
         if model["feature"][node] < 0:
-            rows = model["counts"][node]
-            return class_name(self.classes, int(rows.argmax())) if rows.any() else "no live example"
+            return self.label(model, node) or "no live example"
         name, test = self.question(model, node)
         numeric = test.startswith("\N{LESS-THAN OR EQUAL TO}")
         return f"{name} \N{LESS-THAN OR EQUAL TO} {float(model['threshold'][node])!r}" if numeric else f"{name} {test}"
+
+    def label(self, model: Columns, node: int) -> str:
+        """Label that a node's live examples predict; empty without one."""
+        rows = model["counts"][node]
+        if not rows.any():
+            return ""
+        return figure(model[NUMBER][node]) if NUMBER in model else class_name(self.classes, int(rows.argmax()))
 
 
 def drawn_tree(
@@ -126,11 +134,15 @@ def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list
     for k in np.flatnonzero(rows).tolist():
         mix[tones[k]] += int(rows[k])
     winner = int(np.argmax(rows))
-    label = class_name(names.classes, winner) if total else "no live example"
+    label = names.label(model, index) or "no live example"
     name, test = (label, "") if leaf else names.question(model, index)
-    counts = f"{share(int(rows[winner]) / total, 0)} {label}" if total else label
+    counts, held = label, _counts(names.classes, rows)
+    if NUMBER in model:
+        counts, held = f"mean {label}" if total else label, counted(total, "example")
+    elif total:
+        counts = f"{share(int(rows[winner]) / total, 0)} {label}"
     notes = note(index)
-    sentences = names.words(model, index), _counts(names.classes, rows), *notes.sentences
+    sentences = names.words(model, index), held, *notes.sentences
     return Node(
         name,
         test,
@@ -155,7 +167,9 @@ def class_tones(model: Columns) -> list[str]:
 
 
 def legend(model: Columns, classes: list[str]) -> list[tuple[str, str]]:
-    """Label and tone of each class of the tree."""
+    """Label and tone of each class of the tree; of numbers there are none."""
+    if NUMBER in model:
+        return []
     tones = class_tones(model)
     named = [(class_name(classes, k), tone) for k, tone in enumerate(tones) if tone != "class-other"]
     other = len(tones) - len(named)

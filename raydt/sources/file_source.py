@@ -67,7 +67,7 @@ class FileSource:
         if reading.regression and options.positive is not None:
             raise ConfigError(
                 "source.positive makes two classes of the labels, but the learner needs numeric labels "
-                "(learner.objective: squared_error). Remove source.positive, or choose another objective"
+                "(squared_error). Remove source.positive, or choose another criterion or objective of the learner"
             )
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]

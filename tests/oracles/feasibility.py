@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node, gini
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node
 
 
 @dataclass
@@ -31,7 +31,7 @@ def gain(twin: FudyadtTwin, examples: Sequence[Example], feature: int, threshold
     n = len(examples)
     if n == 0:
         return Fraction(0)
-    g, g_left, g_right = (gini(twin.counts(list(side))) for side in (examples, left, right))
+    g, g_left, g_right = (twin.impurity(twin.counts(list(side))) for side in (examples, left, right))
     return g - (Fraction(len(left), n) * g_left + Fraction(len(right), n) * g_right)
 
 
@@ -42,7 +42,7 @@ def places(twin: FudyadtTwin) -> Iterator[Place]:
         examples = list(twin.below(node))
         gains = (gain(twin, examples, *split) for split in twin.candidates(examples))
         own = Fraction(0) if node.is_leaf else gain(twin, examples, node.feature, node.threshold)
-        yield Place(node, depth, examples, gini(twin.counts(examples)), max(gains, default=Fraction(0)), own)
+        yield Place(node, depth, examples, twin.impurity(twin.counts(examples)), max(gains, default=Fraction(0)), own)
         for child in (node.left, node.right):
             if child is not None:
                 yield from visit(child, depth + 1)

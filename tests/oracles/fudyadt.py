@@ -69,7 +69,7 @@ class Node:
 @dataclass
 class TwinResult:
     applied: int
-    predictions: list[int]
+    predictions: list[float]
     refused: list[tuple[int, int]]
     log: list[tuple[int, int, int, int]]  # of each rebuild: seq, rows, depth, nodes built
 
@@ -103,11 +103,18 @@ def gini(counts: Sequence[int]) -> Fraction:
 
 
 class FudyadtTwin:
-    """The tree and its examples.
+    """The tree and its examples. What it makes of labels, ``fudyadt_numbers`` replaces where these are numbers.
 
     ``categorical`` has one entry per feature; ``epsilon`` is a number (not "auto"); ``max_depth`` is the paper's h
     or None; ``min_samples_split`` its k + 1; ``certificate`` is beta, where nodes are rebuilt by certificates.
     """
+
+    score, mass, impurity = staticmethod(score), staticmethod(mass), staticmethod(gini)
+    #: What one deletion may take from the mass that a split leaves; the unit of masses; what stands for no prediction.
+    step: float = 2.0
+    square: float = 1.0
+    no_prediction: float = -1
+    label_type: type[np.generic] = np.int32
 
     def __init__(
         self,
@@ -174,14 +181,14 @@ class FudyadtTwin:
     def must_be_leaf(self, v: Node) -> bool:
         """Whether a node is too small or pure."""
         examples = list(self.below(v))
-        return len(examples) < self.min_samples_split or gini(self.counts(examples)) == 0
+        return len(examples) < self.min_samples_split or self.impurity(self.counts(examples)) == 0
 
     def mass_left(self, v: Node) -> float:
         """Mass of both sides of a split together."""
         assert v.left is not None
         assert v.right is not None
         left, right = (self.counts(list(self.below(child))) for child in (v.left, v.right))
-        return mass(left) + mass(right)
+        return self.mass(left) + self.mass(right)
 
     def gone(self, v: Node) -> int:
         """Of the examples at BUILD, those deleted since."""
@@ -190,8 +197,8 @@ class FudyadtTwin:
     def runs_out(self, v: Node) -> bool:
         """Whether a split may leave more mass than beta n above the best one."""
         assert self.certificate is not None
-        lacks = self.mass_left(v) - max(0.0, v.m0 - 2.0 * self.gone(v))
-        return lacks > (self.certificate - 1e-12) * len(list(self.below(v)))
+        lacks = self.mass_left(v) - max(0.0, v.m0 - self.step * self.gone(v))
+        return lacks > (self.certificate - 1e-12) * self.square * len(list(self.below(v)))
 
     def rebuild(self, path: list[Node], depth: int, time: int) -> None:
         old = path[depth]
@@ -209,7 +216,7 @@ class FudyadtTwin:
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
         """Algorithm 2."""
-        node = Node(s=len(examples), c=0, built=time, at_build=list(examples), m0=mass(self.counts(examples)))
+        node = Node(s=len(examples), c=0, built=time, at_build=list(examples), m0=self.mass(self.counts(examples)))
         split = None
         if self.may_split(examples, depth):
             split = self.best_split(examples)
@@ -227,7 +234,7 @@ class FudyadtTwin:
         """Line 3 of Algorithm 2: whether BUILD looks for a split."""
         return (
             len(examples) >= self.min_samples_split
-            and gini(self.counts(examples)) > self.half_alpha
+            and self.impurity(self.counts(examples)) > self.half_alpha
             and depth != self.max_depth
         )
 
@@ -249,7 +256,7 @@ class FudyadtTwin:
         best, best_score = None, -1.0
         for feature, threshold in self.candidates(examples):
             left = self.counts([e for e in examples if self.is_left(feature, threshold, e.x)])
-            s = score(left, total)
+            s = self.score(left, total)
             if s > best_score:
                 best, best_score = (feature, threshold), s
         return best
@@ -288,7 +295,11 @@ class FudyadtTwin:
         for v in self.preorder(node):
             yield from v.examples
 
-    def predict(self, x: Sequence[float]) -> int:
+    def look(self, x: Sequence[float]) -> float:
+        """Answer a query."""
+        return self.predict(x)
+
+    def predict(self, x: Sequence[float]) -> float:
         """Majority class at the leaf of x, the smaller of two; 0 at an empty leaf."""
         counts = self.counts(self.path(x)[-1].examples)
         return counts.index(max(counts)) if counts else 0
@@ -320,14 +331,14 @@ class FudyadtTwin:
         self.n_classes = max(self.n_classes, batch.n_classes)
         if batch.start == 0:
             self.warmup = self.warmup_left = batch.warmup
-        result = TwinResult(0, [-1] * len(batch), [], [])
+        result = TwinResult(0, [self.no_prediction] * len(batch), [], [])
         self.log = result.log
         row = 0
         for position in range(len(batch)):
             op = int(batch.op[position])
             x, y = (), -1
             if CARRIES_ROW[op]:
-                x, y = tuple(float(v) for v in batch.X[row]), int(batch.y[row])
+                x, y = tuple(float(v) for v in batch.X[row]), batch.y[row].item()
                 row += 1
             reason, result.predictions[position] = self.event(batch.start + position, op, int(batch.id[position]), x, y)
             if reason:
@@ -344,30 +355,30 @@ class FudyadtTwin:
             self.warmup_left = 0
             self.rebuild([self.root], 0, 2 * (self.seq - 1) + 1)
 
-    def event(self, seq: int, op: int, id: int, x: tuple[float, ...], y: int) -> tuple[int, int]:
+    def event(self, seq: int, op: int, id: int, x: tuple[float, ...], y: float) -> tuple[int, float]:
         """One event: why it was refused (0 = it was not), and its prediction (-1 = none)."""
         if op == QUERY:
-            return 0, self.predict(x)
+            return 0, self.look(x)
         if op == INSERT:
             if id in self.live:
-                return DUPLICATE_ID, -1
+                return DUPLICATE_ID, self.no_prediction
             return 0, self.insert(seq, id, x, y)
         if op == DELETE_VALUE:
             equal = [e for e in self.live.values() if e.x == x and e.y == y]
             if not equal:
-                return UNKNOWN_VALUE, -1
+                return UNKNOWN_VALUE, self.no_prediction
             self.delete(min(equal, key=lambda e: e.born), seq, 2 * seq + 1)
-            return 0, -1
+            return 0, self.no_prediction
         if id not in self.live:
-            return UNKNOWN_ID, -1
+            return UNKNOWN_ID, self.no_prediction
         if op == DELETE:
             self.delete(self.live[id], seq, 2 * seq + 1)
-            return 0, -1
+            return 0, self.no_prediction
         assert op == UPDATE
         self.delete(self.live[id], seq, 2 * seq)
         return 0, self.insert(seq, id, x, y)
 
-    def insert(self, seq: int, id: int, x: tuple[float, ...], y: int) -> int:
+    def insert(self, seq: int, id: int, x: tuple[float, ...], y: float) -> float:
         example = Example(id, x, y, seq)
         self.live[id] = example
         self.ever.append(example)
@@ -376,7 +387,7 @@ class FudyadtTwin:
             self.warmup_left -= 1
             if self.warmup_left == 0:
                 self.rebuild([self.root], 0, 2 * seq + 1)
-            return -1
+            return self.no_prediction
         prediction = self.predict(x)
         self.update(example, True, 2 * seq + 1)
         return prediction
@@ -390,6 +401,9 @@ class FudyadtTwin:
             self.update(example, False, time)
 
     # ------------------------------------------------------------------ comparison
+
+    def counts_of(self, nodes: list[Node]) -> np.ndarray:
+        return np.array([self.counts(list(self.below(v))) for v in nodes], np.int64).reshape(len(nodes), -1)
 
     def state(self) -> dict[str, Any]:
         """A coordinator's state: the tree in preorder, the rows by id."""
@@ -409,9 +423,9 @@ class FudyadtTwin:
             "s": np.array([v.s for v in nodes], np.int64),
             "c": np.array([v.c for v in nodes], np.int64),
             "built": np.array([v.built for v in nodes], np.int64),
-            "counts": np.array([self.counts(list(self.below(v))) for v in nodes], np.int64).reshape(len(nodes), -1),
+            "counts": self.counts_of(nodes),
             "id": np.array([e.id for e in rows], np.int64),
-            "y": np.array([e.y for e in rows], np.int32),
+            "y": np.array([e.y for e in rows], self.label_type),
             "born": np.array([e.born for e in rows], np.int64),
             "leaf": np.array([leaf[e.id] for e in rows], np.int32),
             "seq": np.array([self.seq], np.int64),
@@ -428,7 +442,7 @@ class FudyadtTwin:
         return History(
             id=np.array([e.id for e in self.ever], np.int64),
             X=np.array([e.x for e in self.ever], np.float64).reshape(len(self.ever), len(self.categorical)),
-            y=np.array([e.y for e in self.ever], np.int32),
+            y=np.array([e.y for e in self.ever], self.label_type),
             inserted=np.array([e.born for e in self.ever], np.int64),
             deleted=np.array([e.died for e in self.ever], np.int64),
             warmup=self.warmup,

@@ -20,12 +20,9 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.fudyadt.recompute import Recomputed, Rules, gini_mass, impurity_exceeds
-from raydt.learners.fully_dynamic import not_promised
+from raydt.learners.fudyadt.recompute import Gini, Recomputed, Rules, Variance
 from raydt.learners.recorded_tree import (
     FOREVER,
-    Floats,
-    Ints,
     MalformedTreeError,
     RecordedTree,
 )
@@ -86,13 +83,17 @@ def audit(
         Fraction(options.alpha),
         options.min_samples_split,
         FOREVER if options.max_depth is None else options.max_depth,
+        Variance(*state["label_range"].tolist())
+        if options.numeric
+        else Gini(max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)),
     )
-    classes = max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)
-    truth = Recomputed(tree, features, rules, history, classes, REPLAY_CELLS)
+    truth = Recomputed(tree, features, rules, history, REPLAY_CELLS)
     epsilon = Fraction(options.resolved_epsilon())
     warming = bool(np.any(state["warmup_left"] > 0))
 
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
+    if options.numeric:
+        broken += compare_sums(state, truth) + compare_range(state, truth, history, options.label_range)
     if history.complete:
         scheduled = None if options.certified else epsilon
         broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
@@ -104,11 +105,7 @@ def audit(
         broken += [] if warming else certificates.due(epsilon)
         worst["slack"] = certificates.slack()
 
-    excuse = (
-        "the warm-up has not built a tree yet"
-        if warming
-        else not_promised(options.resolved_epsilon(), options.alpha, options.beta, options.min_samples_split)
-    )
+    excuse = "the warm-up has not built a tree yet" if warming else options.excuse()
     feasibility: Literal["proven", "violated", "not_promised"]
     if excuse:
         feasibility, infeasible = "not_promised", []
@@ -128,7 +125,7 @@ def _built(truth: Recomputed) -> list[str]:
     """Every node against BUILD of its S0: leaf or split, and which split."""
     tree, rules = truth.tree, truth.rules
     inner = tree.feature >= 0
-    must = rules.may_split(truth.built_counts, tree.depth) & impurity_exceeds(truth.built_counts, rules.alpha / 2)
+    must = rules.may_split(truth.built, tree.depth) & rules.exceeds(truth.built, rules.half_alpha)
     failures = found(inner & ~must, "a split where BUILD makes a leaf")
     failures += found(~inner & truth.replayed & (truth.built_score >= 0), "a leaf where BUILD makes a split")
     other = (tree.feature != truth.built_feature) | (tree.threshold != truth.built_threshold)
@@ -157,10 +154,11 @@ class Certificates:
     def __init__(self, truth: Recomputed, state: Mapping[str, npt.NDArray[Any]], beta: float) -> None:
         self.truth, self.m0, self.gone = truth, state["m0"], state["gone"]
         self.inner = truth.tree.feature >= 0
-        mass, n = gini_mass(truth.live_counts), truth.live_counts.sum(axis=1)
+        impurity, n = truth.rules.impurity, truth.live_counts.sum(axis=1)
+        mass = impurity.mass(truth.live)
         own = mass[truth.tree.left] + mass[truth.tree.right]
-        self.lacks = np.where(self.inner, own - np.maximum(0.0, self.m0 - 2.0 * self.gone), 0.0)
-        self.budget = (beta - MARGIN) * n
+        self.lacks = np.where(self.inner, own - np.maximum(0.0, self.m0 - impurity.step * self.gone), 0.0)
+        self.budget = (beta - MARGIN) * impurity.square * n
 
     def compare(self) -> list[str]:
         """m0 and gone of every node against the history."""
@@ -178,10 +176,10 @@ class Certificates:
 
     def due(self, epsilon: Fraction) -> list[str]:
         """Nodes that have to be rebuilt."""
-        tree, rules, counts = self.truth.tree, self.truth.rules, self.truth.live_counts
-        small = counts.sum(axis=1) < rules.min_samples_split
-        small |= ~impurity_exceeds(counts, Fraction(0))
-        scanned = rules.may_split(counts, tree.depth) & impurity_exceeds(counts, rules.alpha / 2)
+        tree, rules, counts = self.truth.tree, self.truth.rules, self.truth.live
+        small = rules.sizes(counts) < rules.min_samples_split
+        small |= ~rules.exceeds(counts, Fraction(0))
+        scanned = rules.may_split(counts, tree.depth) & rules.exceeds(counts, rules.half_alpha)
         failures = found(self.inner & small, "a rebuild is due: a split of too few or pure examples")
         failures += found(
             self.inner & ~(self.lacks <= self.budget),
@@ -204,39 +202,72 @@ class Certificates:
         return float(used.max(initial=0.0))
 
 
-def _gini(counts: Ints) -> Floats:
-    """Gini index of each row of class counts, 0 where there is nothing."""
-    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return np.where(counts.any(axis=1), 1.0 - (share * share).sum(axis=1), 0.0)
+def compare_sums(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed) -> list[str]:
+    """Sums of numeric labels and of their squares at all nodes, from which predictions follow."""
+    return found(
+        (state["sums"] != truth.live[:, 1:]).any(axis=1),
+        "sums of labels differ from the live examples",
+        "{recorded} instead of {counted}",
+        recorded=state["sums"],
+        counted=truth.live[:, 1:],
+    )
+
+
+def compare_range(
+    state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: History, declared: tuple[float, float] | None
+) -> list[str]:
+    """The range of numeric labels against the options or, of a complete history, the examples of the warm-up."""
+    ends = state["label_range"]
+    if declared is None:
+        if not history.complete or np.any(state["warmup_left"] > 0):
+            return []
+        declared = _range_of(history, truth)
+    if np.array_equal(ends, declared):
+        return []
+    return [f"the range of the labels is from {ends[0]:g} to {ends[1]:g}, not from {declared[0]:g} to {declared[1]:g}"]
+
+
+def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
+    """Smallest and largest label live when the warm-up ended: with its last insertion, or after the stream."""
+    end = FOREVER - 1
+    if len(history.inserted) >= history.warmup:
+        end = 2 * int(np.sort(history.inserted)[history.warmup - 1]) + 1
+    y = history.y[(truth.born <= end) & (truth.died > end)]
+    if len(y) == 0:
+        return 0.0, 1.0
+    largest = 2.0**900
+    low, high = max(float(y.min()), -largest), min(float(y.max()), largest)
+    low, high = min(low, largest), max(high, -largest)
+    if high - low >= 1 / largest:
+        return low, high
+    room = max(1.0, abs(low))
+    return low - room, low + room
 
 
 def _feasibility(truth: Recomputed, beta: float) -> tuple[dict[str, float], list[str]]:
     """Worst gaps over all nodes, and where Definition 3.1 does not hold."""
-    tree, rules, counts = truth.tree, truth.rules, truth.live_counts
+    tree, rules, counts = truth.tree, truth.rules, truth.live
     inner = tree.feature >= 0
-    n = counts.sum(axis=1)
-    n2 = np.maximum(n * n, 1).astype(np.float64)
+    n = rules.sizes(counts)
+    n2 = np.maximum(n * n, 1).astype(np.float64) * max(rules.impurity.square, 1)
     best = np.maximum(truth.live_score, 0.0) / n2
 
     v = np.flatnonzero(inner)
-    left = counts[tree.left[v]]
-    n_left = left.sum(axis=1)
-    sides = n_left * (n[v] - n_left)
-    D = (left * n[v, None] - n_left[:, None] * counts[v]).astype(np.float64)
     gap = np.zeros(len(tree))
-    gap[v] = best[v] - np.where(sides > 0, (D * D).sum(axis=1) / np.maximum(sides, 1), 0.0) / n2[v]
+    gap[v] = best[v] - rules.impurity.scores(counts[tree.left[v]], counts[v]) / n2[v]
 
-    splittable = rules.may_split(counts, tree.depth) & impurity_exceeds(counts, Fraction(0))
-    impure_leaf = ~inner & splittable & impurity_exceeds(counts, rules.alpha, or_equals=True)
+    splittable = rules.may_split(counts, tree.depth) & rules.exceeds(counts, Fraction(0))
+    impure_leaf = ~inner & splittable & rules.exceeds(counts, rules.alpha, or_equals=True)
     limit = beta + ROUNDING
     failures = found(gap > limit, "the split lacks more than beta to the best gain", "{gap:.6g}", gap=gap)
     failures += found(
         impure_leaf & (best > limit), "g >= alpha and a split gains more than beta at a leaf", "{g:.6g}", g=best
     )
     failures += found(inner & ~splittable, "a split of too few or pure examples, or at the largest depth")
+    impurity = np.array(rules.impurity.numerators(counts), np.float64) / n2
     worst = {
         "gap": float(gap.max(initial=0.0)),
-        "leaf_gini": float(_gini(counts[impure_leaf]).max(initial=0.0)),
+        "leaf_gini": float(impurity[impure_leaf].max(initial=0.0)),
         "leaf_gain": float(best[impure_leaf].max(initial=0.0)),
         "change": float((tree.c / np.maximum(tree.s, 1)).max(initial=0.0)),
     }

@@ -14,6 +14,7 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
+    MOST_VALUES,
     Histograms,
     best_value,
     count_side,
@@ -25,7 +26,7 @@ from raydt.learners.fudyadt.histograms import (
     value_at,
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
 from raydt.learners.live_tree import start_children, start_node, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
 
@@ -42,10 +43,11 @@ class Scratch(NamedTuple):
     digits: npt.NDArray[np.int64]
     left: npt.NDArray[np.int64]
     histograms: Histograms
+    numbers: npt.NDArray[np.int32]
 
 
 def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
-    """Scratch for ``rows`` rows."""
+    """Scratch for ``rows`` rows; with one class, that of numeric labels, no column is counted."""
     return Scratch(
         empty((columns + 1, rows), dtype=np.int64),
         empty(rows, dtype=np.int64),
@@ -55,8 +57,13 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
         empty((rows + 2, 4), dtype=np.int64),
         empty(DIGITS, dtype=np.int64),
         empty(classes, dtype=np.int64),
-        new_histograms(rows, columns, classes),
+        new_histograms(rows, columns, classes, MOST_VALUES if classes > 1 else 0),
+        empty(rows if classes == 1 else 0, dtype=np.int32),
     )
+
+
+#: The numbers of a BUILD whose labels are classes.
+NO_NUMBERS = np.empty(0, dtype=np.int32)
 
 
 class Listing(NamedTuple):
@@ -68,6 +75,8 @@ class Listing(NamedTuple):
     categorical : ndarray of bool, shape (d,)
     rows, slots, labels : ndarray of int32, shape (n,)
         Row of ``X``, slot and class of each of them.
+    numbers : ndarray of int32, shape (n,)
+        Of numeric labels, which are all of class 0: the labels in units.
     """
 
     X: npt.NDArray[np.float64]
@@ -75,6 +84,7 @@ class Listing(NamedTuple):
     rows: npt.NDArray[np.int32]
     slots: npt.NDArray[np.int32]
     labels: npt.NDArray[np.int32]
+    numbers: npt.NDArray[np.int32] = NO_NUMBERS
 
 
 @inner_kernel
@@ -88,7 +98,8 @@ def push(stack: Any, top: int, node: int, first: int, stop: int, histogram: int)
 def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: int, scratch: Any) -> None:
     """Build the subtree at leaf ``root`` from the rows of a ``Listing``.
 
-    ``tree.counts[root]`` holds the class counts of the rows, and the tree has room for the nodes.
+    ``tree.counts[root]`` holds the class counts of the rows, ``tree.sums[root]`` the sums of numeric labels, and the
+    tree has room for the nodes.
 
     Notes
     -----
@@ -97,7 +108,7 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
     """
     slots, categorical = listing.slots, listing.categorical
     start_node(tree, root, stamp, rules)
-    if stays_leaf(tree.counts, root, tree.nodes[root].depth, rules):
+    if stays_leaf(tree, root, rules):
         for slot in slots:
             link(tree, members, root, slot)
         return
@@ -112,7 +123,10 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
         node, first, stop, histogram = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
         size = stop - first
         listed = E[d if histogram >= 0 else 0, first:stop]  # the node's rows, in any order
-        feature, at = _best_split(tree, node, categorical, scratch, first, stop, histogram, label_bits)
+        if K == 1:
+            feature, at = _best_of_numbers(tree, node, listing, E, first, stop, label_bits)
+        else:
+            feature, at = _best_split(tree, node, categorical, scratch, first, stop, histogram, label_bits)
         if feature < 0:  # nothing separates the rows
             for i in range(size):
                 link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
@@ -122,9 +136,13 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
         for k in range(K):
             tree.counts[left, k] = scratch.left[k]
             tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
+        if K == 1:
+            q, squares = sum_left(listed, label_bits, side, listing.numbers)
+            tree.sums[left, 0], tree.sums[left, 1] = q, squares
+            tree.sums[right, 0], tree.sums[right, 1] = tree.sums[node, 0] - q, tree.sums[node, 1] - squares
         start_children(tree, node, stamp, rules)
-        left_open = not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules)
-        right_open = not stays_leaf(tree.counts, right, tree.nodes[right].depth, rules)
+        left_open = not stays_leaf(tree, left, rules)
+        right_open = not stays_leaf(tree, right, rules)
         if not (left_open and right_open):
             for i in range(size):
                 row = (listed[i] & 0xFFFFFFFF) >> label_bits
@@ -195,6 +213,21 @@ def _best_split(
             best, feature, at = score, j, here
             if best >= perfect:  # both sides pure: no later feature can do better
                 break
+    return feature, at
+
+
+@inner_kernel
+def _best_of_numbers(
+    tree: Any, node: int, listing: Any, E: Any, first: int, stop: int, label_bits: int
+) -> tuple[int, int]:
+    """As ``_best_split``, for numeric labels, whose columns are all sorted."""
+    best = -1.0
+    feature, at = -1, -1
+    for j in range(len(E) - 1):
+        category, total = listing.categorical[j], tree.sums[node, 0]
+        score, here = scan_numbers(E[j, first:stop], category, listing.numbers, total, label_bits, best)
+        if here >= 0:
+            best, feature, at = score, j, here
     return feature, at
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
+from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
@@ -21,10 +23,12 @@ from raydt.learners.fudyadt.engine import Steps, advance
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.live_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.learners.nodes import list_rows, shares_of
+from raydt.learners.number_sums import LabelRange
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
+from raydt.learners.tree_arrays import RANGE, Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
-from raydt.learners.tree_predictor import TreePredictor
+from raydt.learners.tree_predictor import NumberPredictor, TreePredictor
 
 
 class FuDyADTCoordinator(TreeCoordinator):
@@ -43,7 +47,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
-        self.live = DynamicTree(features, options.rules(), shards, plan)
+        self.live = DynamicTree(features, options, shards, plan)
 
     # ---------------------------------------------------------------- one batch
 
@@ -52,6 +56,10 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
+        if self.live.tree.reg[WARMUP_LEFT] == 0 and self._labels is not None and not self._labels.known:
+            raise InputError(
+                "the range of the labels is not known", remedy="Set label_range, or begin with a warm-up that has it"
+            )
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
@@ -59,12 +67,14 @@ class FuDyADTCoordinator(TreeCoordinator):
         slots, rows = admitted.new[added], admitted.row[added]
         X = batch.X[rows]
         self.store.put(slots, X)
+        self.live.count_in_units(slots)
         if not self.live.plan.shared_store:
             columns = [{"X": X[:, owned]} for owned in self.live.columns]
             if len(slots):
                 yield Tell("rows", {"slots": slots}, columns)
         steps, position = steps_of(batch, part, admitted)
         n = len(steps)
+        means = np.full(n if self._labels is not None else 0, np.nan)
         log = new_log(n)
         step = 0
         limit_rows = (self.live.plan.local_work_limit - 1) // max(1, len(self.features))
@@ -72,12 +82,15 @@ class FuDyADTCoordinator(TreeCoordinator):
         while step < n:
             live = self.live
             rest = live.rules, live.scratch, log, most_rows
-            step, node = advance(live.tree, live.examples, live.cached, Steps(steps, batch.X), step, *rest)
+            step, node = advance(live.tree, live.examples, live.cached, Steps(steps, batch.X, means), step, *rest)
             if node >= 0:
+                if live.tree.reg[WARMUP_LEFT] == 0:
+                    live.end_warmup()
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
         looked = steps["kind"] != REMOVE
-        result.predictions[position[looked]] = steps["prediction"][looked]
+        predicted = steps["prediction"] if self._labels is None else self._labels.numbers(means)
+        result.predictions[position[looked]] = predicted[looked]
         for kind in (REMOVE, ADD):  # an update has one of each
             taken = steps["kind"] == kind
             result.path[position[taken]] += steps["row"][taken] + 1
@@ -103,9 +116,29 @@ class FuDyADTCoordinator(TreeCoordinator):
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
             yield from self.live.fill_cache()
+            self.live.end_warmup()
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
+
+    @property
+    def _labels(self) -> LabelRange | None:
+        """The range of numeric labels; None with classes."""
+        return self.live.label_range
+
+    def _with_range(self, arrays: Arrays) -> Arrays:
+        """Arrays of a tree, with the range of its labels where they are numbers."""
+        if self._labels is None:
+            return arrays
+        return {**arrays, RANGE: np.array([self._labels.low, self._labels.high])}
+
+    def model(self) -> Arrays:
+        """Canonical arrays of the tree."""
+        return self._with_range(super().model())
+
+    def state(self, slots: Slots) -> Arrays:
+        """Canonical arrays of the tree, the leaf of each example, and the totals."""
+        return self._with_range(super().state(slots))
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -122,6 +155,8 @@ class FuDyADTCoordinator(TreeCoordinator):
         smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)
         return shares
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
-        """Class codes of the live tree."""
-        return TreePredictor(self.features, self.model(), self.smoothing).predict(X)
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+        """Class codes or numbers of the live tree."""
+        if self._labels is None:
+            return TreePredictor(self.features, self.model(), self.smoothing).predict(X)
+        return NumberPredictor(self.features, self.model()).predict(X)

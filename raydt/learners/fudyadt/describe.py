@@ -22,8 +22,11 @@ from raydt.learners.fudyadt.margins import (
 )
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.rebuilding import RebuildingDescription, built_note, rebuild_figures, rebuild_section
+from raydt.learners.tree_arrays import NUMBER_ARRAYS
+from raydt.learners.tree_predictor import node_numbers
 from raydt.presentation.blocks import Block, Heading, Section, Text, Tree
-from raydt.presentation.trees import depths, live_tree
+from raydt.presentation.series import Columns
+from raydt.presentation.trees import NUMBER, depths, live_tree
 from raydt.presentation.words import count, figure, number
 
 
@@ -32,11 +35,16 @@ class FuDyADTDescription(RebuildingDescription):
 
     measures: ClassVar[Mapping[str, str]] = {
         "gap": "Gap between a split and the best one",
-        "leaf_gini": "Gini index of a leaf that may be split",
+        "leaf_gini": "Impurity of a leaf that may be split",
         "leaf_gain": "Gain that a leaf leaves unused",
         "change": "Updates since the build, c / s",
         "slack": "Share of its budget that a certificate has used",
     }
+
+    def drawable(self, arrays: Columns) -> Columns:
+        """The arrays of a saved model, with the predictions of its nodes where labels are numbers."""
+        drawn = super().drawable(arrays)
+        return {**drawn, NUMBER: node_numbers(drawn)} if NUMBER_ARRAYS[0] in drawn else drawn
 
     def present(self, run: RunRecords) -> Presentation:
         """The tree with its margins, and the rebuilds."""

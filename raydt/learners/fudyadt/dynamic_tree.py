@@ -10,15 +10,16 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import empty, grown
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.examples.store import ExampleStore
+from raydt.examples.store import USED, ExampleStore
+from raydt.examples.targets import dtype_of
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import Listing, Scratch, build, new_scratch
+from raydt.learners.fudyadt.build import NO_NUMBERS, Listing, Scratch, build, new_scratch
 from raydt.learners.fudyadt.engine import Cached
 from raydt.learners.fudyadt.levels import (
     Children,
@@ -29,18 +30,19 @@ from raydt.learners.fudyadt.levels import (
     split_nodes,
     split_reply,
 )
+from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.live_tree import (
-    Rules,
     most_nodes,
     new_tree,
     start_node,
     stays_leaf,
     with_room,
 )
-from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, take_rows
+from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, list_rows, take_rows
+from raydt.learners.number_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
-from raydt.learners.tree_arrays import Arrays, restored
+from raydt.learners.tree_arrays import RANGE, Arrays, restored
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15
@@ -56,34 +58,51 @@ class DynamicTree:
     Parameters
     ----------
     features : Features
-    rules : Rules
+    options : FuDyADTOptions
     shards : int
     plan : WorkPlan
 
     Attributes
     ----------
+    rules : Rules
+    label_range : LabelRange or None
+        Of numeric labels, also if it is not known yet; with classes None.
     loop_rows : int
         Largest rebuild the compiled loop does itself.
+    units : ndarray of int32, shape (capacity,)
+        Numeric labels by slot, in units of their range; with classes it is empty.
     """
 
-    def __init__(self, features: Features, rules: Rules, shards: int, plan: WorkPlan) -> None:
-        self.features, self.rules, self.plan = features, rules, plan
+    def __init__(
+        self,
+        features: Features,
+        options: FuDyADTOptions,
+        shards: int,
+        plan: WorkPlan,
+    ) -> None:
+        self.features, self.rules, self.plan = features, options.rules(), plan
+        label_range = options.declared_range()
+        self._options, self.label_range, self.units = options, label_range, NO_NUMBERS
+        self._fewest_classes = 2 if label_range is None else 1
         self.categorical = features.kinds.astype(np.bool_)
         groups = features.assign(shards)
         self._groups = [len(owned) for owned in groups]
         self.columns = [features.columns_of(owned) for owned in groups]
         d = len(features)
-        self.store = ExampleStore(d, plan.row_cache_bytes)
+        self.store = ExampleStore(d, plan.row_cache_bytes, dtype_of(label_range is not None))
         self.members = np.empty(0, dtype=MEMBER)
-        self.tree = new_tree(64, 2)
+        self.tree = new_tree(64, self._fewest_classes)
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))
-        self.scratch = new_scratch(self.loop_rows, d, 2)
+        self.scratch = new_scratch(self.loop_rows, d, self._fewest_classes)
+        if label_range is not None:
+            self._take_range(label_range)
         self._rows_to_fetch = 0
 
     @property
     def examples(self) -> Examples:
-        """The live examples, for kernels."""
-        return Examples(self.members, self.store.y, self.store.born)
+        """The live examples, for kernels; numeric labels are in units."""
+        y = self.store.y if self.label_range is None else self.units
+        return Examples(self.members, y, self.store.born)
 
     @property
     def cached(self) -> Cached:
@@ -99,17 +118,19 @@ class DynamicTree:
             More live rows than one BUILD can take with so many classes. Nothing has been applied.
         """
         inserts = int(((batch.op == INSERT) | (batch.op == UPDATE)).sum())
-        limit = largest_build(max(2, batch.n_classes))
+        classes = max(self._fewest_classes, batch.n_classes)
+        numeric = self.label_range is not None
+        limit = MOST_EXAMPLES if numeric else largest_build(classes)
         if self.store.live + inserts > limit:
+            labels = "with numeric labels" if numeric else f"of {batch.n_classes:,} classes"
             raise InputError(
-                f"{self.store.live + inserts:,} live examples of {batch.n_classes:,} classes are more than the "
-                f"{limit:,} a tree can hold",
-                remedy="Keep fewer examples live, or fewer classes (source.positive)",
+                f"{self.store.live + inserts:,} live examples {labels} are more than the {limit:,} a tree can hold",
+                remedy="Keep fewer examples live" + ("" if numeric else ", or fewer classes (source.positive)"),
             )
         self.store.reserve(inserts)
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
-        classes = max(2, batch.n_classes)
+            self.units = grown(self.units, self.store.capacity) if numeric else self.units
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
             self.scratch = new_scratch(self.loop_rows, len(self.features), classes)
@@ -117,8 +138,34 @@ class DynamicTree:
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
         self.tree, self.members = restored(self.store, state, self.rules)
+        if self.label_range is not None:
+            self._take_range(LabelRange.of(*state[RANGE].tolist()))
         self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
+
+    def count_in_units(self, slots: npt.NDArray[np.int32]) -> None:
+        """Bring numeric labels of new examples into units."""
+        if self.label_range is not None:
+            self.units[slots] = self.label_range.units(self.store.y[slots])
+
+    def end_warmup(self) -> None:
+        """Take the range of numeric labels, unless it is known, from the examples in the tree, which is one leaf."""
+        if self.label_range is None or self.label_range.known:
+            return
+        slots = np.empty(int(self.tree.counts[0, 0]), dtype=np.int32)
+        list_rows(self.tree, self.members, 0, slots)
+        self._take_range(LabelRange.seen(self.store.y[slots]))
+        units = self.units[slots].astype(np.int64)
+        self.tree.sums[0] = units.sum(), (units * units).sum()
+        self.tree.statistics["pairs"][:1] = mass_ceilings(self.tree.counts[:1, 0], self.tree.sums[:1])
+
+    def _take_range(self, label_range: LabelRange) -> None:
+        """Count the labels of all slots in units of a range."""
+        self.label_range = label_range
+        self.rules = self._options.rules_of(label_range)
+        used = int(self.store.reg[USED])
+        self.units = empty(self.store.capacity, dtype=np.int32)
+        self.units[:used] = label_range.units(self.store.y[:used])
 
     def fill_cache(self) -> Exchange[None]:
         """Fetch the features of cached rows from the shards, after a restore and before the next batch."""
@@ -138,7 +185,7 @@ class DynamicTree:
         take_rows(self.tree, self.members, node, slots)
         slots.sort()  # reads memory in order; the result does not depend on it
         before = int(self.tree.reg[NODES])
-        if stays_leaf(self.tree.counts, node, depth, self.rules):
+        if stays_leaf(self.tree, node, self.rules):
             place = RESET
             start_node(self.tree, node, stamp, self.rules)
             self.members["leaf"][slots] = node
@@ -173,7 +220,10 @@ class DynamicTree:
         slots: npt.NDArray[np.int32],
         stamp: int,
     ) -> None:
-        listing = Listing(X, self.categorical, rows, slots, self.store.y[slots])
+        labels, numbers = self.examples.y[slots], NO_NUMBERS
+        if self.label_range is not None:
+            labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
+        listing = Listing(X, self.categorical, rows, slots, labels, numbers)
         scratch = self._scratch_for(len(slots))
         build(self.tree, self.members, node, listing, self.rules, stamp, scratch)
 
@@ -195,12 +245,12 @@ class DynamicTree:
         """BUILD on the shards, one round per level; what is left of little work is finished here."""
         n, K, d = len(slots), self.tree.counts.shape[1], len(self.features)
         start_node(self.tree, root, stamp, self.rules)
-        begin = {"slots": slots, "labels": self.store.y[slots], "counts": self.tree.counts[root].copy()}
-        replies = yield Ask("begin", begin)
+        begin = {"slots": slots, "labels": self.examples.y[slots], "counts": self.tree.counts[root].copy()}
+        replies = yield Ask("begin", begin | {"sums": self.tree.sums[root].copy()})
         level = Level(np.array([root], dtype=np.int64), slots, np.zeros(n, dtype=np.int32))
         while True:
             f = len(level.nodes)
-            candidates, shard_of, words = split_reply(replies, self._groups, f, K, n)
+            candidates, shard_of, words = split_reply(replies, self._groups, f, K + self.tree.sums.shape[1], n)
             self.tree = with_room(self.tree, 2 * f, K)
             chosen, children = np.empty(f, dtype=np.int64), Children.of(f)
             choose_splits(candidates, chosen)
@@ -214,7 +264,8 @@ class DynamicTree:
                 break
             fault("coordinator.between_levels")
             payload = {"sides": sides, "keep": children.keep, "size_left": children.size_left}
-            replies = yield Ask("level", payload | {"counts": self.tree.counts[level.nodes]})
+            statistics = {"counts": self.tree.counts[level.nodes], "sums": self.tree.sums[level.nodes]}
+            replies = yield Ask("level", payload | statistics)
         yield Tell("end", {})
         if left_over:
             yield from self._finish_open(level, stamp)

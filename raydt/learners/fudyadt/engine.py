@@ -14,6 +14,7 @@ from raydt.learners.live_tree import (
     WARMUP_LEFT,
     climb,
     count_example,
+    mean_at,
     most_nodes,
     route,
     start_node,
@@ -32,10 +33,15 @@ class Cached(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Steps of a batch (``STEP``), and the matrix that ``row`` of a step refers to."""
+    """Steps of a batch (``STEP``), the matrix that ``row`` of a step refers to, and room for predictions.
+
+    ``means``, shape (steps,), gets those of numeric labels, as means in units: NaN where none is made, -1 in a tree
+    without examples. With classes it is empty.
+    """
 
     steps: npt.NDArray[np.void]
     X: npt.NDArray[np.float64]
+    means: npt.NDArray[np.float64]
 
 
 @kernel
@@ -54,6 +60,7 @@ def advance(
         The step whose rebuild of ``node`` is due; ``(len(steps), -1)`` at the end.
     """
     reg = tree.reg
+    numeric = tree.counts.shape[1] == 1
     steps, members, y = batch.steps, examples.members, examples.y
     for i in range(begin, len(steps)):
         kind = steps[i].kind
@@ -63,6 +70,8 @@ def advance(
             by, birth = -1, 2 * examples.born[slot] + 1
         else:
             leaf = route(tree, cached.categorical, batch.X, steps[i].row)
+            if numeric and reg[WARMUP_LEFT] == 0:
+                batch.means[i] = mean_at(tree, leaf)
             if kind == LOOK:
                 steps[i].prediction = tree.nodes[leaf].label
                 continue
@@ -81,13 +90,15 @@ def advance(
                 continue
             return i, np.int64(0)
         node = climb(tree, leaf, k, by, birth, rules)
-        if kind == REMOVE or tree.counts[leaf, k] >= tree.counts[leaf, tree.nodes[leaf].label]:
+        if numeric:
+            pass  # no class is in the majority
+        elif kind == REMOVE or tree.counts[leaf, k] >= tree.counts[leaf, tree.nodes[leaf].label]:
             tree.nodes[leaf].label = majority(tree.counts, leaf)
         if node < 0:
             continue
         n = tree.statistics[node].n
         stamp = steps[i].stamp
-        if tree.nodes[node].feature < 0 and stays_leaf(tree.counts, node, tree.nodes[node].depth, rules):
+        if tree.nodes[node].feature < 0 and stays_leaf(tree, node, rules):
             head = tree.nodes[node].head
             start_node(tree, node, stamp, rules)
             tree.nodes[node].head = head
@@ -103,7 +114,9 @@ def advance(
                     link(tree, members, node, slots[q])
                 return i, node
             labels[r] = y[slots[r]]
-        listing = Listing(cached.X, cached.categorical, slots, slots, labels)
+            if numeric:
+                scratch.numbers[r], labels[r] = labels[r], 0
+        listing = Listing(cached.X, cached.categorical, slots, slots, labels, scratch.numbers)
         before = reg[NODES]
         build(tree, members, node, listing, rules, stamp, scratch)
         record(tree, log, node, stamp, n, reg[NODES] - before + 1, np.int64(COORDINATOR), 0.0)

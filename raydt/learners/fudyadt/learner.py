@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
@@ -18,8 +19,8 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.learners.tree_arrays import Arrays, check_rows, check_tree
-from raydt.learners.tree_predictor import TreePredictor
+from raydt.learners.tree_arrays import Arrays, check_numbers, check_rows, check_tree
+from raydt.learners.tree_predictor import NumberPredictor, TreePredictor
 
 #: Options of an earlier version that have gone, with the only values that they may have.
 _FORMER = {"finder": "exact", "finder_alpha": 0.1}
@@ -46,8 +47,11 @@ class FuDyADT(Learner):
         return Renamed({name: value for name, value in options.items() if name not in _FORMER})
 
     def traits(self, options: FuDyADTOptions) -> Traits:
-        """Numbers and categories, any number of classes."""
-        return Traits()
+        """Numbers and categories; any number of classes, or numeric labels."""
+        if not options.numeric:
+            return Traits(Reading(with_numbers="criterion: squared_error"))
+        needs = "" if options.label_range else "takes the range of the labels from its first rows"
+        return Traits(Reading(regression=True), warmup=needs)
 
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""
@@ -80,16 +84,22 @@ class FuDyADT(Learner):
         """Require of saved arrays what the kernels rely on."""
         certified = options.certified and "m0" in model
         check_tree(model, len(features), classes, certified)
+        if options.numeric:
+            check_numbers(model, warming=groups is not None and bool(model["warmup_left"].any()))
+        elif model["counts"].shape[1] < 2:
+            raise ValueError("array 'counts' does not count the classes")
         if groups is not None:
             if options.certified and not certified:
                 raise ValueError(
                     "array 'm0' is missing: an earlier version wrote this state, by the published schedule. Replay its "
                     "stream, with learner.schedule: published for the same model"
                 )
-            check_rows(model, groups, features)
+            check_rows(model, groups, features, options.numeric)
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
+        if options.numeric:
+            return NumberPredictor(features, model)
         return TreePredictor(features, model, options.smoothing)
 
     def audit(
@@ -104,7 +114,8 @@ class FuDyADT(Learner):
         return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
-        """Rebuilds by the shards and by the coordinator; two classes and three; both schedules."""
+        """Rebuilds by the shards and by the coordinator; two classes, three, and numbers; both schedules."""
+        numbers = {"criterion": "squared_error"}
         often = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 3}
         return (
             # Shards do every rebuild, and the coordinator keeps no features: the most messages there can be.
@@ -113,6 +124,20 @@ class FuDyADT(Learner):
             Case("cached", often, classes=3, warmup=6, plan=WorkPlan(36, 4 * 4 * 8, shared_store=False)),
             # Certificates, with rebuilds of both.
             Case("certificate", {"alpha": 0.01, "beta": 0.05}, classes=3, plan=WorkPlan(36, shared_store=False)),
+            # The same of numeric labels: of a declared range, and of that of the warm-up.
+            Case(
+                "numbers, spread",
+                often | numbers | {"label_range": (0.0, 4.0)},
+                classes=0,
+                plan=WorkPlan(0, 0, shared_store=False),
+            ),
+            Case(
+                "numbers, certificate",
+                numbers | {"alpha": 0.01, "beta": 0.02},
+                classes=0,
+                warmup=6,
+                plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
+            ),
         )
 
 

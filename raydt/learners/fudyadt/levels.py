@@ -6,7 +6,8 @@ The coordinator picks the winners by the total order, combines the bits of the w
 with the next round: no second round is needed to learn the sides.
 
 A reply is one int64 array: ``open * groups * (3 + K)`` words of candidates (bits of the score, bits of the
-threshold, feature, class counts on the left), then ``ceil(rows / 64)`` words of sides.
+threshold, feature, class counts on the left), then ``ceil(rows / 64)`` words of sides. Where labels are numbers, K is 1
+and two words more of each candidate are the sums of the labels on the left and of their squares.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
 from raydt.learners.live_tree import start_children, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
 
@@ -44,6 +45,8 @@ class Columns(NamedTuple):
     group : ndarray of int64, shape (columns,)
     groups : int
     categorical : ndarray of bool, shape (columns,)
+    numbers : ndarray of int32, shape (rows,)
+        Numeric labels in units; with classes it is empty.
     """
 
     X: npt.NDArray[np.float64]
@@ -52,6 +55,7 @@ class Columns(NamedTuple):
     group: npt.NDArray[np.int64]
     groups: int
     categorical: npt.NDArray[np.bool_]
+    numbers: npt.NDArray[np.int32]
 
 
 class Sorted(NamedTuple):
@@ -77,9 +81,10 @@ class Sorted(NamedTuple):
 
 
 @kernel
-def find_candidates(level: Any, columns: Any, node_counts: Any, scratch: Any, out: Any) -> None:
+def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, scratch: Any, out: Any) -> None:
     """Fill ``out`` (open, groups, 3 + K) with the best split of each group; ``side`` with the shard's own choice.
 
+    With numeric labels, ``out`` has 3 + 1 + 2 words of a candidate.
     Columns ascend over the groups of a shard, so that "the first best" is the total order. O(rows x columns) a level.
     """
     E, bounds, side, label_bits = level.E, level.bounds, level.side, level.label_bits
@@ -97,7 +102,11 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, scratch: Any, ou
         for j in range(len(columns.feature)):
             g = columns.group[j]
             best = scores[f, g, SCORE]
-            score, at = scan(E[j, first:stop], categorical[j], node_counts, f, left, label_bits, best, scratch[3])
+            S = E[j, first:stop]
+            if K == 1:
+                score, at = scan_numbers(S, categorical[j], columns.numbers, node_sums[f, 0], label_bits, best)
+            else:
+                score, at = scan(S, categorical[j], node_counts, f, left, label_bits, best, scratch[3])
             if at >= 0:
                 scores[f, g, SCORE] = score
                 column_of[g] = j
@@ -119,6 +128,10 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, scratch: Any, ou
             mark_counts(segment, at, categorical[j], label_bits, left)
             for k in range(K):
                 out[f, g, LEFT + k] = left[k]
+            if K == 1:
+                mark_sides(segment, at, categorical[j], label_bits, side, left)
+                q, squares = sum_left(segment, label_bits, side, columns.numbers)
+                out[f, g, LEFT + 1], out[f, g, LEFT + 2] = q, squares
             if scores[f, g, SCORE] > shard_best:
                 shard_best, shard_column, shard_at = scores[f, g, SCORE], j, at
         if shard_column >= 0:
@@ -243,7 +256,7 @@ def choose_splits(candidates: Any, chosen: Any) -> None:
 @kernel
 def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any, stamp: int, children: Any) -> int:
     """Split the open nodes by their candidates, and fill ``children``; returns the number of nodes open next."""
-    K = candidates.shape[2] - LEFT
+    K = tree.counts.shape[1]
     thresholds = candidates[:, :, :2].view(np.float64)
     n = 0
     for f in range(len(nodes)):
@@ -255,12 +268,15 @@ def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any,
             tree.counts[left, k] = candidates[f, g, LEFT + k]
             tree.counts[right, k] = tree.counts[node, k] - tree.counts[left, k]
             children.size_left[f] += tree.counts[left, k]
+        for k in range(tree.sums.shape[1]):
+            tree.sums[left, k] = candidates[f, g, LEFT + K + k]
+            tree.sums[right, k] = tree.sums[node, k] - tree.sums[left, k]
         start_children(tree, node, stamp, rules)
-        if not stays_leaf(tree.counts, left, tree.nodes[left].depth, rules):
+        if not stays_leaf(tree, left, rules):
             children.keep[f] |= KEEP_LEFT
             children.left[f], children.below[n] = n, left
             n += 1
-        if not stays_leaf(tree.counts, right, tree.nodes[right].depth, rules):
+        if not stays_leaf(tree, right, rules):
             children.keep[f] |= KEEP_RIGHT
             children.right[f], children.below[n] = n, right
             n += 1
@@ -298,14 +314,14 @@ def send_rows(tree: Any, members: Any, level: Any, shards: Any, words: Any, chil
 
 
 def split_reply(
-    replies: list[npt.NDArray[np.int64]], groups: list[int], n_open: int, classes: int, rows: int
+    replies: list[npt.NDArray[np.int64]], groups: list[int], n_open: int, words: int, rows: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Candidates of all groups, the shard of each group, and the side words of each shard."""
-    width = LEFT + classes
+    """Candidates of all groups, with ``words`` of counts and sums, the shard of each, and the sides of each shard."""
+    width = LEFT + words
     candidates = [
         reply[: n_open * count * width].reshape(n_open, count, width)
         for reply, count in zip(replies, groups, strict=True)
     ]
-    words = np.stack([reply[len(reply) - side_words(rows) :] for reply in replies])
+    sides = np.stack([reply[len(reply) - side_words(rows) :] for reply in replies])
     shard_of = np.repeat(np.arange(len(replies)), groups)
-    return np.ascontiguousarray(np.concatenate(candidates, axis=1)), shard_of, words
+    return np.ascontiguousarray(np.concatenate(candidates, axis=1)), shard_of, sides

@@ -6,8 +6,9 @@ leaves of that. And whatever those updates were, its split lacks at most ``2 c /
 examples (``docs/explanation/guarantees.md``, Lemma 3): a gap that is known without an audit.
 
 By certificates a split is rebuilt when the mass that it may lack exceeds ``beta n``. An update takes at most 2 + beta
-of what is left of that: the budget of a split is the updates that a fresh certificate surely outlasts, its margin those
-that its own does, and its gap is the mass that it may lack over n.
+of what is left of that (1 + beta of numeric labels, whose masses are in units of the range squared): the budget of a
+split is the updates that a fresh certificate surely outlasts, its margin those that its own does, and its gap is the
+mass that it may lack over n.
 
 Invariant: budgets of a schedule are exact, also where the float64 product would be rounded up to the next integer.
 """
@@ -21,6 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.learners.number_sums import LabelRange
+from raydt.learners.tree_arrays import RANGE, SUMS
 from raydt.presentation.blocks import Note, Row, Table
 from raydt.presentation.charts import (
     Axis,
@@ -113,11 +116,22 @@ def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins
 
 def lacks(model: Columns) -> npt.NDArray[np.float64]:
     """The most mass that each split can leave above the best one, by its certificate; 0 at leaves."""
-    counts, inner = model["counts"], model["feature"] >= 0
+    counts, inner, square = model["counts"], model["feature"] >= 0, 1.0
     n = counts.sum(axis=1)
-    mass = (n * n - (counts * counts).sum(axis=1)) / np.maximum(n, 1)
+    if SUMS in model:
+        q, squares = model[SUMS].T
+        mean, square = q // np.maximum(n, 1), float(LabelRange.of(*model[RANGE].tolist()).top ** 2) or 1.0
+        rest = q - mean * n
+        mass = (squares - 2 * mean * q + n * mean * mean - rest * rest / np.maximum(n, 1)) / square
+    else:
+        mass = (n * n - (counts * counts).sum(axis=1)) / np.maximum(n, 1)
     own = mass[model["left"]] + mass[model["right"]]
-    return np.where(inner, own - np.maximum(0.0, model["m0"] - 2.0 * model["gone"]), 0.0)
+    return np.where(inner, own - np.maximum(0.0, model["m0"] / square - of_an_edit(model) * model["gone"]), 0.0)
+
+
+def of_an_edit(model: Columns) -> float:
+    """Mass that one update adds or takes at most."""
+    return 1.0 if SUMS in model else 2.0
 
 
 def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
@@ -131,7 +145,9 @@ def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
     """
     leaves, inner = margins(model["s"], model["c"], epsilon), model["feature"] >= 0
     mass, used = beta * model["counts"].sum(axis=1), lacks(model)
-    whole, rest = (np.floor(np.maximum(some, 0.0) / (2.0 + beta)).astype(np.int64) for some in (mass, mass - used))
+    whole, rest = (
+        np.floor(np.maximum(some, 0.0) / (of_an_edit(model) + beta)).astype(np.int64) for some in (mass, mass - used)
+    )
     spent = np.divide(used, mass, out=np.zeros(len(used)), where=mass > 0)
     return Margins(
         epsilon,
@@ -145,10 +161,10 @@ def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
 def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
     """Upper bound on how far each node's split falls short of the best gain, at most 1; 0 at leaves.
 
-    By its certificate, of a model that has them; else ``2 c / n``.
+    By its certificate, of a model that has them; else ``2 c / n``, of numeric labels ``c / n``.
     """
     live = model["counts"].sum(axis=1)
-    mass = lacks(model) if "m0" in model else 2.0 * model["c"]
+    mass = lacks(model) if "m0" in model else of_an_edit(model) * model["c"]
     gap: npt.NDArray[np.float64] = np.minimum(mass / np.maximum(live, 1), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
 

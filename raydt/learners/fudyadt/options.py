@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from fractions import Fraction
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
-from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound, not_promised
+from raydt.learners.fully_dynamic import FullyDynamicOptions, auto_epsilon, epsilon_bound, not_promised
 from raydt.learners.live_tree import Rules
+from raydt.learners.number_sums import LARGEST_EXPONENT, LabelRange
 
 #: Mass per example by which a certificate stays below beta: more than all rounding, for up to a thousand classes.
 MARGIN = 1e-12
+#: Defaults where labels are numbers: their variance is at most a quarter of the range squared.
+_OF_NUMBERS = {"alpha": 0.005, "beta": 0.01}
 
 
 class FuDyADTOptions(FullyDynamicOptions):
@@ -36,6 +41,24 @@ class FuDyADTOptions(FullyDynamicOptions):
         "is within beta of the best, needs epsilon: auto; published: after the share epsilon of its size in updates; "
         "auto: certificate if epsilon is auto, else published",
     )
+    criterion: Literal["gini", "squared_error"] = Field(
+        "gini",
+        description="impurity of a node: gini for classes; squared_error, the variance in units of the range of the "
+        "labels squared, for numeric labels, with alpha 0.005 and beta 0.01 as defaults",
+    )
+    label_range: tuple[float, float] | None = Field(
+        None,
+        description="smallest and largest numeric label; one beyond counts as the nearer of them; null takes both from "
+        "the warm-up",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        """Defaults that depend on the criterion."""
+        if isinstance(given, dict) and given.get("criterion") == "squared_error":
+            return {**_OF_NUMBERS, **given}
+        return given
 
     @model_validator(mode="after")
     def _check_epsilon(self) -> FuDyADTOptions:
@@ -46,6 +69,14 @@ class FuDyADTOptions(FullyDynamicOptions):
                 "published"
             )
         self.resolved_epsilon()
+        if self.label_range is None:
+            return self
+        low, high = self.label_range
+        if self.criterion != "squared_error":
+            raise ValueError("label_range is of numeric labels: set criterion: squared_error")
+        largest = 2.0**LARGEST_EXPONENT
+        if not (max(abs(low), abs(high)) <= largest and high - low >= 1 / largest):
+            raise ValueError(f"label_range must be two finite numbers, the smaller first, not {low:g} and {high:g}")
         return self
 
     @property
@@ -57,17 +88,52 @@ class FuDyADTOptions(FullyDynamicOptions):
         """The options as the kernels take them."""
         return super().rules(scheduled)._replace(certified=self.certified, slack=self.beta - MARGIN)
 
+    def rules_of(self, labels: LabelRange) -> Rules:
+        """The options as the kernels take them where labels are numbers: masses are in units squared."""
+        square, half_alpha = float(labels.top**2), Fraction(self.alpha) / 2
+        rules = self.rules()
+        return rules._replace(
+            slack=rules.slack * square, step=square, half_alpha_units=math.floor(half_alpha * labels.top**2)
+        )
+
+    @property
+    def numeric(self) -> bool:
+        """Whether labels are numbers."""
+        return self.criterion == "squared_error"
+
+    def declared_range(self) -> LabelRange | None:
+        """The range of numeric labels, as far as the options say; None with classes."""
+        low, high = self.label_range or (float("nan"), float("nan"))
+        return LabelRange.of(low, high) if self.numeric else None
+
+    def resolved_epsilon(self) -> float:
+        """Epsilon as a number.
+
+        Raises
+        ------
+        ConfigError
+            ``auto`` with alpha or beta 0: the theorem then allows no epsilon.
+        """
+        if isinstance(self.epsilon, str):
+            return auto_epsilon(self.alpha, self.beta, self.min_samples_split, self.criterion)
+        return self.epsilon
+
+    def excuse(self) -> str:
+        """Why nothing is promised for these options; empty if something is."""
+        rest = (self.alpha, self.beta, self.min_samples_split, self.criterion)
+        return not_promised(self.resolved_epsilon(), *rest)
+
     def promise(self) -> Promise:
         """Whether the guarantee holds for these options."""
-        epsilon, rest = self.resolved_epsilon(), (self.alpha, self.beta, self.min_samples_split)
-        excuse = not_promised(epsilon, *rest)
+        epsilon, excuse = self.resolved_epsilon(), self.excuse()
         if excuse:
             return Promise(False, excuse)
+        bound = epsilon_bound(self.alpha, self.beta, self.min_samples_split, self.criterion)
         place = "the largest below" if isinstance(self.epsilon, str) else "below"
-        bound = (
-            f"epsilon {epsilon:.6g} is {place} the bound {float(epsilon_bound(*rest)):.6g} for alpha {self.alpha:g}, "
+        words = (
+            f"epsilon {epsilon:.6g} is {place} the bound {float(bound):.6g} for alpha {self.alpha:g}, "
             f"beta {self.beta:g} and min_samples_split {self.min_samples_split}"
         )
         if self.certified:
-            return Promise(True, f"splits are rebuilt before their certificates run out; of leaves, {bound}")
-        return Promise(True, bound)
+            return Promise(True, f"splits are rebuilt before their certificates run out; of leaves, {words}")
+        return Promise(True, words)

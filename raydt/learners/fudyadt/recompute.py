@@ -8,44 +8,202 @@ Not here: verdicts (``audit``).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
+from raydt.learners.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_of, best_splits
+
+#: Score, feature and threshold of the best split at each node.
+Best: TypeAlias = tuple[Floats, Ints, Floats]
 
 
-def impurity_exceeds(counts: Ints, bound: Fraction, *, or_equals: bool = False) -> Bools:
-    """Whether g(S) > bound (or >=) for each row of class counts, exactly: (n^2 - sum c_k^2) against bound n^2."""
-    p, q = bound.numerator, bound.denominator
-    excess = [
-        (n * n - squares) * q - p * n * n
-        for n, squares in zip(counts.sum(axis=1).tolist(), (counts * counts).sum(axis=1).tolist(), strict=True)
-    ]
-    return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
+class Impurity(Protocol):
+    """What an audit makes of the labels at each of m nodes: of *statistics*, an array of int64, shape (m, width).
+
+    Attributes
+    ----------
+    width : int
+    square : int
+        Masses and gains are so many times those that alpha and beta are given in.
+    step : float
+        Mass that one edit adds or takes at most.
+    """
+
+    width: int
+    square: int
+    step: float
+
+    def labels(self, y: npt.NDArray[Any]) -> Ints:
+        """Labels as whole numbers."""
+
+    def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
+        """Statistics of so many nodes from the node and the label of each row."""
+
+    def counts(self, statistics: Ints) -> Ints:
+        """Examples at each node by class, shape (m, classes); with numbers there is one class."""
+
+    def numerators(self, statistics: Ints) -> list[int]:
+        """Impurity at each node times the square of its examples, exactly."""
+
+    def half(self, alpha: Fraction) -> Fraction:
+        """Impurity up to which BUILD makes a leaf."""
+
+    def mass(self, statistics: Ints) -> Floats:
+        """Impurity times examples, rounded once or twice as the fast path does it."""
+
+    def scores(self, left: Ints, statistics: Ints) -> Floats:
+        """n^2 times the gain of each node's split, from the statistics of its left side."""
+
+    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+        """Score, feature and threshold of the best split at each node."""
 
 
-def gini_mass(counts: Ints) -> Floats:
-    """|S| g(S) for each row of class counts: the pairs of different classes over n, one rounded division."""
-    n = counts.sum(axis=1)
-    mass: Floats = (n * n - (counts * counts).sum(axis=1)) / np.maximum(n, 1)
-    return mass
+class Gini:
+    """Class counts."""
+
+    square, step = 1, 2.0
+
+    def __init__(self, classes: int) -> None:
+        self.width = classes
+
+    def labels(self, y: npt.NDArray[Any]) -> Ints:
+        """Codes."""
+        return y.astype(np.int64)
+
+    def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
+        """Examples by class."""
+        counts = np.bincount(node * self.width + labels, minlength=nodes * self.width)
+        return counts.reshape(nodes, self.width)
+
+    def counts(self, statistics: Ints) -> Ints:
+        """The statistics themselves."""
+        return statistics
+
+    def numerators(self, statistics: Ints) -> list[int]:
+        """n^2 - sum c_k^2."""
+        pairs: list[int] = (statistics.sum(axis=1) ** 2 - (statistics * statistics).sum(axis=1)).tolist()
+        return pairs
+
+    def half(self, alpha: Fraction) -> Fraction:
+        """Half of alpha."""
+        return alpha / 2
+
+    def mass(self, statistics: Ints) -> Floats:
+        """The pairs of different classes over n, one rounded division."""
+        n = statistics.sum(axis=1)
+        mass: Floats = (n * n - (statistics * statistics).sum(axis=1)) / np.maximum(n, 1)
+        return mass
+
+    def scores(self, left: Ints, statistics: Ints) -> Floats:
+        """Sum of float(D_k)^2 over float(n_left n_right)."""
+        return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
+
+    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+        """By class counts."""
+        return best_splits(columns, rows, labels, node, statistics)
+
+
+class Variance:
+    """Number, sum and sum of squares of labels that are counted in units, the power of two, of a range."""
+
+    width = 3
+
+    def __init__(self, low: float, high: float) -> None:
+        self._low, self._high, self._unit, top = low, high, 1.0, 0
+        if low < high:
+            self._unit = 2.0 ** (math.frexp(high - low)[1] - 16)
+            self._unit /= 1 + ((high - low) <= 32768 * self._unit)
+            top = math.floor((high - low) / self._unit + 0.5)
+        self.square, self.step = top * top, float(top * top)
+
+    def labels(self, y: npt.NDArray[Any]) -> Ints:
+        """Units from the lower end of the range, half a unit rounded up; 0 without a range."""
+        if not self.square:
+            return np.zeros(len(y), np.int64)
+        near = np.minimum(np.maximum(y, self._low), self._high)
+        units: Ints = np.floor((near - self._low) / self._unit + 0.5).astype(np.int64)
+        return units
+
+    def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
+        """n, the sum, and the sum of squares."""
+        sums = np.zeros((nodes, 3), np.int64)
+        for k in range(3):
+            np.add.at(sums[:, k], node, labels**k)
+        return sums
+
+    def counts(self, statistics: Ints) -> Ints:
+        """The first column."""
+        return statistics[:, :1]
+
+    def numerators(self, statistics: Ints) -> list[int]:
+        """n sum q^2 - (sum q)^2."""
+        return [n * squares - q * q for n, q, squares in statistics.tolist()]
+
+    def half(self, alpha: Fraction) -> Fraction:
+        """Half of alpha, down to a whole unit squared."""
+        return Fraction(math.floor(alpha / 2 * self.square), max(self.square, 1))
+
+    def mass(self, statistics: Ints) -> Floats:
+        """Around the whole part of the mean exactly, less the rest, one rounded division."""
+        n, q, squares = statistics.T
+        mean, rest = np.divmod(q, np.maximum(n, 1))
+        around = (squares - 2 * mean * q + n * mean * mean).astype(np.float64)
+        mass: Floats = around - (rest * rest).astype(np.float64) / np.maximum(n, 1).astype(np.float64)
+        return mass
+
+    def scores(self, left: Ints, statistics: Ints) -> Floats:
+        """float(D)^2 over float(n_left n_right)."""
+        return _scores(left[:, 1:2], statistics[:, 1:2], left[:, 0], statistics[:, 0])
+
+    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+        """By sums."""
+        n, q, _ = statistics.T
+        return best_of(len(n), (column.best_splits_of_numbers(rows, labels, node, n, q) for column in columns))
+
+
+def _scores(left: Ints, whole: Ints, n_left: Ints, n: Ints) -> Floats:
+    """Scores of splits, 0 where a side is empty."""
+    sides = n_left * (n - n_left)
+    D = (left * n[:, None] - n_left[:, None] * whole).astype(np.float64)
+    return np.where(sides > 0, (D * D).sum(axis=1) / np.maximum(sides, 1), 0.0)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """When BUILD splits: alpha, k + 1 and h (the largest int64 for none)."""
+    """When BUILD splits: alpha, k + 1, h (the largest int64 for none), and of what impurity."""
 
     alpha: Fraction
     min_samples_split: int
     max_depth: int
+    impurity: Impurity
 
-    def may_split(self, counts: Ints, depth: Ints) -> Bools:
+    @property
+    def half_alpha(self) -> Fraction:
+        """Impurity up to which BUILD makes a leaf."""
+        return self.impurity.half(self.alpha)
+
+    def sizes(self, statistics: Ints) -> Ints:
+        """Examples at each node."""
+        sizes: Ints = self.impurity.counts(statistics).sum(axis=1)
+        return sizes
+
+    def may_split(self, statistics: Ints, depth: Ints) -> Bools:
         """Whether neither size nor depth makes a leaf of each node."""
-        return np.asarray((counts.sum(axis=1) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
+        return np.asarray((self.sizes(statistics) >= self.min_samples_split) & (depth != self.max_depth), np.bool_)
+
+    def exceeds(self, statistics: Ints, bound: Fraction, *, or_equals: bool = False) -> Bools:
+        """Whether g(S) > bound (or >=) at each node, exactly."""
+        p, q = bound.numerator * self.impurity.square, bound.denominator
+        sizes, numerators = self.sizes(statistics).tolist(), self.impurity.numerators(statistics)
+        excess = [numerator * q - p * n * n for n, numerator in zip(sizes, numerators, strict=True)]
+        return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
 
 
 class Recomputed:
@@ -57,8 +215,6 @@ class Recomputed:
     features : Features
     rules : Rules
     history : History
-    classes : int
-        K of the recorded class counts.
     budget : int
         Cells (rows x features) of build-time sets that are searched; beyond it nodes are sampled.
 
@@ -66,8 +222,8 @@ class Recomputed:
     ----------
     leaf : ndarray of int64, shape (examples,)
         Leaf each example of the history routes to.
-    live_counts, built_counts : ndarray of int64, shape (n, K)
-        Class counts of S(v) and of S0(v).
+    live, built : ndarray of int64, shape (n, width)
+        Statistics of S(v) and of S0(v).
     c : ndarray of int64, shape (n,)
         Insertions and deletions that route to v after its BUILD.
     m0 : ndarray of float64, shape (n,)
@@ -88,9 +244,7 @@ class Recomputed:
     Without a complete history only ``leaf`` and ``live_*`` mean something. O(depth * cells * log(rows)).
     """
 
-    def __init__(
-        self, tree: RecordedTree, features: Features, rules: Rules, history: History, classes: int, budget: int
-    ) -> None:
+    def __init__(self, tree: RecordedTree, features: Features, rules: Rules, history: History, budget: int) -> None:
         n = len(tree)
         self.tree, self.rules, self.complete = tree, rules, history.complete
         self.categorical = np.array(features.categorical, np.bool_)
@@ -98,14 +252,15 @@ class Recomputed:
         for j, categorical in enumerate(features.categorical):
             values, code = np.unique(history.X[:, j], return_inverse=True)
             self.columns.append(Column(values, code.astype(np.int32), categorical))
-        self.X, self.y = history.X, history.y.astype(np.int64)
+        self.X, self.y = history.X, history.y
+        self.labels = rules.impurity.labels(history.y)
         self.alive = history.deleted == FOREVER
         replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
         self.born = 2 * history.inserted + 1
         self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
 
         self.leaf = np.zeros(len(self.y), np.int64)
-        self.live_counts, self.built_counts = (np.zeros((n, classes), np.int64) for _ in range(2))
+        self.live, self.built = (np.zeros((n, rules.impurity.width), np.int64) for _ in range(2))
         self.c, self.passed, self.replayed = np.zeros(n, np.int64), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         self.m0, self.gone = np.zeros(n), np.zeros(n, np.int64)
         self.live_score, self.built_score = np.full(n, -1.0), np.full(n, -1.0)
@@ -124,9 +279,9 @@ class Recomputed:
     def _look_at_now(self, at: Ints, rows: Ints, local: Ints) -> None:
         """Live counts and best scores of the nodes ``at`` one level; ``local`` is each row's place in ``at``."""
         rows, local = rows[self.alive[rows]], local[self.alive[rows]]
-        counts = self.live_counts[at] = self._count(local, rows, len(at))
+        counts = self.live[at] = self._count(local, rows, len(at))
         wanted = self.rules.may_split(counts, self.tree.depth[at])
-        wanted &= impurity_exceeds(counts, self.rules.alpha, or_equals=True)
+        wanted &= self.rules.exceeds(counts, self.rules.alpha, or_equals=True)
         wanted |= self.tree.feature[at] >= 0
         self.live_score[at] = self._search(wanted, counts, rows, local)[0]
 
@@ -138,26 +293,36 @@ class Recomputed:
         self.passed[at] = np.bincount(local[(born == built) | (died == built)], minlength=len(at)) > 0
         then = (born <= built) & (built < died)
         rows, local = rows[then], local[then]
-        counts = self.built_counts[at] = self._count(local, rows, len(at))
+        counts = self.built[at] = self._count(local, rows, len(at))
         self.gone[at] = np.bincount(local[~self.alive[rows]], minlength=len(at))
         split = np.flatnonzero(self.tree.feature[at][local] >= 0)
         left = split[self.tree.goes_left(self.X, self.categorical, rows[split], at[local[split]])]
         on_left = self._count(local[left], rows[left], len(at))  # nothing of a leaf
-        self.m0[at] = gini_mass(on_left) + gini_mass(counts - on_left)
+        self.m0[at] = self.rules.impurity.mass(on_left) + self.rules.impurity.mass(counts - on_left)
         wanted = sampled & self.rules.may_split(counts, self.tree.depth[at])
-        wanted &= impurity_exceeds(counts, self.rules.alpha / 2)
+        wanted &= self.rules.exceeds(counts, self.rules.half_alpha)
         self.replayed[at] = wanted
         found = self._search(wanted, counts, rows, local)
         self.built_score[at], self.built_feature[at], self.built_threshold[at] = found
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
-        K = self.live_counts.shape[1]
-        return np.bincount(local * K + self.y[rows], minlength=nodes * K).reshape(nodes, K)
+        return self.rules.impurity.count(local, self.labels[rows], nodes)
+
+    @property
+    def live_counts(self) -> Ints:
+        """Examples of S(v), by class."""
+        return self.rules.impurity.counts(self.live)
+
+    @property
+    def built_counts(self) -> Ints:
+        """Examples of S0(v), by class."""
+        return self.rules.impurity.counts(self.built)
 
     def _search(self, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> tuple[Floats, Ints, Floats]:
         """Best splits of the ``wanted`` nodes of one level."""
         rows, local = rows[wanted[local]], local[wanted[local]]
-        return best_splits(self.columns, rows, self.y[rows], local, np.where(wanted[:, None], counts, 0))
+        there = np.where(wanted[:, None], counts, 0)
+        return self.rules.impurity.best(self.columns, rows, self.labels[rows], local, there)
 
 
 def _sample(s: Ints, d: int, budget: int) -> Bools:

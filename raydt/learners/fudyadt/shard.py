@@ -12,6 +12,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Payload
+from raydt.learners.fudyadt.build import NO_NUMBERS
 from raydt.learners.fudyadt.levels import (
     LEFT,
     Columns,
@@ -82,8 +83,8 @@ class FuDyADTShard:
                 self._own = grown(self._own, max(need, len(self._own) + len(self._own) // 2, 64))
             self._own[slots] = X
 
-    def _on_begin(self, slots: Any, labels: Any, counts: Any) -> npt.NDArray[np.int64]:
-        """Start a BUILD: sort the columns, answer for the root."""
+    def _on_begin(self, slots: Any, labels: Any, counts: Any, sums: Any) -> npt.NDArray[np.int64]:
+        """Start a BUILD: sort the columns, answer for the root. Labels are codes or, with one class, units."""
         n, K = len(slots), len(counts)
         width = len(self.columns)
         bits = label_bits_of(K)
@@ -93,24 +94,27 @@ class FuDyADTShard:
             X, rows = self._own, np.array(slots, dtype=np.int32)
         E = np.empty((width, n), dtype=np.int64)
         spare = np.empty(n, dtype=np.int64)
+        codes, numbers = np.array(labels, dtype=np.int32), NO_NUMBERS
+        if K == 1:
+            codes, numbers = np.zeros(n, dtype=np.int32), codes
         if width:
             presort(
                 X,
                 rows,
-                np.array(labels, dtype=np.int32),
+                codes,
                 n,
                 bits,
                 E,
                 spare,
                 np.empty(DIGITS, dtype=np.int64),
             )
-        columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical
+        columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical, numbers
         self._columns = Columns(*columns)
         bounds, side = np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8)
         self._level = Sorted(E, bounds, side, spare, bits)
-        return self._candidates(np.array(counts, dtype=np.int64)[None, :])
+        return self._candidates(np.array(counts, dtype=np.int64)[None, :], np.array(sums, dtype=np.int64)[None, :])
 
-    def _on_level(self, sides: Any, keep: Any, size_left: Any, counts: Any) -> npt.NDArray[np.int64]:
+    def _on_level(self, sides: Any, keep: Any, size_left: Any, counts: Any, sums: Any) -> npt.NDArray[np.int64]:
         """Go one level down: partition by the winning sides, answer for the nodes that stay open."""
         level = self._level
         assert level is not None
@@ -118,7 +122,7 @@ class FuDyADTShard:
         bounds = np.empty((2 * len(keep), 2), dtype=np.int64)
         n_open = next_level(level, np.array(keep), np.array(size_left), bounds)
         self._level = level._replace(bounds=bounds[:n_open].copy())
-        return self._candidates(np.array(counts, dtype=np.int64))
+        return self._candidates(np.array(counts, dtype=np.int64), np.array(sums, dtype=np.int64))
 
     def _on_end(self) -> None:
         """The BUILD is complete: give its memory back."""
@@ -142,15 +146,15 @@ class FuDyADTShard:
         equal: npt.NDArray[np.bool_] = (self._columns_of(slots) == np.asarray(x)[self.columns]).all(axis=1)
         return equal
 
-    def _candidates(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _candidates(self, counts: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         level, columns = self._level, self._columns
         assert level is not None
         n_open, K = counts.shape
         n = len(level.side)
-        found = np.zeros((n_open, len(self.groups), LEFT + K), dtype=np.int64)
+        found = np.zeros((n_open, len(self.groups), LEFT + K + sums.shape[1]), dtype=np.int64)
         if len(self.columns):
             scratch = np.empty((4, max(K, len(self.groups), BLOCK)), dtype=np.int64)
-            find_candidates(level, columns, counts, scratch, found)
+            find_candidates(level, columns, counts, sums, scratch, found)
         words = np.empty(side_words(n), dtype=np.int64)
         pack_sides(level.side, n, words)
         return np.concatenate([found.ravel(), words])

@@ -1,0 +1,141 @@
+"""FuDyADT with numeric labels and gains in variance: the slow twin that the fast versions have to equal bit for bit.
+
+Labels are counted in units of their range, the range is that of the options or of the warm-up, and an empty leaf
+predicts what the nearest node above it does. Only plain Python here; float64 decides in :func:`score`, :func:`mass` and
+:meth:`NumberTwin.units`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from raydt.learners.fully_dynamic import auto_epsilon
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node
+from tests.oracles.fudyadt import canonical as canonical_of_classes
+
+
+def score(left: Sequence[int], total: Sequence[int]) -> float:
+    """n^2 times the gain in variance, in units squared, of a split that has ``left`` of all labels on its left."""
+    n, n_left = len(total), len(left)
+    difference = float(sum(left) * n - n_left * sum(total))
+    return difference * difference / float(n_left * (n - n_left))
+
+
+def mass(labels: Sequence[int]) -> float:
+    """Sum of squared distances from the mean."""
+    if not labels:
+        return 0.0
+    whole, rest = divmod(sum(labels), len(labels))
+    return float(sum((q - whole) ** 2 for q in labels)) - float(rest * rest) / float(len(labels))
+
+
+def variance(labels: Sequence[int]) -> Fraction:
+    """Mean of squared distances from the mean, exactly; 0 of no labels."""
+    if not labels:
+        return Fraction(0)
+    mean = Fraction(sum(labels), len(labels))
+    return sum((q - mean) ** 2 for q in labels) / len(labels)
+
+
+class NumberTwin(FudyadtTwin):
+    """The tree and its examples; ``alpha`` and ``beta`` are in units of the range squared."""
+
+    score, mass, impurity = staticmethod(score), staticmethod(mass), staticmethod(variance)
+    no_prediction = math.nan
+    label_type = np.float64
+
+    def __init__(
+        self, categorical: Sequence[bool], *, label_range: tuple[float, float] | None = None, **options: Any
+    ) -> None:
+        super().__init__(categorical, **options)
+        self.half_alpha_of_range = self.half_alpha
+        self.low = self.high = self.unit = math.nan
+        self.top = 0
+        if label_range is not None:
+            self.take_range(*label_range)
+
+    # ------------------------------------------------------------------ labels
+
+    def take_range(self, low: float, high: float) -> None:
+        self.low, self.high, self.unit = low, high, 1.0
+        while self.unit * 65536 < high - low:
+            self.unit *= 2
+        while self.unit * 32768 >= high - low:
+            self.unit /= 2
+        self.top = math.floor((high - low) / self.unit + 0.5)
+        self.step = self.square = float(self.top**2)
+        self.half_alpha = Fraction(math.floor(self.half_alpha_of_range * self.top**2))
+
+    def take_range_of(self, examples: Sequence[Example]) -> None:
+        """The range of a warm-up."""
+        largest = 2.0**900
+        labels = [min(max(e.y, -largest), largest) for e in examples] or [0.0, 1.0]
+        low, high = min(labels), max(labels)
+        if high - low < 1 / largest:
+            room = max(1.0, abs(low))
+            low, high = low - room, low + room
+        self.take_range(low, high)
+
+    def units(self, y: float) -> int:
+        if not self.top:
+            return 0
+        return math.floor((min(max(y, self.low), self.high) - self.low) / self.unit + 0.5)
+
+    def counts(self, examples: list[Example]) -> list[int]:
+        """What there is to know of labels: all of them."""
+        return [self.units(e.y) for e in examples]
+
+    # ------------------------------------------------------------------ what differs
+
+    def build(self, examples: list[Example], depth: int, time: int) -> Node:
+        if not self.top:
+            self.take_range_of(examples)
+        return super().build(examples, depth, time)
+
+    def look(self, x: Sequence[float]) -> float:
+        return self.no_prediction if self.warmup_left else self.predict(x)
+
+    def predict(self, x: Sequence[float]) -> float:
+        for v in reversed(self.path(x)):
+            labels = self.counts(list(self.below(v)))
+            if labels:
+                return self.low + self.unit * (sum(labels) / len(labels))
+        return self.low + self.unit * (0.5 * self.top)
+
+    def counts_of(self, nodes: list[Node]) -> np.ndarray:
+        return np.array([[len(list(self.below(v)))] for v in nodes], np.int64)
+
+    def state(self) -> dict[str, Any]:
+        state = super().state()
+        labels = [self.counts(list(self.below(v))) for v in self.preorder(self.root)]
+        state["sums"] = np.array([[sum(of_node), sum(q * q for q in of_node)] for of_node in labels], np.int64)
+        state["label_range"] = np.array([self.low, self.high])
+        return state
+
+    def canonical(self) -> dict[str, Any]:
+        return canonical(self.state())
+
+
+def canonical(state: dict[str, Any]) -> dict[str, Any]:
+    """What two states have to agree in, whoever made them."""
+    return canonical_of_classes(state) | {
+        "sums": np.asarray(state["sums"]).tolist(),
+        "label_range": np.asarray(state["label_range"]).tobytes(),
+    }
+
+
+def number_twin(categorical: Sequence[bool], options: dict[str, Any]) -> NumberTwin:
+    """The twin with these options of the learner."""
+    given = {"epsilon": "auto", "alpha": 0.005, "beta": 0.01, "min_samples_split": 2} | options
+    beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
+    given.pop("criterion", None)
+    if given["epsilon"] == "auto":
+        given["epsilon"] = auto_epsilon(given["alpha"], beta, given["min_samples_split"], "squared_error")
+        if schedule != "published":
+            given["certificate"] = beta
+    return NumberTwin(categorical, **given)

@@ -1,0 +1,190 @@
+"""The lemmas on numeric labels (``docs/explanation/guarantees.md``) in exact fractions, and the integers at the ends.
+
+The theorem itself is tested with the slow twin (``test_fudyadt_numbers_twin.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydt.errors import ConfigError
+from raydt.learners.fudyadt.recompute import Variance
+from raydt.learners.fudyadt.split_search import scan_numbers
+from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
+from raydt.learners.number_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
+from tests.oracles.fudyadt_numbers import NumberTwin, variance
+
+Labels = tuple[Fraction, ...]
+
+labels = st.fractions(0, 1, max_denominator=64)
+#: Examples by their sides under two splits.
+quarters = st.lists(st.lists(labels, max_size=6).map(tuple), min_size=4, max_size=4)
+edits = st.lists(st.tuples(st.integers(0, 3), labels, st.booleans()), max_size=20)
+
+
+def mass(z: Labels) -> Fraction:
+    mean = Fraction(sum(z), len(z)) if z else Fraction(0)
+    return sum(((x - mean) ** 2 for x in z), Fraction(0))
+
+
+def impurity(z: Labels) -> Fraction:
+    return mass(z) / len(z) if z else Fraction(0)
+
+
+def left_by(cells: list[Labels], split: int) -> Fraction:
+    """M(S, split)."""
+    a, b, c, d = cells
+    sides = (a + b, c + d) if split == 0 else (a + c, b + d)
+    return mass(sides[0]) + mass(sides[1])
+
+
+def whole(cells: list[Labels]) -> Labels:
+    return sum(cells, ())
+
+
+def gain(cells: list[Labels], split: int) -> Fraction:
+    z = whole(cells)
+    return (mass(z) - left_by(cells, split)) / len(z) if z else Fraction(0)
+
+
+def edited(cells: list[Labels], script: list[tuple[int, Fraction, bool]]) -> tuple[list[Labels], int, int]:
+    """Examples after edits, how many there were, and how many of the first examples were deleted."""
+    cells, news, done, gone = list(cells), [0, 0, 0, 0], 0, 0
+    for cell, z, insert in script:
+        if insert:
+            cells[cell], news[cell], done = (*cells[cell], z), news[cell] + 1, done + 1
+        elif cells[cell]:
+            first = len(cells[cell]) > news[cell]
+            cells[cell] = cells[cell][1:]  # the oldest
+            gone, news[cell], done = gone + first, news[cell] - (not first), done + 1
+    return cells, done, gone
+
+
+@given(st.lists(labels, max_size=12).map(tuple), labels)
+def test_lemma_1_an_insertion_adds_less_than_1_to_the_mass(z: Labels, new: Fraction) -> None:
+    change = mass((*z, new)) - mass(z)
+    n = len(z)
+    assert change == (Fraction(n, n + 1) * (new - Fraction(sum(z), n)) ** 2 if n else 0)
+    assert 0 <= change < 1
+
+
+@given(quarters, st.integers(0, 3), labels)
+def test_lemma_2_an_edit_changes_weighted_gain_and_advantage_by_less_than_1(
+    cells: list[Labels], cell: int, new: Fraction
+) -> None:
+    after = [(*z, new) if i == cell else z for i, z in enumerate(cells)]
+    n, m = len(whole(cells)), len(whole(after))
+    for split in (0, 1):
+        assert abs(m * gain(after, split) - n * gain(cells, split)) < 1
+        assert 0 <= gain(after, split) <= impurity(whole(after)) <= Fraction(1, 4)
+    advantage = m * (gain(after, 1) - gain(after, 0)) - n * (gain(cells, 1) - gain(cells, 0))
+    assert abs(advantage) < 1
+
+
+@given(quarters, edits)
+def test_lemma_3_many_edits_and_certificates(cells: list[Labels], script: list[tuple[int, Fraction, bool]]) -> None:
+    now, done, gone = edited(cells, script)
+    n = len(whole(now))
+    larger = max(len(whole(cells)), n)
+    change = abs(impurity(whole(now)) - impurity(whole(cells))) * larger
+    assert change < done or change == done == 0
+    for split in (0, 1):
+        assert abs(gain(now, split) - gain(cells, split)) * larger <= Fraction(5 * done, 4)
+        assert left_by(now, split) >= max(0, left_by(cells, split) - gone)
+    if gain(cells, 1) <= gain(cells, 0):
+        assert n * (gain(now, 1) - gain(now, 0)) <= done
+        lacks = left_by(now, 0) - max(Fraction(0), left_by(cells, 0) - gone)
+        assert n * (gain(now, 1) - gain(now, 0)) <= lacks <= done
+
+
+def test_the_constant_of_one_edit_cannot_be_lowered() -> None:
+    zeros = (Fraction(0),) * 999
+    assert mass((*zeros, Fraction(1))) - mass(zeros) == Fraction(999, 1000)
+
+
+# ---------------------------------------------------------------------- epsilon
+
+
+def test_auto_epsilon_of_numbers() -> None:
+    for alpha, beta, size in ((0.005, 0.01, 2), (1.0, 0.01, 2), (0.3, 1.0, 50), (1.0, 1.0, 2)):
+        bound = epsilon_bound(alpha, beta, size, "squared_error")
+        a, b = Fraction(alpha), Fraction(beta)
+        assert bound == min(Fraction(1, size), a / 2 - Fraction(1, 2**30), b / (1 + b) - Fraction(1, 2**30))
+        epsilon = auto_epsilon(alpha, beta, size, "squared_error")
+        assert Fraction(epsilon) < bound <= Fraction(math.nextafter(epsilon, 1.0))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.1), (0.1, 0.0), (1e-9, 0.1), (0.1, 1e-10)])
+def test_too_small_an_alpha_or_beta_has_no_epsilon(alpha: float, beta: float) -> None:
+    assert epsilon_bound(alpha, beta, 2, "squared_error") == 0
+    with pytest.raises(ConfigError, match=r"alpha|beta"):
+        auto_epsilon(alpha, beta, 2, "squared_error")
+
+
+# ---------------------------------------------------------------------- units and integers
+
+ends = st.floats(-1e6, 1e6) | st.sampled_from((2.0**900, -(2.0**900), 0.0, 5e-324))
+
+
+@given(st.lists(ends | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=8))
+def test_the_range_of_labels(y: list[float]) -> None:
+    labels = LabelRange.seen(np.array(y))
+    assert labels.known
+    assert MOST_UNITS // 2 <= labels.top <= MOST_UNITS
+    assert math.frexp(labels.unit)[0] == 0.5
+    units = labels.units(np.array(y))
+    assert 0 <= units.min() <= units.max() <= labels.top
+    twin = NumberTwin([False], epsilon=0.1, label_range=(labels.low, labels.high))
+    assert (twin.unit, twin.top) == (labels.unit, labels.top)
+    assert (
+        units.tolist() == [twin.units(v) for v in y] == Variance(labels.low, labels.high).labels(np.array(y)).tolist()
+    )
+
+
+def test_whole_labels_of_a_whole_range_are_counted_exactly() -> None:
+    labels = LabelRange.of(1.0, 29.0)
+    y = np.arange(1.0, 30.0)
+    assert labels.numbers(labels.units(y).astype(float)).tolist() == y.tolist()
+
+
+@given(st.lists(st.integers(0, MOST_UNITS), max_size=20))
+def test_the_mass_is_rounded_up_exactly(q: list[int]) -> None:
+    sums = np.array([[sum(q), sum(x * x for x in q)]])
+    ceiling = int(mass_ceilings(np.array([len(q)]), sums)[0])
+    assert ceiling == math.ceil(len(q) * variance(q))
+    statistics = np.array([[len(q), *sums[0]]])
+    assert Variance(0.0, 1.0).mass(statistics)[0] == pytest.approx(float(len(q) * variance(q)), rel=1e-12, abs=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25, 1 / 3])
+def test_sums_of_the_most_examples_fit(share: float) -> None:
+    """Two labels at the ends of the range, of as many examples as there may be."""
+    n = MOST_EXAMPLES
+    high = int(n * share)
+    q, squares = high * MOST_UNITS, high * MOST_UNITS**2
+    exact = squares - Fraction(q * q, n)
+    assert int(mass_ceilings(np.array([n]), np.array([[q, squares]]))[0]) == math.ceil(exact)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, MOST_UNITS)), min_size=2, max_size=12), st.booleans())
+def test_a_scan_finds_the_best_split(rows: list[tuple[int, int]], categorical: bool) -> None:
+    rows.sort()
+    n, total = len(rows), sum(q for _, q in rows)
+    S = np.array([(value << 32) | (i << 1) for i, (value, _) in enumerate(rows)])
+    numbers = np.array([q for _, q in rows], dtype=np.int32)
+    score, at = scan_numbers(S, categorical, numbers, total, 1, -1.0)
+    best = (-1.0, -1)
+    for i, (value, _) in enumerate(rows):
+        if i + 1 < n and rows[i + 1][0] == value:
+            continue
+        left = [q for v, q in rows if (v == value if categorical else v <= value)]
+        if len(left) < n:
+            D = float(sum(left) * n - len(left) * total)
+            best = max(best, (D * D / float(len(left) * (n - len(left))), -i))
+    assert (score, -at if at >= 0 else at) == best or (score == best[0] and at == -best[1])

@@ -1,0 +1,173 @@
+"""FuDyADT on numbers: the estimator, the range of the labels, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.estimator_checks import check_estimator
+
+import raydt
+from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt.errors import InputError
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt import dynamic_tree
+from raydt.presentation.trees import Names, drawn_tree
+from raydt.presentation.words import figure
+from raydt.sessions.session import InProcessSession
+from tests.strategies import Stream
+
+LEARNER = learners()["fudyadt"]
+
+
+def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, 3))
+    return X, np.round(10 * (X[:, 0] > 0.5) + 4 * X[:, 1] + 0.3 * rng.normal(size=n), 1)
+
+
+def options(**given: Any) -> Any:
+    return LEARNER.Options(kind="fudyadt", criterion="squared_error", **given)
+
+
+@pytest.mark.filterwarnings("ignore:Estimator FullyDynamicTree.* does not inherit:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_it() -> None:
+    done = check_estimator(FullyDynamicTreeRegressor())
+    assert sum(check["status"] == "passed" for check in done) > 40
+    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}
+
+
+def test_as_good_as_a_tree_of_the_same_depth() -> None:
+    X, y = rows(3000)
+    ours = FullyDynamicTreeRegressor(max_depth=6).fit(X[:1000], y[:1000]).partial_fit(X[1000:2000], y[1000:2000])
+    ours.forget(ours.row_ids_[:300])
+    theirs = DecisionTreeRegressor(max_depth=6, random_state=0).fit(X[:2000], y[:2000])
+    assert ours.score(X[2000:], y[2000:]) > theirs.score(X[2000:], y[2000:]) - 0.02
+    report = ours.audit()
+    assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    X, y = rows(300)
+    tree = FullyDynamicTreeRegressor().fit(X, y)
+    for examples in (False, True):
+        tree.save(tmp_path / str(examples), with_examples=examples)
+        loaded = raydt.load_model(tmp_path / str(examples))
+        assert isinstance(loaded, FullyDynamicTreeRegressor)
+        assert loaded.predict(X).tolist() == tree.predict(X).tolist()
+    assert loaded.digest() == tree.digest()
+    assert loaded.forget(loaded.row_ids_[:50]).digest_after == tree.forget(tree.row_ids_[:50]).digest_after
+    assert loaded.audit().feasibility == "proven"
+
+
+def test_labels_beyond_the_range_count_as_its_ends() -> None:
+    tree = FullyDynamicTreeRegressor(label_range=(0.0, 8.0)).fit([[0.0], [1.0]], [-100.0, 100.0])
+    assert tree.predict([[0.0], [1.0]]).tolist() == [0.0, 8.0]
+    tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0]], [1.0, 5.0]).partial_fit([[2.0]], [7.0])
+    assert tree.predict([[2.0]]).tolist() == [5.0]
+    assert tree.forget_examples([[2.0]], [7.0]).active == 2  # by value they are what they were
+
+
+def test_an_empty_leaf_predicts_what_the_nearest_node_above_does() -> None:
+    X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 7.0, 8.0]
+    tree = FullyDynamicTreeRegressor(epsilon=5.0, alpha=0.0, beta=0.0, max_depth=1).fit(X, y)
+    tree.forget(tree.row_ids_[2:])
+    assert tree.session_.statistics()["leaves"] == 2
+    assert tree.predict([[0.0], [3.0]]).tolist() == [0.5, 0.5]
+    tree.forget(tree.row_ids_[:2])
+    assert tree.predict([[0.0]]).tolist() == [4.0]  # the middle of the range
+
+
+def test_defaults_of_alpha_and_beta_depend_on_the_criterion() -> None:
+    assert (options().alpha, options().beta) == (0.005, 0.01)
+    assert (options(alpha=0.1).alpha, options(alpha=0.1).beta) == (0.1, 0.01)
+    assert (LEARNER.Options().alpha, LEARNER.Options().beta) == (0.05, 0.2)
+    own = {name: FullyDynamicTreeRegressor().get_params()[name] for name in ("alpha", "beta")}
+    assert own == {"alpha": 0.005, "beta": 0.01}
+
+
+@pytest.mark.parametrize("label_range", [(1.0, 1.0), (2.0, 1.0), (0.0, float("inf")), (float("nan"), 1.0), (0, 1e300)])
+def test_a_range_that_is_none_is_refused(label_range: tuple[float, float]) -> None:
+    with pytest.raises(ValidationError, match="label_range must be two finite numbers, the smaller first"):
+        options(label_range=label_range)
+
+
+def test_classes_have_no_range() -> None:
+    with pytest.raises(ValidationError, match="set criterion: squared_error"):
+        LEARNER.Options(label_range=(0.0, 1.0))
+
+
+def stream(n: int, warmup: int) -> Stream:
+    X, y = rows(n)
+    cells = tuple(map(tuple, X.tolist()))
+    return Stream((0,) * n, tuple(range(n)), cells, tuple(y.tolist()), (False,) * 3, True, warmup, True)
+
+
+def test_a_stream_needs_a_range_or_a_warmup() -> None:
+    assert LEARNER.traits(options()).warmup
+    assert not LEARNER.traits(options(label_range=(0.0, 1.0))).warmup
+    given = stream(5, warmup=0)
+    session = InProcessSession(LEARNER, options(), given.features, 1, WorkPlan())
+    with pytest.raises(InputError, match="the range of the labels is not known"):
+        session.apply(given.batch(0, 5))
+    assert session.statistics()["active"] == 0
+
+
+def test_more_examples_than_sums_can_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_tree, "MOST_EXAMPLES", 20)
+    X, y = rows(21)
+    tree = FullyDynamicTreeRegressor().fit(X[:20], y[:20])
+    with pytest.raises(InputError, match="21 live examples with numeric labels are more than the 20"):
+        tree.partial_fit(X[20:], y[20:])
+    assert tree.session_.statistics()["active"] == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("sums", lambda a: a[:, :1], "two sums for each node"),
+        ("sums", lambda a: -a, "a sum that no labels have"),
+        ("sums", lambda a: a * 10**6, "a sum that no labels have"),
+        ("label_range", lambda a: a[::-1].copy(), "a smaller and a larger number"),
+        ("label_range", lambda a: a * np.nan, "a smaller and a larger number"),
+        ("y", lambda a: a * np.inf, "not finite"),
+        ("y", lambda a: a.astype(np.int32), "float64"),
+        ("counts", lambda a: np.hstack([a, a]), "of one count"),
+    ],
+)
+def test_damaged_states_are_refused(name: str, change: Any, problem: str) -> None:
+    X, y = rows(60)
+    tree = FullyDynamicTreeRegressor().fit(X, y + 20)
+    state, groups = tree.session_.state()
+    features = tree._features()
+    LEARNER.check(tree._fitted_options, features, 0, state, groups)
+    with pytest.raises(ValueError, match=problem):
+        LEARNER.check(tree._fitted_options, features, 0, {**state, name: change(state[name])}, groups)
+
+
+def test_a_state_of_one_class_is_not_taken_for_numbers() -> None:
+    """Kernels tell numbers by the one column of counts."""
+    X, y = rows(60)
+    tree = FullyDynamicTreeClassifier().fit(X, (y > 5).astype(int))
+    state, groups = tree.session_.state()
+    state["counts"] = state["counts"].sum(axis=1, keepdims=True)
+    state["y"] = np.zeros_like(state["y"])
+    with pytest.raises(ValueError, match="array 'counts' does not count the classes"):
+        LEARNER.check(tree._fitted_options, tree._features(), 2, state, groups)
+
+
+def test_the_report_shows_numbers() -> None:
+    X, y = rows(200)
+    tree = FullyDynamicTreeRegressor(max_depth=2).fit(X, y)
+    description = LEARNER.describe(tree._fitted_options.model_dump())
+    drawn = description.drawable(tree.session_.model())
+    root = drawn_tree(drawn, Names(tree._features().describe()))
+    assert root.counts == f"mean {figure(float(np.mean(y)))}"
+    leaves = [drawn["number"][i] for i in np.flatnonzero(drawn["feature"] < 0)]
+    assert sorted(set(tree.predict(X).tolist())) == sorted(leaves)
