@@ -12,6 +12,7 @@ import pytest
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
+from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import grower, leafwise
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
@@ -25,7 +26,8 @@ class Told:
     def __init__(self, shards: int, **options: Any) -> None:
         small = {"max_bins": 32, "candidate_fraction": 1.0, "update_every": 10**9, "l2_regularization": 0.0}
         fixed = GBDTOptions(**{**small, "objective": "squared_error", **options})
-        self.session = InProcessSession(learners()["gbdt"], fixed, FEATURES, shards)
+        plan = WorkPlan(0, shared_store=False)  # the shards do all work
+        self.session = InProcessSession(learners()["gbdt"], fixed, FEATURES, shards, plan)
         self.requests: list[tuple[str, Any]] = []
         self._seq = 0
         worker = self.session.shards[0].worker

@@ -3,7 +3,8 @@
 Of each feature ceil(alpha B) cuts are drawn once per iteration, the same for all trees of it. The sum left of a cut
 is a prefix of the sums between neighbouring cuts, its *segments*: a row adds to one segment of each feature. Of a
 feature with c cuts only c segments are stored: that of the default bin is the node's total less the others, exactly,
-since sums are integers. So a row touches only the features in which it is not in the default bin.
+since sums are integers. So a row touches only the features in which it is not in the default bin. Of a *whole* feature,
+where rows are seldom in one bin, all c + 1 segments are stored: every row adds to one of them, and no total is needed.
 
 Of a categorical feature the segments are the drawn categories. If the default one is drawn, its segment holds
 what falls into no drawn category.
@@ -38,9 +39,13 @@ class Candidates(NamedTuple):
     default : ndarray of int32, shape (iterations or 1, d)
         Segment of the default bin; -1 for a categorical feature whose default is not drawn.
     segment : ndarray of uint32, shape (iterations or 1, bins)
-        Where a row in this bin adds; C for nowhere.
+        Where a row in this bin adds, among S stored segments; S for nowhere.
     offsets : ndarray of int64, shape (d + 1,)
         Where the bins of each feature begin.
+    whole : ndarray of uint8, shape (d,)
+        Whether all segments of a feature are stored.
+    stored : ndarray of int64, shape (d + 1,)
+        Where the stored segments of each feature begin, among S.
     """
 
     first: npt.NDArray[np.int64]
@@ -49,6 +54,8 @@ class Candidates(NamedTuple):
     default: Ints
     segment: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.int64]
+    whole: npt.NDArray[np.uint8]
+    stored: npt.NDArray[np.int64]
 
 
 @inner_kernel
@@ -68,7 +75,13 @@ def tolerance(sigma: float, alpha: float, max_bins: int, candidates: int) -> int
 
 
 def draw(
-    bins: Bins, columns: npt.NDArray[np.int64], all_cuts: npt.NDArray[np.int64], most: int, seed: int, iterations: int
+    bins: Bins,
+    columns: npt.NDArray[np.int64],
+    all_cuts: npt.NDArray[np.int64],
+    most: int,
+    seed: int,
+    iterations: int,
+    whole: npt.NDArray[np.bool_] | None = None,
 ) -> Candidates:
     """Candidates of some features. O(iterations x cuts log(cuts)).
 
@@ -83,6 +96,8 @@ def draw(
     most : int
         Candidates of a feature, at most.
     seed, iterations : int
+    whole : ndarray of bool, optional
+        Numeric features all of whose segments are stored; none by default.
     """
     cuts = bins.cuts()
     count = np.minimum(cuts, most)
@@ -104,19 +119,24 @@ def draw(
             drawn[order[cut >= np.repeat(count, cuts)]] = False
         chosen[m] = cut[drawn]
     categorical = bins.kinds == CATEGORICAL
-    default, segment = _segments(bins, first, offsets, categorical, chosen)
-    return Candidates(first, categorical.astype(np.uint8), chosen, default, segment, offsets)
+    whole = np.zeros(len(bins), dtype=np.bool_) if whole is None else whole
+    stored = np.concatenate([[0], np.cumsum(count + whole)]).astype(np.int64)
+    default, segment = _segments(bins, first, stored, offsets, categorical, whole, chosen)
+    flags = categorical.astype(np.uint8), whole.astype(np.uint8)
+    return Candidates(first, flags[0], chosen, default, segment, offsets, flags[1], stored)
 
 
 def _segments(
     bins: Bins,
     first: npt.NDArray[np.int64],
+    stored: npt.NDArray[np.int64],
     offsets: npt.NDArray[np.int64],
     categorical: npt.NDArray[np.bool_],
+    whole: npt.NDArray[np.bool_],
     chosen: Ints,
 ) -> tuple[Ints, npt.NDArray[np.uint32]]:
     """Segment of the default bin by feature, and where each bin adds."""
-    C, counts = int(first[-1]), np.diff(offsets)
+    S, counts = int(stored[-1]), np.diff(offsets)
     feature = np.repeat(np.arange(len(bins)), counts)
     code = np.arange(len(feature)) - offsets[feature]
     cut_feature = np.repeat(np.arange(len(bins)), np.diff(first))
@@ -131,13 +151,14 @@ def _segments(
         own = np.searchsorted(cut_key, default_key) - first[:-1]
         known = _among(cut_key, bin_key)
         default[m] = np.where(categorical & ~_among(cut_key, default_key), -1, own)
-        own_segment, d = first[feature] + below, default[m][feature]
-        numeric = np.where(below == d, C, own_segment - (below > d))
-        rest = np.where(d < 0, C, first[feature] + d)
+        own_segment, d = stored[feature] + below, default[m][feature]
+        numeric = np.where(below == d, S, own_segment - (below > d))
+        rest = np.where(d < 0, S, stored[feature] + d)
         segment[m] = np.where(
             categorical[feature], np.where(known & (code != bins.default[feature]), own_segment, rest), numeric
         )
-        segment[m][code == bins.default[feature]] = C
+        segment[m][code == bins.default[feature]] = S
+        segment[m] = np.where(whole[feature], own_segment, segment[m])
     return default, segment
 
 

@@ -36,12 +36,13 @@ from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
 from raydt.learners.gbdt.histograms import Change
+from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
 from raydt.learners.gbdt.split_search import RANKED
-from raydt.learners.gbdt.training import HeldOut, held_out_rows, train
+from raydt.learners.gbdt.training import HeldOut, held_out_rows, train, train_here
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update import Counts, InPlaceUpdate
 from raydt.learners.gbdt.window import DELETED, INSERTED
@@ -66,7 +67,8 @@ class GBDTCoordinator(BatchCoordinator):
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
         self._shards = shards
-        self._few_rounds = shards > 1 and not plan.shared_store
+        self._here = plan.shared_store  # all features are in this process: it needs no shards for trees
+        self._local: LocalTrees | None = None
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
         self._store = ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
@@ -142,8 +144,11 @@ class GBDTCoordinator(BatchCoordinator):
         slots, rows = admitted.new[added], admitted.row[added]
         new = Rows.of(batch.X[rows], None if batch.sparse is None else batch.sparse[rows])
         old = admitted.old[part]
-        # Before there is a model the coordinator needs no features.
-        self._pending.add(slots, None if self.ensemble is None else new, old[old >= 0])
+        # Before there is a model the coordinator needs no features, and with cells of its own no raw ones.
+        needed = self.ensemble is not None and self._local is None
+        self._pending.add(slots, new if needed else None, old[old >= 0])
+        if self._local is not None:
+            self._local.cells.add(slots, new)
         yield from self._rows.put(slots, new)
         return {}
 
@@ -191,10 +196,11 @@ class GBDTCoordinator(BatchCoordinator):
         counts = Counts()
         if self.ensemble is None:
             inserts = yield from self._train(pending.inserts)
-            rows = yield from self._rows.take(inserts)
+            rows = yield from self._rows.take(inserts if self._local is None else inserts[:0])
         else:
             inserts = pending.inserts
-            rows = pending.rows if len(inserts) else Rows.none(self.features)
+            known = self._local is None and len(inserts)
+            rows = pending.rows if known else Rows.none(self.features)
             counts.add((yield from self._delete(pending.deletes)))
         counts.add((yield from self._insert(inserts, rows)))
         self.store.release(pending.freed)
@@ -213,24 +219,44 @@ class GBDTCoordinator(BatchCoordinator):
         origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
         classes = 0 if o.regression else max(2, int(y[slots].max()) + 1)
         ensemble = Ensemble(o, bins, classes, origin, exponent, o.max_iter, self.store.capacity, self._shards)
-        yield Tell("begin", ensemble.begin())
-        yield Tell("encode", {"slots": slots})
+        local = yield from self._prepare(ensemble, slots)
         watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
-        iterations = yield from train(ensemble, rest, y, watched)
+        if local is None:
+            iterations = yield from train(ensemble, rest, y, watched)
+        else:
+            iterations = train_here(local, rest, y, watched)
         if iterations < ensemble.iterations:
             ensemble = ensemble.shortened(iterations)
-            yield Tell("shorten", {"trees": len(ensemble.leaf)})
+            if local is None:
+                yield Tell("shorten", {"trees": len(ensemble.leaf)})
+            else:
+                local.shorten(ensemble)
         self.ensemble = ensemble
         return held
+
+    def _prepare(self, ensemble: Ensemble, slots: Slots) -> Exchange[LocalTrees | None]:
+        """Encode rows and make room for histograms: here, or (None) at the shards."""
+        self._local = None
+        if self._here:
+            self._local = LocalTrees(ensemble, self.features)
+            yield from self._local.encode_first(slots, self._rows)
+        else:
+            yield Tell("begin", ensemble.begin())
+            yield Tell("encode", {"slots": slots})
+        return self._local
 
     def _delete(self, slots: Slots) -> Exchange[Counts]:
         """Take rows out of the trees."""
         if not len(slots):
             return Counts()
-        none = Rows.none(self.features)
         assert self.ensemble is not None
-        update = InPlaceUpdate(self.ensemble, self.store.y, slots, DELETED, none, slots[:0], self._few_rounds)
-        return (yield from update.run())
+        return (yield from self._update(self.ensemble, slots, DELETED, Rows.none(self.features), slots[:0]))
+
+    def _update(self, ensemble: Ensemble, slots: Slots, role: int, rows: Rows, refreshed: Slots) -> Exchange[Counts]:
+        """Take rows into the trees or out of them."""
+        if self._local is not None:
+            return self._local.update(self.store.y, slots, role, refreshed)
+        return (yield from InPlaceUpdate(ensemble, self.store.y, slots, role, rows, refreshed).run())
 
     def _insert(self, slots: Slots, rows: Rows) -> Exchange[Counts]:
         """Take rows into the trees; a class that was never seen gets trees of its own first."""
@@ -244,8 +270,12 @@ class GBDTCoordinator(BatchCoordinator):
         if classes > e.classes:
             refreshed = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
             self.ensemble = e = with_class(e, classes, y, refreshed)
-            yield from self._sum_up(refreshed)
-        return (yield from InPlaceUpdate(e, y, slots, INSERTED, rows, refreshed, self._few_rounds).run())
+            if self._local is not None:
+                self._local = LocalTrees(e, self.features, self._local.cells)
+                self._local.sum_up(refreshed, y)
+            else:
+                yield from self._sum_up(refreshed)
+        return (yield from self._update(e, slots, INSERTED, rows, refreshed))
 
     def _sum_up(self, slots: Slots) -> Exchange[None]:
         """Have the shards sum up the histograms from the rows of the model: they follow from leaves and ledger."""
@@ -268,8 +298,14 @@ class GBDTCoordinator(BatchCoordinator):
         """After a restore: give the shards what they do not save."""
         if self._restored and self.ensemble is not None:
             inserts, deletes = self._pending.inserts, self._pending.deletes
-            yield from self._sum_up(np.union1d(np.setdiff1d(self.store.slots(), inserts), deletes).astype(np.int32))
-            if len(inserts):
+            held = np.union1d(np.setdiff1d(self.store.slots(), inserts), deletes).astype(np.int32)
+            if self._here:
+                local = yield from self._prepare(self.ensemble, np.union1d(held, inserts).astype(np.int32))
+                assert local is not None
+                local.sum_up(held, self.store.y)
+            else:
+                yield from self._sum_up(held)
+            if len(inserts) and not self._here:
                 self._pending.rows = yield from self._rows.take(inserts)
                 yield Tell("encode", {"slots": inserts})
         self._restored = False
@@ -357,6 +393,6 @@ class GBDTCoordinator(BatchCoordinator):
         self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)
         self._pending.add(slots[pending == TO_INSERT], None, slots[pending == TO_DELETE])
-        self.ensemble, self._restored = None, True
+        self.ensemble, self._local, self._restored = None, None, True
         if "tree_nodes" in state:
             self.ensemble = restored(self.options, state, self.store.capacity, self._shards)

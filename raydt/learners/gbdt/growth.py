@@ -187,7 +187,7 @@ def _search(growth: Any, job: int, e: int) -> None:
     """Find the best split of an open leaf."""
     leaf, candidates = growth.leaves.leaf[e], growth.candidates
     sums, row = growth.pool[leaf.histogram], row_of(candidates, growth.jobs.iteration[job])
-    _, leaf.gain = scan(sums, leaf.G, leaf.H, candidates, row, growth.units, LEAST_GAIN, False, growth.leaves.found[e])
+    _, leaf.gain = scan(sums, leaf.G, leaf.H, candidates, row, growth.units, LEAST_GAIN, 0, growth.leaves.found[e])
 
 
 @inner_kernel

@@ -39,7 +39,9 @@ class Roots(NamedTuple):
 
 
 @kernel
-def _collapse(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any) -> int:
+def collapse_tree(
+    trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any
+) -> int:
     """Make leaves of the topmost failed nodes of a tree and list the roots it grows from; returns how many.
 
     ``touched`` and ``failed`` are by node, and so is ``mark``, which takes the root above each node (-1: none).
@@ -80,7 +82,7 @@ def _collapse(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most:
 
 
 @kernel
-def _rows_below(leaf: Any, root: Any, n_roots: int, below: Any, ends: Any, slots: Any) -> int:
+def rows_below(leaf: Any, root: Any, n_roots: int, below: Any, ends: Any, slots: Any) -> int:
     """Slots of the rows below the roots, root after root, into ``slots``, ``ends`` of each; how many there are.
 
     ``root`` has the root above each leaf, -1 for none; ``below`` is scratch.
@@ -129,7 +131,7 @@ def collapse(
     mark, found = np.empty(nodes, dtype=np.int16), np.empty((most, 2), dtype=np.int64)
     tree, node, histogram, counts, parts = [], [], [], [], []
     for i, t in enumerate(which.tolist()):
-        n = _collapse(trees, t, touched[i], failed[i], sigma, most, mark, found)
+        n = collapse_tree(trees, t, touched[i], failed[i], sigma, most, mark, found)
         if not n:
             continue
         number = np.full(nodes, -1, dtype=np.int16)
@@ -137,7 +139,7 @@ def collapse(
         root = np.full(np.iinfo(leaf.dtype).max + 1, -1, dtype=np.int16)  # by leaf; of absent rows too
         root[:nodes] = np.where(mark >= 0, number[mark], -1)
         ends = np.empty(n, dtype=np.int64)
-        rows = _rows_below(leaf[t], root, n, below, ends, slots)
+        rows = rows_below(leaf[t], root, n, below, ends, slots)
         tree.append(np.full(n, t))
         node.append(found[:n, 0].copy())
         histogram.append(found[:n, 1].copy())

@@ -18,6 +18,8 @@ from raydt.learners.gbdt.candidates import row_of
 LEAST_GAIN = 1e-10
 #: Rounding of the comparison without division is far below this.
 _SURELY_LESS = 1.0 - 1e-12
+#: ``enough`` of a count that is wanted in full.
+ALL = 2**62
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
 FEATURE, CUT, LEFT_G, LEFT_H, FIELDS = 0, 1, 2, 3, 4
 #: A split that is to be ranked: sums of its node, and its gain (infinite if a side is empty, which nothing exceeds).
@@ -48,11 +50,12 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 
 @inner_kernel
 def scan(
-    sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, counting: bool, found: Any
+    sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, enough: int, found: Any
 ) -> tuple[int, float]:
-    """How many candidates of a node gain more than ``limit``; if not ``counting``, the largest such gain (or 0).
+    """How many candidates of a node gain more than ``limit``, counted up to ``enough``.
 
-    ``found`` takes the best split (FIELDS); of equal gains the smaller feature, then the smaller cut. O(C).
+    If that is 0, the largest such gain (or 0) is found, and ``found`` takes its split (FIELDS): of equal gains the
+    smaller feature, then the smaller cut. O(C).
     """
     whole = part(G, H, units) if H > 0 else 0.0
     better, best = 0, limit
@@ -61,14 +64,16 @@ def scan(
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
         if begin == end:
             continue
-        default, categorical = c.default[row, j], c.categorical[j] != 0
+        default, categorical = np.int64(c.default[row, j]), c.categorical[j] != 0
         rest_G, rest_H = G, H
-        if default >= 0:
-            for s in range(begin, end):
-                rest_G -= sums[s, 0]
-                rest_H -= sums[s, 1]
+        s = np.uint64(c.stored[j])
+        if c.whole[j]:
+            default = -1
+        elif default >= 0:
+            for i in range(s, s + (end - begin)):
+                rest_G -= sums[i, 0]
+                rest_H -= sums[i, 1]
         left_G, left_H = np.int64(0), np.int64(0)
-        s = begin
         for i in range(np.int64(end - begin)):
             is_rest = i == default
             g, h = rest_G, rest_H
@@ -88,7 +93,10 @@ def scan(
             if gain <= best:
                 continue
             better += 1
-            if not counting:
+            if enough > 0:
+                if better >= enough:
+                    return better, 0.0
+            else:
                 best = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
@@ -105,4 +113,4 @@ def count_better(splits: Any, forest: Any, candidates: Any, units: Any, scratch:
         split = splits[i]
         row = row_of(candidates, split.tree // forest.per)
         sums = forest.sums[split.tree, forest.histogram[split.tree, split.node]]
-        better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, True, scratch)
+        better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, ALL, scratch)

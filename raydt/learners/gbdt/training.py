@@ -12,6 +12,7 @@ from raydt.arrays.rng import permutation, stream_key
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.roots import Roots
 from raydt.learners.gbdt.trees import add_scores, score_rows
@@ -55,6 +56,22 @@ def train(
         if held_out is not None and held_out.is_enough(m):
             return held_out.best + 1
     return e.iterations if held_out is None else held_out.best + 1
+
+
+def train_here(
+    local: LocalTrees, slots: npt.NDArray[np.int32], y: npt.NDArray[Any], held_out: HeldOut | None
+) -> int:
+    """As :func:`train`, in the process that holds all features."""
+    e = local.ensemble
+    F = e.origins(len(slots))
+    if held_out is None:
+        local.train(slots, y, F, 0, e.iterations)
+        return e.iterations
+    for m in range(e.iterations):
+        local.train(slots, y, F, m, m + 1)
+        if held_out.is_enough(m):
+            break
+    return held_out.best + 1
 
 
 def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:

@@ -75,8 +75,6 @@ class InPlaceUpdate:
         Features of the inserted rows.
     refreshed : ndarray of int32
         Rows whose derivatives are computed again from the first iteration on.
-    few_rounds : bool
-        Rounds are expensive: a window takes all remaining iterations.
     """
 
     def __init__(
@@ -87,9 +85,8 @@ class InPlaceUpdate:
         role: int,
         rows: Rows,
         refreshed: npt.NDArray[np.int32],
-        few_rounds: bool,
     ) -> None:
-        self._ensemble, self._few_rounds = ensemble, few_rounds
+        self._ensemble = ensemble
         self._mode = ensemble.options.derivatives
         every = np.concatenate([slots, refreshed]).astype(np.int32)
         roles = np.concatenate([np.full(len(slots), role), np.full(len(refreshed), REFRESHED)]).astype(np.int8)
@@ -124,8 +121,6 @@ class InPlaceUpdate:
                 self._score_again(before, m, stop)
             if self._mode != "never":
                 self._refresh(np.unique(refreshed), stop)
-            if not self._few_rounds and self._mode != "changed_leaves":
-                width = stop - m if len(which) else 2 * width
             m = stop
         return self.counts
 

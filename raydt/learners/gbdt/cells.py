@@ -1,0 +1,191 @@
+"""The rows of a process that holds all features, as bins: one byte a cell where bins are at most 256, else two.
+
+A feature whose rows are often in one bin (one-hot columns, sparse ones) is *listed*: a row has the list of its bins
+other than the default ones, so that the work for it is proportional to its length. All other numeric features lie side
+by side in a matrix. The choice follows from the first rows encoded; it changes what is stored, never a result.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.ragged import RaggedStore
+from raydt.arrays.sparse import is_one
+from raydt.examples.features import NUMERIC
+from raydt.learners.binning import Bins, code_of
+from raydt.learners.gbdt.derivatives import ONE
+from raydt.learners.rows import Rows
+
+#: A feature is listed if at least this share of the first rows is in its default bin.
+LISTED_FROM = 0.7
+#: Rows encoded at once, at most.
+ENCODED = 1 << 14
+
+
+class Cells(NamedTuple):
+    """Rows as kernels take them.
+
+    Attributes
+    ----------
+    columns : ndarray of uint8 or uint16, shape (dense features, capacity)
+        Codes by slot, for splitting.
+    matrix : ndarray of uint8 or uint16, shape (capacity, features in the matrix)
+        Codes again, row by row.
+    first_bin : ndarray of int64, shape (features in the matrix,)
+        Where the bins of each begin.
+    begin, end, values : ndarray
+        Other than default bins of the listed features by slot, as in :class:`raydt.arrays.ragged.RaggedRows`.
+    """
+
+    columns: npt.NDArray[Any]
+    matrix: npt.NDArray[Any]
+    first_bin: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint32]
+
+
+@kernel
+def _encode(slots: Any, X: Any, bins: Any, columns: Any) -> None:
+    """Codes of the dense features."""
+    for i in range(len(slots)):
+        for j in range(X.shape[1]):
+            a, b = bins.starts[j], bins.starts[j + 1]
+            columns[j, slots[i]] = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, a, b)
+
+
+@kernel
+def _arrange(
+    slots: Any, rows: Any, columns: Any, of_matrix: Any, listed: Any, default: Any, offsets: Any, matrix: Any,
+    counts: Any, entries: Any
+) -> int:  # fmt: skip
+    """Fill the matrix, and list the other entries, ascending in each row; returns how many there are in all."""
+    dense = len(columns)
+    used = 0
+    for i in range(len(slots)):
+        slot, before = slots[i], used
+        for w in range(len(of_matrix)):
+            matrix[slot, w] = columns[of_matrix[w], slot]
+        for j in listed:
+            if columns[j, slot] != default[j]:
+                entries[used] = offsets[j] + columns[j, slot]
+                used += 1
+        for e in range(rows.indptr[i], rows.indptr[i + 1]):
+            entries[used] = offsets[dense + rows.indices[e]] + 1
+            used += 1
+        counts[i] = used - before
+    return used
+
+
+class CellStore:
+    """Rows by slot.
+
+    Parameters
+    ----------
+    bins : Bins
+        Of all features.
+    dense : int
+        How many of them are dense; the others are sparse.
+    """
+
+    def __init__(self, bins: Bins, dense: int) -> None:
+        self._bins = bins
+        counts = bins.counts()
+        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        small = int(counts[:dense].max(initial=0)) <= 256
+        self._columns = np.empty((dense, 0), dtype=np.uint8 if small else np.uint16)
+        self._lists = RaggedStore()
+        #: Which features are in the matrix; known once there are rows.
+        self.whole = np.zeros(len(bins), dtype=np.bool_)
+        self._of_matrix = np.empty(0, dtype=np.int64)
+        self._matrix = np.empty((0, 0), dtype=self._columns.dtype)
+
+    def add_columns(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+        """Encode the dense features of some rows."""
+        have, need = self._columns.shape[1], int(slots.max(initial=-1)) + 1
+        if need > have:
+            longer = np.empty((len(self._columns), max(need, have * 3 // 2, 64)), dtype=self._columns.dtype)
+            longer[:, :have] = self._columns
+            self._columns = longer
+        _encode(slots, rows.X, self._bins, self._columns)
+
+    def choose(self, slots: npt.NDArray[np.int32]) -> None:
+        """Choose the features of the matrix, by the rows encoded so far."""
+        dense = len(self._columns)
+        for j in np.flatnonzero((self._bins.kinds[:dense] == NUMERIC) & (self._bins.cuts()[:dense] > 0)).tolist():
+            share = np.count_nonzero(self._columns[j, slots] == self._bins.default[j]) / max(1, len(slots))
+            self.whole[j] = share < LISTED_FROM
+        self._of_matrix = np.flatnonzero(self.whole[:dense])
+        self._matrix = np.empty((0, len(self._of_matrix)), dtype=self._columns.dtype)
+
+    def arrange(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+        """Complete rows whose columns are encoded."""
+        have, need = len(self._matrix), self._columns.shape[1]
+        if need > have:
+            longer = np.empty((need, self._matrix.shape[1]), dtype=self._matrix.dtype)
+            longer[:have] = self._matrix
+            self._matrix = longer
+        listed = np.flatnonzero(~self.whole[: len(self._columns)])
+        counts = np.empty(len(slots), dtype=np.int64)
+        entries = np.empty(len(slots) * len(listed) + len(rows.indices), dtype=np.uint32)
+        default = self._bins.default.astype(np.int64)
+        used = _arrange(
+            slots, rows, self._columns, self._of_matrix, listed, default, self._offsets, self._matrix, counts, entries
+        )
+        self._lists.put(slots, counts, entries[:used])
+
+    def add(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+        """Keep rows once the features of the matrix are chosen."""
+        if len(slots):
+            self.add_columns(slots, rows)
+            self.arrange(slots, rows)
+
+    @property
+    def cells(self) -> Cells:
+        """The arrays, for kernels; valid until the next :meth:`add`."""
+        return Cells(self._columns, self._matrix, self._offsets[self._of_matrix], *self._lists.rows)
+
+
+@inner_kernel
+def is_left(cells: Any, slot: int, j: int, cut: int, categorical: Any, offsets: Any) -> bool:
+    """Whether the row in a slot is on the left of a cut of feature ``j``."""
+    if j < len(cells.columns):
+        code = cells.columns[j, slot]
+        return bool(code == cut if categorical[j] else code <= cut)
+    return not is_one(cells.values, cells.begin[slot], cells.end[slot], offsets[j] + 1)
+
+
+@inner_kernel
+def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums: Any) -> None:
+    """Add rows (their slots and first derivatives) to a histogram, shape (S + 1, 2)."""
+    matrix, first_bin = cells.matrix, cells.first_bin
+    for i in range(len(slots)):
+        slot, G = np.uint32(slots[i]), np.int64(g[i])  # unsigned: no test for an index from the end
+        a = abs(G)
+        H = np.int64(1) if squared else a * (ONE - a)
+        for w in range(np.uint32(len(first_bin))):
+            s = segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])]
+            sums[s, 0] += G
+            sums[s, 1] += H
+        for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+            s = segment[cells.values[e]]
+            sums[s, 0] += G
+            sums[s, 1] += H
+
+
+@inner_kernel
+def segments_of(slot: Any, cells: Any, segment: Any, out: Any) -> int:
+    """Where the row in a slot adds; returns to how many segments."""
+    matrix, first_bin = cells.matrix, cells.first_bin
+    n = np.uint32(len(first_bin))
+    for w in range(n):
+        out[w] = segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])]
+    count = np.int64(n)
+    for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+        out[count] = segment[cells.values[e]]
+        count += 1
+    return count

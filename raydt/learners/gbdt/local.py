@@ -1,0 +1,165 @@
+"""The process that holds all features does the work of the shards itself: no messages, no Python for a tree or a node.
+
+It keeps the rows as cells, and the histogram of every inner node. Nothing of that is saved: it follows from rows,
+leaves and ledger, bit for bit. The shards keep the raw rows, for snapshots.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.exchange.messages import Exchange
+from raydt.learners.gbdt.candidates import draw, most_candidates
+from raydt.learners.gbdt.cells import ENCODED, CellStore
+from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.learners.gbdt.local_pass import (
+    CHANGED_LEAVES,
+    COUNTS,
+    DEPTH,
+    NEVER,
+    NODES,
+    REFRESHED,
+    RETRAINED,
+    ROWS,
+    SUBTREES,
+    TREES_RETRAINED,
+    LocalBatch,
+    PassRoom,
+    Rules,
+    sum_up,
+    train_pass,
+    update_pass,
+)
+from raydt.learners.gbdt.split_search import FIELDS
+from raydt.learners.gbdt.tree_growth import GrowthRoom, LocalSums, growth_room
+from raydt.learners.gbdt.update import Counts
+from raydt.learners.rows import Rows, RowsOnShards
+
+Slots = npt.NDArray[np.int32]
+_FOLLOW = {"never": NEVER, "retrained": RETRAINED, "changed_leaves": CHANGED_LEAVES}
+
+
+class LocalTrees:
+    """Cells, histograms and room to work.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Whose trees, leaves and ledger change with these histograms.
+    features : Features
+    cells : CellStore, optional
+        Rows that are encoded already.
+    """
+
+    def __init__(self, ensemble: Ensemble, features: Features, cells: CellStore | None = None) -> None:
+        self.ensemble, self._features = ensemble, features
+        self.cells = cells or CellStore(ensemble.bins, len(features.names))
+        self._local: LocalSums | None = None
+        self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
+
+    # ---------------------------------------------------------------- rows
+
+    def encode_first(self, slots: Slots, rows_of: RowsOnShards) -> Exchange[None]:
+        """Fetch rows of the model from the shards and encode them, some at a time."""
+        parts = [slots[begin : begin + ENCODED] for begin in range(0, len(slots), ENCODED)]
+        sparse = []
+        for part in parts:
+            rows = yield from rows_of.take(part)
+            self.cells.add_columns(part, rows)
+            sparse.append(rows._replace(X=rows.X[:0].copy()))
+        self.cells.choose(slots)
+        for part, rows in zip(parts, sparse, strict=True):
+            self.cells.arrange(part, rows)
+
+    # ---------------------------------------------------------------- work
+
+    def train(self, slots: Slots, y: npt.NDArray[Any], F: npt.NDArray[np.float64], first: int, stop: int) -> None:
+        """Train some iterations; ``F``, shape (rows, K'), is the score before and after."""
+        _, grow_room, batch = self._begin(y)
+        own = len(slots)
+        batch.slots[:own], batch.F[:own] = slots, F
+        room = self._room
+        assert room is not None
+        train_pass(self.ensemble.arrays(), self._sums, batch, own, first, stop, grow_room, room[0])
+        F[:] = batch.F[:own]
+
+    def update(self, y: npt.NDArray[Any], slots: Slots, role: int, refreshed: Slots) -> Counts:
+        """Take rows through all trees, and others whose derivatives are computed again from the first one on."""
+        e, o = self.ensemble, self.ensemble.options
+        room, grow_room, batch = self._begin(y)
+        own, n = len(slots), len(slots) + len(refreshed)
+        batch.slots[:own], batch.slots[own:n] = slots, refreshed
+        batch.F[:n] = e.loss.origin
+        batch.member[batch.slots[:n]] = True
+        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance)
+        counts = np.zeros(COUNTS, dtype=np.int64)
+        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, room, grow_room, counts)
+        batch.member[batch.slots[:n]] = False
+        c = counts.tolist()
+        return Counts(
+            len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED]
+        )
+
+    def sum_up(self, slots: Slots, y: npt.NDArray[Any]) -> None:
+        """Make all histograms from the rows of the model."""
+        room, _, _ = self._begin(y)
+        sum_up(self.ensemble.arrays(), self._sums, y, slots, room)
+
+    def shorten(self, ensemble: Ensemble) -> None:
+        """Go on with the first trees only."""
+        self.ensemble = ensemble
+        local = self._sums
+        self._local = local._replace(sums=local.sums[: len(ensemble.leaf)].copy())
+
+    # ---------------------------------------------------------------- memory
+
+    @property
+    def _sums(self) -> LocalSums:
+        """Cells, candidates and histograms, for kernels; made when they are first needed."""
+        e, o = self.ensemble, self.ensemble.options
+        if self._local is None:
+            features, most = np.arange(len(e.bins)), most_candidates(o.candidate_fraction, o.max_bins)
+            candidates = draw(
+                e.bins, features, e.bins.cuts(), most, o.random_state, e.iterations, self.cells.whole
+            )
+            shape = len(e.leaf), o.max_leaf_nodes - 1, int(candidates.stored[-1]) + 1, 2
+            self._local = LocalSums(self.cells.cells, candidates, e.units, np.zeros(shape, dtype=np.int64))
+        return self._local._replace(cells=self.cells.cells)
+
+    def _begin(self, y: npt.NDArray[Any]) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
+        """Room for as many rows as the ensemble has slots, and the batch over it."""
+        e, per = self.ensemble, self.ensemble.per
+        capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
+        if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
+            local = self._sums
+            inner, stored = local.sums.shape[1:3]
+            nodes = 2 * inner + 1
+            rows = [np.empty(capacity, dtype=np.int32) for _ in range(4)]
+            of_node = [np.zeros(nodes, dtype=np.int64) for _ in range(3)]
+            flags = [np.zeros(nodes, dtype=np.uint8) for _ in range(2)]
+            numbers = [np.zeros(nodes, dtype=np.int16) for _ in range(3)]
+            number = np.full(e.absent + 1, -1, dtype=np.int16)
+            room = PassRoom(
+                *rows,
+                *of_node,
+                *flags,
+                np.zeros(nodes),
+                *numbers,
+                number,
+                np.zeros((inner, stored, 2), dtype=np.int64),
+                np.empty(len(e.bins), dtype=np.uint32),
+                np.empty(per),
+                np.empty(FIELDS, dtype=np.int64),
+            )
+            slots, F = np.empty(capacity, dtype=np.int32), np.empty((capacity, per))
+            batch = LocalBatch(
+                slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y
+            )
+            self._room = room, growth_room(capacity, inner + 1, stored - 1), batch
+        room, grow_room, batch = self._room
+        self._room = room, grow_room, batch._replace(y=y)
+        return self._room
