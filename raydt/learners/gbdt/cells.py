@@ -188,4 +188,4 @@ def segments_of(slot: Any, cells: Any, segment: Any, out: Any) -> int:
     for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
         out[count] = segment[cells.values[e]]
         count += 1
-    return count
+    return int(count)

@@ -292,15 +292,15 @@ def search_children(growth: Any, job: int, e: int) -> None:
 
 
 @inner_kernel
-def put_split(forest: Any, tree: int, split: Any) -> None:
+def put_split(nodes: Any, tree: int, split: Any) -> None:
     """Make a leaf of a tree an inner node, by a ``SPLIT``."""
-    forest.histogram[tree, split.node] = split.histogram
-    forest.parent[tree, split.left] = forest.parent[tree, split.right] = split.node
-    forest.histogram[tree, split.left] = forest.histogram[tree, split.right] = -1
+    nodes.histogram[tree, split.node] = split.histogram
+    nodes.parent[tree, split.left] = nodes.parent[tree, split.right] = split.node
+    nodes.histogram[tree, split.left] = nodes.histogram[tree, split.right] = -1
 
 
 @kernel
-def grow_alone(growth: Any, forest: Any, on_left: Any, splits: Any, leaf_of: Any) -> int:
+def grow_alone(growth: Any, nodes: Any, on_left: Any, splits: Any, leaf_of: Any) -> int:
     """Grow the trees of all jobs where one shard owns every feature; returns how many splits were made.
 
     ``splits`` takes them (``SPLIT``), ``leaf_of``, int16, shape (rows,), the node of each row; ``on_left``, bool, shape
@@ -310,7 +310,7 @@ def grow_alone(growth: Any, forest: Any, on_left: Any, splits: Any, leaf_of: Any
     made = 0
     for job in range(len(jobs.tree)):
         tree = jobs.tree[job]
-        open_roots(growth, job, forest.sums)
+        open_roots(growth, job, nodes.sums)
         added = 0
         while added < jobs.budget[job]:
             e = best_leaf(leaves, job)
@@ -325,8 +325,8 @@ def grow_alone(growth: Any, forest: Any, on_left: Any, splits: Any, leaf_of: Any
             split.left_G, split.left_H = leaves.found[e, LEFT_G], leaves.found[e, LEFT_H]
             made += 1
             added += 1
-            put_split(forest, tree, split)
-            copy_sums(growth.pool[leaves.leaf[e].histogram], forest.sums[tree, split.histogram])
+            put_split(nodes, tree, split)
+            copy_sums(growth.pool[leaves.leaf[e].histogram], nodes.sums[tree, split.histogram])
             a = split_leaf(growth, job, e, on_left, split.left_G, split.left_H)
             leaves.leaf[a].node, leaves.leaf[a + 1].node = split.left, split.right
             if added < jobs.budget[job]:

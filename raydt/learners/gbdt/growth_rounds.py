@@ -1,6 +1,6 @@
 """The steps of growing trees that several shards take together, each driven by a round of the coordinator.
 
-Invariant: a split, made or ahead, changes the leaves of the request only. The forest is changed at the end, by the
+Invariant: a split, made or ahead, changes the leaves of the request only. The trees are changed at the end, by the
 splits that the coordinator has made.
 """
 
@@ -20,7 +20,7 @@ STEP = np.dtype([("job", np.int64), ("leaf", np.int64), ("left_G", np.int64), ("
 
 @kernel
 def open_all(growth: Any, sums: Any) -> None:
-    """Open the roots of all jobs; ``sums`` are the histograms of the forest."""
+    """Open the roots of all jobs; ``sums`` are the histograms of the trees."""
     for job in range(len(growth.jobs.tree)):
         open_roots(growth, job, sums)
 
@@ -54,15 +54,15 @@ def sides(growth: Any, which: Any, out: Any) -> None:
 
 
 @kernel
-def keep_splits(growth: Any, splits: Any, histogram: Any, forest: Any) -> None:
-    """Put the splits that were made (``SPLIT``) into the forest.
+def keep_splits(growth: Any, splits: Any, histogram: Any, nodes: Any) -> None:
+    """Put the splits that were made (``SPLIT``) into the trees.
 
-    ``histogram``, shape (leaves,), has the number of the histogram that the forest keeps of a leaf, -1 for none. That
+    ``histogram``, shape (leaves,), has the number of the histogram that the trees keep of a leaf, -1 for none. That
     of a leaf that was split is the sum of its children's: the pool is rolled back to before each split.
     """
     jobs, leaves, pool = growth.jobs, growth.leaves, growth.pool
     for i in range(len(splits)):
-        put_split(forest, jobs.tree[splits[i].job], splits[i])
+        put_split(nodes, jobs.tree[splits[i].job], splits[i])
     for job in range(len(jobs.tree)):
         first = leaves.first[job]
         for e in range(first + leaves.opened[job] - 1, first - 1, -1):
@@ -75,4 +75,4 @@ def keep_splits(growth: Any, splits: Any, histogram: Any, forest: Any) -> None:
                     sums[s, 0] += less[s, 0]
                     sums[s, 1] += less[s, 1]
             if histogram[e] >= 0:
-                copy_sums(sums, forest.sums[jobs.tree[job], histogram[e]])
+                copy_sums(sums, nodes.sums[jobs.tree[job], histogram[e]])

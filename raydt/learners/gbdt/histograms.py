@@ -33,7 +33,7 @@ class Codes(NamedTuple):
     columns: npt.NDArray[np.uint16]
 
 
-class Forest(NamedTuple):
+class ShardTrees(NamedTuple):
     """A shard's view of the trees.
 
     Attributes
@@ -123,7 +123,7 @@ def add_rows(rows: Any, begin: int, end: int, codes: Any, segment: Any, sums: An
 
 
 @kernel
-def change_sums(forest: Any, change: Any, sign: int, codes: Any, candidates: Any, scratch: Any) -> None:
+def change_sums(nodes: Any, change: Any, sign: int, codes: Any, candidates: Any, scratch: Any) -> None:
     """Add a :class:`Change` (``sign`` 1), or subtract it (-1), at all nodes above the leaves of its rows.
 
     ``scratch``, uint32, has room for the longest row. O(trees x rows x depth x entries of a row).
@@ -131,10 +131,10 @@ def change_sums(forest: Any, change: Any, sign: int, codes: Any, candidates: Any
     slots = change.slots
     for t in range(change.first, change.stop):
         w = t - change.first
-        segment = candidates.segment[row_of(candidates, t // forest.per)]
+        segment = candidates.segment[row_of(candidates, t // nodes.per)]
         for i in range(len(slots)):
             G, H = np.int64(change.dg[w, i]) * sign, np.int64(change.dh[w, i]) * sign
-            node = forest.parent[t, change.leaf[w, i]]
+            node = nodes.parent[t, change.leaf[w, i]]
             if node < 0 or (G == 0 and H == 0):
                 continue
             begin = np.uint64(codes.begin[slots[i]])
@@ -142,8 +142,8 @@ def change_sums(forest: Any, change: Any, sign: int, codes: Any, candidates: Any
             for e in range(length):
                 scratch[e] = segment[codes.values[begin + e]]
             while node >= 0:
-                sums = forest.sums[t, forest.histogram[t, node]]
+                sums = nodes.sums[t, nodes.histogram[t, node]]
                 for e in range(length):
                     sums[scratch[e], 0] += G
                     sums[scratch[e], 1] += H
-                node = forest.parent[t, node]
+                node = nodes.parent[t, node]

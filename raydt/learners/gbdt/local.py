@@ -30,14 +30,14 @@ from raydt.learners.gbdt.local_pass import (
     LocalBatch,
     PassRoom,
     Rules,
+    pass_room,
     sum_up,
     train_pass,
     update_pass,
 )
-from raydt.learners.gbdt.split_search import FIELDS
 from raydt.learners.gbdt.tree_growth import GrowthRoom, LocalSums, growth_room
 from raydt.learners.gbdt.update import Counts
-from raydt.learners.rows import Rows, RowsOnShards
+from raydt.learners.rows import RowsOnShards
 
 Slots = npt.NDArray[np.int32]
 _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "changed_leaves": CHANGED_LEAVES}
@@ -100,9 +100,7 @@ class LocalTrees:
         n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, room, grow_room, counts)
         batch.member[batch.slots[:n]] = False
         c = counts.tolist()
-        return Counts(
-            len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED]
-        )
+        return Counts(len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED])
 
     def sum_up(self, slots: Slots, y: npt.NDArray[Any]) -> None:
         """Make all histograms from the rows of the model."""
@@ -123,9 +121,7 @@ class LocalTrees:
         e, o = self.ensemble, self.ensemble.options
         if self._local is None:
             features, most = np.arange(len(e.bins)), most_candidates(o.candidate_fraction, o.max_bins)
-            candidates = draw(
-                e.bins, features, e.bins.cuts(), most, o.random_state, e.iterations, self.cells.whole
-            )
+            candidates = draw(e.bins, features, e.bins.cuts(), most, o.random_state, e.iterations, self.cells.whole)
             shape = len(e.leaf), o.max_leaf_nodes - 1, int(candidates.stored[-1]) + 1, 2
             self._local = LocalSums(self.cells.cells, candidates, e.units, np.zeros(shape, dtype=np.int64))
         return self._local._replace(cells=self.cells.cells)
@@ -137,24 +133,7 @@ class LocalTrees:
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
             local = self._sums
             inner, stored = local.sums.shape[1:3]
-            nodes = 2 * inner + 1
-            rows = [np.empty(capacity, dtype=np.int32) for _ in range(4)]
-            of_node = [np.zeros(nodes, dtype=np.int64) for _ in range(3)]
-            flags = [np.zeros(nodes, dtype=np.uint8) for _ in range(2)]
-            numbers = [np.zeros(nodes, dtype=np.int16) for _ in range(3)]
-            number = np.full(e.absent + 1, -1, dtype=np.int16)
-            room = PassRoom(
-                *rows,
-                *of_node,
-                *flags,
-                np.zeros(nodes),
-                *numbers,
-                number,
-                np.zeros((inner, stored, 2), dtype=np.int64),
-                np.empty(len(e.bins), dtype=np.uint32),
-                np.empty(per),
-                np.empty(FIELDS, dtype=np.int64),
-            )
+            room = pass_room(capacity, inner, stored, len(e.bins), e.absent, per)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((capacity, per))
             batch = LocalBatch(
                 slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y

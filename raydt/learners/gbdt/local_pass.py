@@ -1,7 +1,7 @@
 """Passes through all trees in the process that holds all features: training, and updates in place, without messages.
 
-An update is Algorithms 2 and 3 as they are printed, iteration after iteration: the sums of a tree change, subtrees whose
-split ranks too low are grown again, and rows below them join the batch. The passes with shards (``update``) give the
+An update is Algorithms 2 and 3 as they are printed, iteration after iteration: the sums of a tree change, subtrees
+whose split ranks too low are grown again, and rows below them join the batch. Passes with shards (``update``) give the
 same bits; they process many iterations as if no tree had to be grown again, and roll back.
 """
 
@@ -17,10 +17,10 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import is_left, segments_of
 from raydt.learners.gbdt.derivatives import gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
-from raydt.learners.gbdt.split_search import gain_of, scan
-from raydt.learners.gbdt.tree_growth import GrowthRoom, LocalSums, grow_tree
+from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
+from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
-from raydt.learners.gbdt.window import DELETED, INSERTED, ModelArrays, may_grow
+from raydt.learners.gbdt.window import DELETED, INSERTED, may_grow
 
 #: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value has changed too.
 NEVER, RETRAINED, CHANGED_LEAVES = 0, 1, 2
@@ -74,8 +74,8 @@ class PassRoom(NamedTuple):
     ----------
     slots, leaf, g, h : ndarray of int32, shape (capacity,)
         Rows that change a tree: where they are, and by how much.
-    G, H, count : ndarray of int64, shape (nodes,)
-        Sums of these by node.
+    G, H, rows : ndarray of int64, shape (nodes,)
+        Sums of these, and how many there are, by node.
     touched, failed : ndarray of uint8, shape (nodes,)
     value : ndarray of float64, shape (nodes,)
         Before the batch.
@@ -95,7 +95,7 @@ class PassRoom(NamedTuple):
     h: npt.NDArray[np.int32]
     G: npt.NDArray[np.int64]
     H: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
     touched: npt.NDArray[np.uint8]
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
@@ -107,6 +107,29 @@ class PassRoom(NamedTuple):
     segments: npt.NDArray[np.uint32]
     p: npt.NDArray[np.float64]
     found: npt.NDArray[np.int64]
+
+
+def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
+    """Scratch for ``capacity`` rows of at most ``longest`` entries, and trees of so many inner nodes."""
+    nodes = 2 * inner + 1
+    slots, leaf, g, h = (np.empty(capacity, dtype=np.int32) for _ in range(4))
+    G, H, rows = (np.zeros(nodes, dtype=np.int64) for _ in range(3))
+    touched, failed = (np.zeros(nodes, dtype=np.uint8) for _ in range(2))
+    order, depth, mark = (np.zeros(nodes, dtype=np.int16) for _ in range(3))
+    number = np.full(absent + 1, -1, dtype=np.int16)
+    delta = np.zeros((inner, stored, 2), dtype=np.int64)
+    segments, found = np.empty(longest, dtype=np.uint32), np.empty(FIELDS, dtype=np.int64)
+    return PassRoom(
+        *(slots, leaf, g, h),
+        *(G, H, rows),
+        *(touched, failed),
+        np.empty(nodes),
+        *(order, depth, mark, number),
+        delta,
+        segments,
+        np.empty(per),
+        found,
+    )
 
 
 # ---------------------------------------------------------------- derivatives and scores
@@ -172,7 +195,7 @@ def _route(model: Any, local: Any, t: int, slot: int) -> int:
     while feature[node] >= 0:
         goes_left = is_left(local.cells, slot, np.int64(feature[node]), np.int64(cut[node]), categorical, offsets)
         node = np.int64(left[node] if goes_left else right[node])
-    return node
+    return int(node)
 
 
 @inner_kernel
@@ -181,7 +204,7 @@ def _note(room: Any, n: int, slot: int, node: int, G: int, H: int) -> None:
     room.slots[n], room.leaf[n], room.g[n], room.h[n] = slot, node, G, H
     room.G[node] += G
     room.H[node] += H
-    room.count[node] += 1
+    room.rows[node] += 1
 
 
 @inner_kernel
@@ -243,8 +266,8 @@ def _change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: 
     for q in range(nodes - 1, -1, -1):
         node = np.int64(room.order[q])
         if feature[node] == LEAF:
-            path += room.count[node] * room.depth[node]
-        if room.count[node]:
+            path += room.rows[node] * room.depth[node]
+        if room.rows[node]:
             room.touched[node] = 1
             G[node] += room.G[node]
             H[node] += room.H[node]
@@ -256,8 +279,8 @@ def _change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: 
             if up >= 0:
                 room.G[up] += room.G[node]
                 room.H[up] += room.H[node]
-                room.count[up] += room.count[node]
-            room.G[node] = room.H[node] = room.count[node] = 0
+                room.rows[up] += room.rows[node]
+            room.G[node] = room.H[node] = room.rows[node] = 0
     if not inner:
         return
     sums, histogram = local.sums[t], trees.histogram[t]

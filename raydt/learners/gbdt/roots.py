@@ -39,9 +39,7 @@ class Roots(NamedTuple):
 
 
 @kernel
-def collapse_tree(
-    trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any
-) -> int:
+def collapse_tree(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any) -> int:
     """Make leaves of the topmost failed nodes of a tree and list the roots it grows from; returns how many.
 
     ``touched`` and ``failed`` are by node, and so is ``mark``, which takes the root above each node (-1: none).

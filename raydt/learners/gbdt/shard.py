@@ -16,7 +16,7 @@ from raydt.learners.binning import Bins, learn_bins
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.growth import SPLIT, Growth, JobRows, Jobs, grow_alone, new_leaves
 from raydt.learners.gbdt.growth_rounds import keep_splits, open_all, sides, split_each
-from raydt.learners.gbdt.histograms import Change, Codes, Forest, change_sums, encode
+from raydt.learners.gbdt.histograms import Change, Codes, ShardTrees, change_sums, encode
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units, count_better
 from raydt.learners.rows import ShardWithRows
@@ -105,7 +105,7 @@ class GBDTShard(ShardWithRows):
         most = most_candidates(o.candidate_fraction, o.max_bins)
         self._candidates = draw(self._bins, self.owned, all_cuts, most, o.random_state, trees // per)
         nodes, inner = 2 * o.max_leaf_nodes - 1, o.max_leaf_nodes - 1
-        self._forest = Forest(
+        self._trees = ShardTrees(
             np.full((trees, nodes), -1, dtype=np.int16),
             np.full((trees, nodes), -1, dtype=np.int16),
             np.zeros((trees, inner, int(self._candidates.first[-1]) + 1, 2), dtype=np.int64),
@@ -115,13 +115,13 @@ class GBDTShard(ShardWithRows):
 
     def _on_shorten(self, trees: int) -> None:
         """Keep the first trees only."""
-        f = self._forest
-        self._forest = Forest(f.parent[:trees].copy(), f.histogram[:trees].copy(), f.sums[:trees].copy(), f.per)
+        f = self._trees
+        self._trees = ShardTrees(f.parent[:trees].copy(), f.histogram[:trees].copy(), f.sums[:trees].copy(), f.per)
 
     def _on_resume(self, parent: Any, histogram: Any) -> None:
         """Take the shape of trees that were restored; histograms are 0 until rows are added by ``change``."""
-        self._forest.parent[:], self._forest.histogram[:] = parent, histogram
-        self._forest.sums[:] = 0
+        self._trees.parent[:], self._trees.histogram[:] = parent, histogram
+        self._trees.sums[:] = 0
 
     def _on_change(self, change: Change, keep: int, splits: Any) -> npt.NDArray[np.int64]:
         """Change histograms along the paths of rows; how many candidates gain more than each of some splits.
@@ -134,11 +134,11 @@ class GBDTShard(ShardWithRows):
         self._apply(change, 1)
         better = np.zeros(len(splits), dtype=np.int64)
         scratch = np.empty(FIELDS, dtype=np.int64)
-        count_better(splits, self._forest, self._candidates, self._units, scratch, better)
+        count_better(splits, self._trees, self._candidates, self._units, scratch, better)
         return better
 
     def _apply(self, change: Change, sign: int) -> None:
-        change_sums(self._forest, change, sign, self._codes, self._candidates, self._scratch)
+        change_sums(self._trees, change, sign, self._codes, self._candidates, self._scratch)
 
     # ---------------------------------------------------------------- growing
 
@@ -163,10 +163,10 @@ class GBDTShard(ShardWithRows):
         )
         if alone:
             splits, leaf_of = np.empty(int(jobs.budget.sum()), dtype=SPLIT), np.empty(n, dtype=np.int16)
-            made = grow_alone(growth, self._forest, np.empty(n, dtype=np.bool_), splits, leaf_of)
+            made = grow_alone(growth, self._trees, np.empty(n, dtype=np.bool_), splits, leaf_of)
             return {"splits": splits[:made], "leaf": leaf_of}
         self._growth = growth
-        open_all(growth, self._forest.sums)
+        open_all(growth, self._trees.sums)
         first = growth.leaves.first
         return self._answer(np.concatenate([first[i] + np.arange(count) for i, count in enumerate(roots)]))
 
@@ -196,5 +196,5 @@ class GBDTShard(ShardWithRows):
         splits = np.array(splits)
         histogram = np.full(len(self._growth.leaves.leaf), -1)
         histogram[leaves] = splits["histogram"]
-        keep_splits(self._growth, splits, histogram, self._forest)
+        keep_splits(self._growth, splits, histogram, self._trees)
         self._growth = None

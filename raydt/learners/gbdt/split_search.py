@@ -104,13 +104,13 @@ def scan(
 
 
 @kernel
-def count_better(splits: Any, forest: Any, candidates: Any, units: Any, scratch: Any, better: Any) -> None:
+def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, scratch: Any, better: Any) -> None:
     """How many candidates of the node of each split (``RANKED``) gain more than the split. O(splits x C).
 
     ``better``, int64, shape (splits,), takes the counts; ``scratch``, int64, has ``FIELDS`` entries.
     """
     for i in range(len(splits)):
         split = splits[i]
-        row = row_of(candidates, split.tree // forest.per)
-        sums = forest.sums[split.tree, forest.histogram[split.tree, split.node]]
+        row = row_of(candidates, split.tree // nodes.per)
+        sums = nodes.sums[split.tree, nodes.histogram[split.tree, split.node]]
         better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, ALL, scratch)

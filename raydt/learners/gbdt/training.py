@@ -58,9 +58,7 @@ def train(
     return e.iterations if held_out is None else held_out.best + 1
 
 
-def train_here(
-    local: LocalTrees, slots: npt.NDArray[np.int32], y: npt.NDArray[Any], held_out: HeldOut | None
-) -> int:
+def train_here(local: LocalTrees, slots: npt.NDArray[np.int32], y: npt.NDArray[Any], held_out: HeldOut | None) -> int:
     """As :func:`train`, in the process that holds all features."""
     e = local.ensemble
     F = e.origins(len(slots))

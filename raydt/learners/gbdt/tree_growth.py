@@ -74,12 +74,12 @@ class GrowthRoom(NamedTuple):
 
 def growth_room(capacity: int, leaves: int, segments: int) -> GrowthRoom:
     """Room for trees of so many leaves over histograms of ``segments``."""
-    rows = [np.empty(capacity, dtype=np.int32) for _ in range(4)]
+    slots, g, spare_slots, spare_g = (np.empty(capacity, dtype=np.int32) for _ in range(4))
+    ends, made = (np.empty(leaves, dtype=np.int64) for _ in range(2))
     return GrowthRoom(
-        *rows,
+        *(slots, g, spare_slots, spare_g),
         np.empty((leaves, 2), dtype=np.int64),
-        np.empty(leaves, dtype=np.int64),
-        np.empty(leaves, dtype=np.int64),
+        *(ends, made),
         np.empty(2 * leaves, dtype=OPEN_LEAF),
         np.empty(2 * leaves, dtype=np.int64),
         np.empty((2 * leaves, FIELDS), dtype=np.int64),
@@ -116,7 +116,7 @@ def _part(room: Any, begin: int, end: int, j: int, cut: int, cells: Any, candida
             n_right += one - left
     for i in range(n_right):
         slots[n_left + i], g[n_left + i] = spare_slots[i], spare_g[i]
-    return np.int64(n_left)
+    return int(n_left)
 
 
 @inner_kernel
