@@ -16,8 +16,9 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, UPDATE, UpdateBatch
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.gbdt.audit import audit
+from raydt.learners.gbdt.audit import audit, largest_lack
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.recompute import RecomputedTree
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin
 from tests.strategies import Stream, gbdt_options, gbdt_streams
 from tests.volume import examples
@@ -313,3 +314,11 @@ def test_another_origin_of_a_regression_is_found() -> None:
     state = sound("squared_error").state()
     state["origin"] = np.nextafter(state["origin"], np.inf)
     assert "begin at" in audited(state, objective="squared_error").failures[0]
+
+
+def test_where_no_split_gains_anything_none_lacks_a_share_of_it() -> None:
+    """A gain of 0 may be computed as slightly less, and another split of the node then beats it."""
+    none, zero = np.zeros(2, np.int64), np.zeros(2)
+    tree = RecomputedTree(none, none, none, np.array([1, 0]), np.array([-1e-17, 0.0]), zero)
+    assert largest_lack(tree) == 0.0
+    assert largest_lack(replace(tree, gain=np.array([1.5, 0.0]), best=np.array([2.0, 0.0]))) == 0.25

@@ -115,13 +115,18 @@ def _examine(
     rows = Rows(history.X[source[held]], sparse, bins, options.l2_regularization, trees.units)
     for t, tree in trees.recomputed(rows):
         broken += trees.failures(t, tree)
-        beaten = np.flatnonzero(tree.better > 0)
         splits = trees.tree[t].feature >= 0
         found["rank"] = max(found["rank"], float(tree.better[splits].max(initial=-1) + 1))
-        lack = (tree.best[beaten] - tree.gain[beaten]) / tree.best[beaten]
-        found["lack"] = max(found["lack"], float(lack.max(initial=0.0)))
+        found["lack"] = max(found["lack"], largest_lack(tree))
     found["stale"] = trees.stale
     return found
+
+
+def largest_lack(tree: RecomputedTree) -> float:
+    """Largest share of the best gain of its node that a split lacks; none where no split gains anything."""
+    beaten = np.flatnonzero((tree.better > 0) & (tree.best > 0))
+    lack = (tree.best[beaten] - tree.gain[beaten]) / tree.best[beaten]
+    return float(lack.max(initial=0.0))
 
 
 def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, list[str]]:
