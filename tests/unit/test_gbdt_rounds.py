@@ -23,10 +23,10 @@ FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
 class Told:
     """A session of regressions, each call of which is one D', and the requests that its shards were sent."""
 
-    def __init__(self, shards: int, **options: Any) -> None:
+    def __init__(self, shards: int, here: bool = False, **options: Any) -> None:
         small = {"max_bins": 32, "candidate_fraction": 1.0, "update_every": 10**9, "l2_regularization": 0.0}
         fixed = GBDTOptions(**{**small, "objective": "squared_error", **options})
-        plan = WorkPlan(0, shared_store=False)  # the shards do all work
+        plan = WorkPlan(0, shared_store=here)  # else the shards do all work
         self.session = InProcessSession(learners()["gbdt"], fixed, FEATURES, shards, plan)
         self.requests: list[tuple[str, Any]] = []
         self._seq = 0
@@ -159,3 +159,22 @@ def test_what_is_split_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert most == 3 < widest
     assert fewer < rounds
     assert digest == same
+
+
+@pytest.mark.parametrize("derivatives", ["retrained", "changed_leaves", "never"])
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_one_process_follows_the_shards_over_many_updates(derivatives: str, iterations: int) -> None:
+    """Of one pass nothing stays for the next: not even of rows that joined the batch in its last iteration."""
+    options = {"max_iter": iterations, "max_leaf_nodes": 6, "derivatives": derivatives, "robustness_tolerance": 0.05}
+    here, spread = Told(2, here=True, **options), Told(2, **options)
+    X, y = rows_of(900)
+    for told in (here, spread):
+        told.train(X[:200], y[:200])
+    for begin in range(0, 200, 8):
+        for told in (here, spread):
+            told.apply(DELETE, np.arange(begin, begin + 8))
+            ids = np.arange(begin + 200, begin + 208)
+            told.apply(INSERT, ids, X[ids], y[ids])
+        assert here.session.digest() == spread.session.digest()
+    assert here.session.statistics()["rebuilds"] == spread.session.statistics()["rebuilds"] > 0
+    assert {method for method, _ in here.requests} <= {"learn", "gather", "rows"}
