@@ -43,7 +43,7 @@ def test_numbers_and_text_are_told_apart():
     ids=str,
 )
 def test_other_types_are_refused_by_name(kind):
-    with pytest.raises(InputError, match=r"file\.x.*'c'.*cannot be used.*source\.features") as error:
+    with pytest.raises(InputError, match=r"file\.x.*'c'.*which raydt cannot use.*source\.features") as error:
         column_kind(pa.field("c", kind), "file.x")
     assert error.value.column == "c"
 
