@@ -228,13 +228,14 @@ def main() -> None:
             shuffled = data.shuffled(seed)
             for schedule, options in SCHEDULES.items():
                 outcomes[schedule].append(replay(shuffled, window, options))
-        lines += [line(name, schedule, outcomes[schedule]) for schedule in SCHEDULES]
+        new = [line(name, schedule, outcomes[schedule]) for schedule in SCHEDULES]
         first, _, last = (outcomes[schedule] for schedule in SCHEDULES)
         saved.append(statistics.mean(o.rows for o in first) / statistics.mean(o.rows for o in last))
         lost.append(statistics.mean(o.accuracy for o in first) - statistics.mean(o.accuracy for o in last))
         if request.river and not window:
-            lines.append(line(name, "river EFDT", [efdt(data)]))
-        print(*table(header, lines[-len(SCHEDULES) - 1 :]), sep="\n", flush=True)
+            new.append(line(name, "river EFDT", [efdt(data)]))
+        lines += new
+        print(*table(header, new), sep="\n", flush=True)
     print("\n", *table(header, lines), sep="\n")
     print(
         f"\nCertificate beside published: {statistics.geometric_mean(saved):.1f} times fewer rows rebuilt "
