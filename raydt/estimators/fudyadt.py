@@ -122,6 +122,8 @@ class FullyDynamicTreeRegressor(Regressor):
     ----------
     epsilon : float or "auto", default "auto"
         A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
+    schedule : {"auto", "certificate", "published"}, default "auto"
+        As in :class:`FullyDynamicTreeClassifier`.
     alpha, beta : float, default 0.005 and 0.01
         Variance from which a node must be split; largest amount by which a split's gain may fall short of the best.
         Both in units of the range of the labels squared, in which no variance is above 0.25.
@@ -166,6 +168,7 @@ class FullyDynamicTreeRegressor(Regressor):
         self,
         *,
         epsilon: float | Literal["auto"] = "auto",
+        schedule: Literal["auto", "certificate", "published"] = "auto",
         alpha: float = 0.005,
         beta: float = 0.01,
         label_range: tuple[float, float] | None = None,
@@ -175,6 +178,7 @@ class FullyDynamicTreeRegressor(Regressor):
         feature_groups: int = 16,
     ) -> None:
         self.epsilon = epsilon
+        self.schedule = schedule
         self.alpha = alpha
         self.beta = beta
         self.label_range = label_range

@@ -56,6 +56,8 @@ class RiverTreeClassifier(_Classifier):
         As there, where it is more: an example that comes one at a time often resembles the last ones of its leaf.
     categorical_features : sequence, optional
         Keys whose numbers are categories too.
+    schedule : {"auto", "certificate", "published"}, default "auto"
+        As in :class:`raydt.FullyDynamicTreeClassifier`.
 
     Notes
     -----
@@ -85,6 +87,7 @@ class RiverTreeClassifier(_Classifier):
         min_samples_split: int = 2,
         smoothing: float = 0.0,
         categorical_features: Sequence[Hashable] | None = None,
+        schedule: Literal["auto", "certificate", "published"] = "auto",
     ) -> None:
         self.epsilon = epsilon
         self.alpha = alpha
@@ -93,6 +96,7 @@ class RiverTreeClassifier(_Classifier):
         self.min_samples_split = min_samples_split
         self.smoothing = smoothing
         self.categorical_features = categorical_features
+        self.schedule = schedule
         self._keys: tuple[Hashable, ...] = ()
         self._categories: dict[Hashable, dict[Hashable, int]] = {}
         self._labels: dict[Hashable, int] = {}
@@ -179,7 +183,7 @@ class RiverTreeClassifier(_Classifier):
     # ------------------------------------------------------------ inside
 
     def _options(self) -> Any:
-        names = ("epsilon", "alpha", "beta", "max_depth", "min_samples_split", "smoothing")
+        names = ("epsilon", "alpha", "beta", "max_depth", "min_samples_split", "smoothing", "schedule")
         given = {name: getattr(self, name) for name in names}
         try:
             return learners()["fudyadt"].Options(**given)

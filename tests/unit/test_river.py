@@ -65,6 +65,17 @@ def test_the_guarantee_is_proven() -> None:
     assert (report.conformance, report.feasibility, report.checked["live"]) == ("holds", "proven", 150)
 
 
+def test_it_takes_the_schedule() -> None:
+    xs, ys = examples(200)
+    rows = {}
+    for schedule in ("published", "certificate"):
+        tree = RiverTreeClassifier(schedule=schedule)
+        for x, y in zip(xs, ys, strict=True):
+            tree.learn_one(x, y)
+        rows[schedule] = tree._session.statistics()["rebuilt_rows"]
+    assert rows["published"] > rows["certificate"]
+
+
 def test_before_anything_is_learned() -> None:
     tree = RiverTreeClassifier()
     assert (tree.predict_one({"a": 1}), tree.predict_proba_one({"a": 1})) == (None, {})
