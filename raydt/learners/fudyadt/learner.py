@@ -50,8 +50,8 @@ class FuDyADT(Learner):
         """Numbers and categories; any number of classes, or numeric labels."""
         if not options.numeric:
             return Traits(Reading(with_numbers="criterion: squared_error"))
-        needs = "" if options.label_range else "takes the range of the labels from its first rows"
-        return Traits(Reading(regression=True), warmup=needs)
+        needs = "takes the range of the labels, unless label_range gives it, from its first rows"
+        return Traits(Reading(regression=True), warmup="" if options.label_range else needs)
 
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""
