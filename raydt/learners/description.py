@@ -267,7 +267,7 @@ class Description:
         """A receipt in words."""
         changed = effects.work.get("counts_changed", 0)
         return ReceiptWords(
-            short=f"{changed:,} class counts changed",
+            short=f"{changed:,} counts changed",
             counts=node_counts(effects),
             lines=remaining(effects.work, "counts_changed"),
             titles={"path": "nodes changed", "changed": "tree changed"},
@@ -304,7 +304,7 @@ class Description:
 def node_counts(effects: Effects) -> str:
     """The same in words, of counts at the nodes of a tree."""
     changed = int(effects.work.get("counts_changed", 0))
-    return f"class counts changed at {counted(changed, 'node')} on their paths" if changed else ""
+    return f"counts changed at {counted(changed, 'node')} on their paths" if changed else ""
 
 
 def tree_figures(summary: Mapping[str, Any]) -> list[Figure]:

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
+import pipelines
 import raydt
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import InputError
@@ -171,3 +174,30 @@ def test_the_report_shows_numbers() -> None:
     assert root.counts == f"mean {figure(float(np.mean(y)))}"
     leaves = [drawn["number"][i] for i in np.flatnonzero(drawn["feature"] < 0)]
     assert sorted(set(tree.predict(X).tolist())) == sorted(leaves)
+
+
+def test_reports_and_receipts_speak_of_numbers(tmp_path: Path) -> None:
+    X, y = rows(600)
+    pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(3)}, "y": y}), tmp_path / "rows.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "label": "y"},
+        "stream": {"model": "sliding_window", "window": 200, "warmup": 100},
+        "learner": {"kind": "fudyadt", "criterion": "squared_error", "max_depth": 5},
+        "cluster": {"backend": "in_process"},
+    }
+    pipelines.replay(config, tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "an update uses at most (1 + beta) / n of that" in page
+    assert "mean predicts the mean of the labels so far" in page
+    assert "most frequent label" not in page
+    tree = FullyDynamicTreeRegressor().fit(X, y)
+    receipt = tree.forget(tree.row_ids_[:5])
+    assert receipt.words.counts.startswith("counts changed at ")
+
+
+def test_the_published_schedule() -> None:
+    X, y = rows(400)
+    trees = [FullyDynamicTreeRegressor(schedule=s).fit(X, y) for s in ("published", "auto")]
+    published, auto = (tree.forget(tree.row_ids_[:100]).rebuilt_rows for tree in trees)
+    assert published > auto
+    assert [tree.audit().feasibility for tree in trees] == ["proven", "proven"]

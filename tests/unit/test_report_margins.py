@@ -136,7 +136,22 @@ def test_certificates_outlast_their_margins(tmp_path: Path, seed: int) -> None:
     used = certified_margins(now, 0.01, 0.2).spent[now["feature"] >= 0]
     assert tree.audit().worst["slack"] == pytest.approx(used.max(), abs=1e-9)
     words = in_words(certified_margins(now, 0.01, 0.2), proven_gaps(now))
-    assert words.startswith("The root takes at least")
+    assert words.startswith("The certificate of the root outlasts at least")
+
+
+def test_a_root_may_be_rebuilt_while_its_certificate_lasts(tmp_path: Path) -> None:
+    """With a node of nearly its size: so a report promises the certificate, not the node."""
+    x0, x1 = np.repeat([0.0, 1.0, 1.0], [240, 130, 130]), np.repeat([0.0, 0.0, 1.0], [240, 130, 130])
+    y = np.ones(500, dtype=int)
+    y[247:370] = y[396:] = 0  # of the 260 rows on the right, 5 and 20 % of class 1 below
+    tree = FullyDynamicTreeClassifier(alpha=0.05, beta=0.2, max_depth=2).fit(np.column_stack([x0, x1]), y)
+    before = arrays(tree, tmp_path / "before")
+    margin, ids = certified_margins(before, 0.01, 0.2), tree.row_ids_
+    assert margin.left[0] == 45
+    for step in range(30):
+        tree.forget(ids[250 + step : 251 + step])
+    now = arrays(tree, tmp_path / "now")
+    assert now["built"][0] > before["built"][0]
 
 
 @pytest.mark.parametrize("options", [PUBLISHED, {"alpha": 0.05, "beta": 0.2}], ids=["published", "certificate"])

@@ -17,6 +17,7 @@ from raydt.learners.fudyadt.margins import (
     legend,
     margins,
     next_rebuilds,
+    of_an_edit,
     proven_gaps,
     with_margin,
 )
@@ -52,8 +53,10 @@ class FuDyADTDescription(RebuildingDescription):
         gap, figures = number(worst_of(run.summary), "gap"), rebuild_figures(run.summary)
         if margin is not None:
             left, budget = count(max(int(margin.left[0]), 0)), count(margin.budget[0])
-            bound = "at least" if margin.certified else "at most"
-            figures.append((left, "updates to a rebuild from the root", f"{bound}, of {budget}"))
+            if margin.certified:
+                figures.append((left, "updates that the root's certificate outlasts", f"at least, of {budget}"))
+            else:
+                figures.append((left, "updates to a rebuild from the root", f"at most, of {budget}"))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."
         if margin is not None and margin.certified:
             rule = "As soon as counts cannot prove any more that a split is within beta of the best, it is rebuilt."
@@ -109,11 +112,14 @@ def _guarantee(run: RunRecords, margin: Margins, beta: float | None) -> list[Blo
         "one of nearly its size below it."
     )
     if margin.certified:
+        edit = count(of_an_edit(run.model))
         rule = (
             "The counts at a split of n examples bound how far it falls short of the best one. It is rebuilt when the "
-            f"bound passes beta = {figure(beta or 0.0)}; an update uses at most (2 + beta) / n of that, an insertion "
-            "much less, the deletion of a later example nothing. A leaf that was built from s examples and may be "
-            f"split is built again after epsilon s = {figure(margin.epsilon)} s updates."
+            f"bound passes beta = {figure(beta or 0.0)}; an update uses at most ({edit} + beta) / n of that, an "
+            "insertion much less as a rule, the deletion of a later example at most beta / n. It is rebuilt sooner if "
+            "a node above it is, or one of nearly its size below it, or if its examples become too few or all equal "
+            "in label. A leaf that was built from s examples and may be split is built again after "
+            f"epsilon s = {figure(margin.epsilon)} s updates."
         )
     return [
         Heading("margins", "Margins"),
