@@ -25,8 +25,8 @@ MOST_EVENTS = 200_000
 class Faults:
     """Probabilities of what happens to a message, and to a machine at each place.
 
-    ``crash_writing`` is that the driver crashes somewhere while it writes a checkpoint, ``rot`` that a file of the last
-    one is damaged before it is read.
+    ``crash_writing`` is that the driver crashes somewhere while it writes a checkpoint, or after that removes those
+    that it cannot restore; ``rot`` that a file of the last one is damaged before it is read.
 
     There is a place before and one after every event that a machine of the present epoch handles. ``crash_at`` are
     the places (counted over the run) at which it crashes for certain; by chance ``most`` machines fail at the most.

@@ -87,6 +87,25 @@ def test_a_crash_at_every_place_goes_on_from_real_checkpoints(name, tmp_path):
     assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path), 2, False, Checkpoints) > 100
 
 
+class DyingAtRemoval(Checkpoints):
+    """Whenever the last checkpoint is damaged, the driver dies as soon as it begins to remove it."""
+
+    def rot(self, draw):
+        super().rot(draw)
+        self.left[0] = 0
+
+
+def test_a_driver_crashes_while_it_removes_checkpoints_that_cannot_be_restored(tmp_path):
+    setup, workload, events = SETUPS["chain"], NAMED["slot_reuse"](tmp_path), Counter()
+    expected = undisturbed(setup, workload)
+    for seed in range(10):
+        faults = Faults(crash=0.02, rot=0.5)
+        simulation = simulate(setup, workload, 2, store=DyingAtRemoval, faults=faults, seed=seed)
+        assert simulation.run() == expected
+        events += simulation.events
+    assert events["crash going back"] >= 5
+
+
 @net("a second crash", "trial, name", itertools.product(CASES, NAMED), often)
 def test_a_second_crash_while_recovering_from_the_first(trial, name, tmp_path):
     assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 12
