@@ -82,7 +82,8 @@ class Shard(ShardWithRows):
         """Count a row in (+1) or out (-1); the best rule of this shard's features."""
         self.label = np.append(self.label, np.zeros(max(0, slot + 1 - len(self.label)), dtype=np.int32))
         self.label[slot] = label
-        for feature, value in zip(self.counts, self._held.X[slot].tolist(), strict=True):
+        row = self._held.gather(np.array([slot]))["X"][0]  # safe on a shard without features, which may know no slots
+        for feature, value in zip(self.counts, row.tolist(), strict=True):
             self.counts[feature].setdefault(value, Counter())[label] += sign
             self.counts[feature][value] += Counter()  # forgets classes without examples
         return min((rule_of(*item) for item in self.counts.items()), default=None)

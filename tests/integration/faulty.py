@@ -149,5 +149,5 @@ class Faulty:
     def shard(self, options, features, groups, store=None):
         return FaultyShard(groups)
 
-    def warmup(self, options=None):
-        pass
+    def cases(self):
+        return ()  # no kernels to compile

@@ -25,8 +25,8 @@ MOST_EVENTS = 200_000
 class Faults:
     """Probabilities of what happens to a message, and to a machine at each place.
 
-    ``crash_writing`` is that the driver crashes somewhere while it writes a checkpoint, ``rot`` that a file of the last
-    one is damaged before it is read.
+    ``crash_writing`` is that the driver crashes somewhere while it writes a checkpoint, or after that removes those
+    that it cannot restore; ``rot`` that a file of the last one is damaged before it is read.
 
     There is a place before and one after every event that a machine of the present epoch handles. ``crash_at`` are
     the places (counted over the run) at which it crashes for certain; by chance ``most`` machines fail at the most.
@@ -62,6 +62,9 @@ class Network:
     silent : set of int
         Those of them after an event on which the coordinator sent nothing, as there were more replies to come. A crash
         there leaves behind what a crash before the event leaves.
+    recovering : set of int
+        Places at which a crash is one during a recovery: the machines of an incarnation after the first are being
+        restored.
     ghosts : list of Machine
         Those of earlier epochs that may still live. They hear and say everything at the addresses of the present ones.
     """
@@ -73,6 +76,7 @@ class Network:
         self.events: Counter[str] = Counter()
         self.time, self.epoch, self.places = 0, 0, 0
         self.silent: set[int] = set()
+        self.recovering: set[int] = set()
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._outbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -214,6 +218,8 @@ class Network:
         if machine is not self.driver and machine.epoch != self.epoch:
             return False
         place, self.places = self.places, self.places + 1
+        if self.epoch > 1 and self.coordinator is None:
+            self.recovering.add(place)
         if place in self.faults.crash_at:
             self.crash(machine)
             return True

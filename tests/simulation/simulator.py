@@ -160,7 +160,13 @@ class Simulation(Network):
         self.events["incarnations"] += 1
         if self.falls("rot"):
             self.store.rot(self.random)
-        driver, saved, shards = self.driver, self.store.load(), self.plan.shards(self.epoch)
+        try:
+            saved = self.store.load()
+        except DriverDied:  # while it removes checkpoints after the one to restore
+            self.events["crash going back"] += 1
+            self.crash(self.driver)
+            return
+        driver, shards = self.driver, self.plan.shards(self.epoch)
         self.events["restored"] += saved is not None
         driver.stream, driver.record, driver.writes, driver.at_end = self._open(), Record(), None, False
         if saved is not None:
