@@ -279,6 +279,6 @@ class RaySession:
             raise ExchangeError("the session is closed")
         if self._under_way:
             raise ExchangeError(
-                f"{len(self._under_way)} batches are in progress: read all results of process() first, "
+                f"batches in progress: {len(self._under_way)}; read all results of process() first, "
                 "or close the session"
             )

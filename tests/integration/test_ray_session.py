@@ -80,7 +80,7 @@ def test_batches_messages_and_misuse(cluster):
         # Until the results of batches under way are taken, the model's position is not the caller's.
         running = session.process([act("report", 11), act("report", 12)])
         next(running)
-        with pytest.raises(ExchangeError, match="1 batches are in progress"):
+        with pytest.raises(ExchangeError, match="batches in progress: 1"):
             session.digest()
         list(running)
         assert session.statistics()["active"] == 8
