@@ -23,14 +23,14 @@ class FullyDynamicTreeClassifier(Classifier):
     schedule : {"auto", "certificate", "published"}, default "auto"
         When a subtree is rebuilt: as soon as counts cannot prove any more that its split is within ``beta`` of the
         best, or after the share ``epsilon``. ``"auto"`` is by certificates unless ``epsilon`` is a number.
-    alpha, beta : float, default 0.05 and 0.2
+    alpha, beta : float, default 0.02 and 0.2
         Gini index from which a node must be split; largest amount by which a split's gain may fall short of the best.
     max_depth : int or None, default 20
         Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
-    smoothing : float, default 20
-        Weight of the parent's shares in those of a node, in examples, divided by the Gini index of the parent's shares:
+    smoothing : float, default 30
+        Weight of the parent's shares in those of a node at depth 10, in examples; it grows with the cube of the depth.
         ``predict_proba`` is an m-estimate from the root down, and ``predict`` the class of the largest share. 0: plain
         shares, and the majority of the leaf, which is the prediction that the guarantee is about and a replay scores.
     finder, finder_alpha : optional
@@ -71,11 +71,11 @@ class FullyDynamicTreeClassifier(Classifier):
         *,
         epsilon: float | Literal["auto"] = "auto",
         schedule: Literal["auto", "certificate", "published"] = "auto",
-        alpha: float = 0.05,
+        alpha: float = 0.02,
         beta: float = 0.2,
         max_depth: int | None = 20,
         min_samples_split: int = 2,
-        smoothing: float = 20.0,
+        smoothing: float = 30.0,
         finder: Literal["exact", "updgini", "updent"] | None = None,
         finder_alpha: float | None = None,
         categorical_features: Sequence[str | int] | None = None,

@@ -48,7 +48,7 @@ class RiverTreeClassifier(_Classifier):
     Parameters
     ----------
     epsilon : float or "auto", default "auto"
-    alpha, beta : float, default 0.05 and 0.2
+    alpha, beta : float, default 0.02 and 0.2
     max_depth : int or None, default 20
     min_samples_split : int, default 2
         These five as in :class:`raydt.FullyDynamicTreeClassifier`.
@@ -81,7 +81,7 @@ class RiverTreeClassifier(_Classifier):
     def __init__(
         self,
         epsilon: float | Literal["auto"] = "auto",
-        alpha: float = 0.05,
+        alpha: float = 0.02,
         beta: float = 0.2,
         max_depth: int | None = 20,
         min_samples_split: int = 2,

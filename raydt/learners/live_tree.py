@@ -238,7 +238,7 @@ def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: A
             j = tree.nodes[node].feature
             left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
             node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
-            refine(tree.counts, node, smoothing, shares, row, row)
+            refine(tree.counts, node, np.int64(tree.nodes[node].depth), smoothing, shares, row, row)
 
 
 @kernel

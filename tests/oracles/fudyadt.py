@@ -305,23 +305,21 @@ class FudyadtTwin:
         return counts.index(max(counts)) if counts else 0
 
     def shares(self, x: Sequence[float], n_classes: int, smoothing: Any) -> list[Any]:
-        """Shares of the classes at the leaf of x, each node's an m-estimate towards its parent's, m = smoothing / g.
+        """Shares of the classes at the leaf of x, each node's an m-estimate towards its parent's, m = s (d/10)^3.
 
         In the arithmetic of ``smoothing``: a float, or a fraction.
         """
         number = type(smoothing)
         p: list[Any] = []
-        for v in self.path(x):
+        for depth, v in enumerate(self.path(x)):
             counts = self.counts(list(self.below(v)))
             counts += [0] * (n_classes - len(counts))
             n = sum(counts)
             if not p:
                 p = [number(c) / n if n else number(1) / n_classes for c in counts]
                 continue
-            g = number(1)
-            for share in p:
-                g -= share * share
-            p = [(g * c + smoothing * share) / (g * n + smoothing) for c, share in zip(counts, p, strict=True)]
+            m = smoothing * depth**3 / 1000
+            p = [(c + m * share) / (n + m) for c, share in zip(counts, p, strict=True)]
         return p
 
     # ------------------------------------------------------------------ events
@@ -451,7 +449,7 @@ class FudyadtTwin:
 
 def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
     """The twin with these options of the learner."""
-    given = {"epsilon": "auto", "alpha": 0.05, "beta": 0.2, "max_depth": 20, "min_samples_split": 2} | options
+    given = {"epsilon": "auto", "alpha": 0.02, "beta": 0.2, "max_depth": 20, "min_samples_split": 2} | options
     given.pop("smoothing", None)  # of the shares alone
     beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
     if given["epsilon"] == "auto":

@@ -43,10 +43,10 @@ class TestValidate:
         [
             (
                 "epsilon=auto",
-                r"promised: splits are rebuilt before .* epsilon 0.0123457 is the largest below the bound 0.0123457",
+                r"promised: splits are rebuilt before .* epsilon 0.00497512 is the largest below the bound 0.00497512",
             ),
-            ("epsilon=0.01", r"promised: epsilon 0.01 is below the bound"),
-            ("epsilon=1.9", r"not promised: epsilon 1.9 is not below 0.0123457"),
+            ("epsilon=0.004", r"promised: epsilon 0.004 is below the bound"),
+            ("epsilon=1.9", r"not promised: epsilon 1.9 is not below 0.00497512"),
         ],
     )
     def test_says_whether_a_guarantee_is_promised(self, raydt, job, option, words):

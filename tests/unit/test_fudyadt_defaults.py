@@ -65,24 +65,23 @@ def test_smoothing_changes_predictions_only(trees: dict[str, Any]) -> None:
 
 
 def test_by_hand() -> None:
-    """A root of 6 and 2 rows and its two leaves, each of one class."""
+    """A root of 6 and 2 rows, a leaf of 4, and two leaves of one class each below: the weight of a parent is 3 d^3."""
     model = {
-        "feature": np.array([0, -1, -1], np.int32),
-        "left": np.array([1, -1, -1], np.int32),
-        "right": np.array([2, -1, -1], np.int32),
-        "counts": np.array([[6, 2], [0, 2], [6, 0]]),
+        "feature": np.array([0, -1, 0, -1, -1], np.int32),
+        "left": np.array([1, -1, 3, -1, -1], np.int32),
+        "right": np.array([2, -1, 4, -1, -1], np.int32),
+        "counts": np.array([[6, 2], [4, 0], [2, 2], [0, 2], [2, 0]]),
     }
-    gini = 1 - 0.75**2 - 0.25**2
-    m = 3 / gini
-    expected = [[0.75, 0.25], [0.75 * m / (2 + m), (2 + 0.25 * m) / (2 + m)], [(6 + 0.75 * m) / (6 + m), 0]]
-    expected[2][1] = 1 - expected[2][0]
-    np.testing.assert_allclose(smoothed_shares(model, 2, 3.0), expected, rtol=1e-15)
-    assert smoothed_shares(model, 2, 0.0).tolist() == [[0.75, 0.25], [0, 1], [1, 0]]
-    wider = smoothed_shares(model, 3, 3.0)  # a class that no row has
-    np.testing.assert_array_equal(wider[:, :2], smoothed_shares(model, 2, 3.0))
+    middle = (2 + 3 * 0.75) / (4 + 3)
+    first = [0.75, (4 + 3 * 0.75) / (4 + 3), middle, 24 * middle / (2 + 24), (2 + 24 * middle) / (2 + 24)]
+    expected = [[share, 1 - share] for share in first]
+    np.testing.assert_allclose(smoothed_shares(model, 2, 3000.0), expected, rtol=1e-14)
+    assert smoothed_shares(model, 2, 0.0).tolist() == [[0.75, 0.25], [1, 0], [0.5, 0.5], [0, 1], [1, 0]]
+    wider = smoothed_shares(model, 3, 3000.0)  # a class that no row has
+    np.testing.assert_array_equal(wider[:, :2], smoothed_shares(model, 2, 3000.0))
     assert not wider[:, 2].any()
     model["counts"][:] = 0
-    assert smoothed_shares(model, 2, 3.0).tolist() == [[0.5, 0.5]] * 3
+    assert smoothed_shares(model, 2, 3000.0).tolist() == [[0.5, 0.5]] * 5
 
 
 def test_a_saved_model_predicts_with_its_smoothing(trees: dict[str, Any], tmp_path: Any) -> None:

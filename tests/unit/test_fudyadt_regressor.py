@@ -90,7 +90,7 @@ def test_an_empty_leaf_predicts_what_the_nearest_node_above_does() -> None:
 def test_defaults_of_alpha_and_beta_depend_on_the_criterion() -> None:
     assert (options().alpha, options().beta) == (0.005, 0.01)
     assert (options(alpha=0.1).alpha, options(alpha=0.1).beta) == (0.1, 0.01)
-    assert (LEARNER.Options().alpha, LEARNER.Options().beta) == (0.05, 0.2)
+    assert (LEARNER.Options().alpha, LEARNER.Options().beta) == (0.02, 0.2)
     own = {name: FullyDynamicTreeRegressor().get_params()[name] for name in ("alpha", "beta")}
     assert own == {"alpha": 0.005, "beta": 0.01}
 

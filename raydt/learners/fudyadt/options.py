@@ -23,17 +23,17 @@ class FuDyADTOptions(FullyDynamicOptions):
     """A fully dynamic decision tree, feasible after every update (after Bressan, Damay, Sozio, AAAI 2023)."""
 
     kind: Literal["fudyadt"] = "fudyadt"
-    alpha: float = Field(0.05, ge=0, le=1, description="impurity below which a node may be a leaf (alpha)")
+    alpha: float = Field(0.02, ge=0, le=1, description="impurity below which a node may be a leaf (alpha)")
     max_depth: int | None = Field(
         20, ge=0, description="largest depth of a node; the root has depth 0; null sets no limit (h)"
     )
     smoothing: float = Field(
-        20.0,
+        30.0,
         ge=0,
         le=1e6,
-        description="weight of the parent in the shares that a model predicts for a node: that of so many examples, "
-        "divided by the Gini index of the parent's shares; 0: plain shares of the leaf. Predictions of a stream are "
-        "the majority of the leaf in any case",
+        description="weight of the parent in the shares that a model predicts for a node: that of so many examples at "
+        "depth 10, growing with the cube of the depth; 0: plain shares of the leaf. Predictions of a stream are the "
+        "majority of the leaf in any case",
     )
     schedule: Literal["auto", "certificate", "published"] = Field(
         "auto",
