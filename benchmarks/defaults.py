@@ -87,10 +87,10 @@ STREAMS = (("electricity", 0), ("electricity", 1000), ("covtype_head10k", 0), ("
 CHANGES: tuple[dict[str, Any], ...] = (
     {},
     *({"max_depth": depth} for depth in (10, 15, None)),
-    *({"alpha": alpha} for alpha in (0.02, 0.1, 0.2)),
+    *({"alpha": alpha} for alpha in (0.05, 0.1, 0.2)),
     *({"min_samples_split": rows} for rows in (5, 20)),
 )
-SMOOTHINGS = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
+SMOOTHINGS = (0.0, 10.0, 20.0, 40.0, 80.0)
 #: Ways to smooth, and how strongly: the weight m of the parent's shares in an m-estimate by the depth d of a node and
 #: the Gini index g of the parent's shares, and the hierarchical shrinkage of Agarwal et al. (ICML 2022).
 FORMULAS: dict[str, tuple[float, ...]] = {
@@ -112,8 +112,8 @@ GRID = tuple(
 )
 #: Depth of the candidates of the choice.
 DEPTH = 20
-#: The options that the choice is compared with.
-NOW = (0.05, 20, "m = s / g", 20.0)
+#: The options before the choice, with which it is compared.
+FORMER = (0.05, 20, "m = s / g", 20.0)
 
 Rows = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -378,7 +378,7 @@ def choice(folder: Path, names: list[str], orders: int) -> None:
     """The grid, and the choice by the rule within and across data sets."""
     used, gains = grid(folder, sorted(names), orders)
     candidates = [i for i, option in enumerate(GRID) if option[1] == DEPTH]
-    now = GRID.index(NOW)
+    former = GRID.index(FORMER)
     row(
         "alpha", "max_depth", "formula", "s", "accuracy less scikit-learn's", "AUC", "worst less majority", "sets below"
     )
@@ -414,9 +414,9 @@ def choice(folder: Path, names: list[str], orders: int) -> None:
         ("even", every[::2], every[1::2]),
         ("odd", every[1::2], every[::2]),
     ):
-        _report(words, [(chosen(gains[learn], candidates), report)], gains, now)
+        _report(words, [(chosen(gains[learn], candidates), report)], gains, former)
     left_out = [(chosen(gains[every != one], candidates), every[every == one]) for one in every]
-    _report("all but one", left_out, gains, now)
+    _report("all but one", left_out, gains, former)
     print()
     best = chosen(gains, candidates)
     row(
@@ -434,10 +434,10 @@ def choice(folder: Path, names: list[str], orders: int) -> None:
         row(used[one], GRID[option], *(f"{v:+.4f}" for v in (*gains[one, option], *gains[one, best])))
 
 
-def _report(words: str, parts: list[tuple[int, Codes]], gains: Rows, now: int) -> None:
-    """Print what chosen options gain on the data sets that they are reported on, and what the defaults gain there."""
+def _report(words: str, parts: list[tuple[int, Codes]], gains: Rows, former: int) -> None:
+    """Print what chosen options gain on the data sets they are reported on, and what the former defaults gain there."""
     here = np.concatenate([gains[sets, option] for option, sets in parts])
-    today = np.concatenate([gains[sets, now] for _, sets in parts])
+    today = np.concatenate([gains[sets, former] for _, sets in parts])
     times: dict[Any, int] = {}
     for option, _ in parts:
         times[GRID[option]] = times.get(GRID[option], 0) + 1
