@@ -401,11 +401,11 @@ def choice(folder: Path, names: list[str], orders: int) -> None:
     row(
         "Chosen on",
         "reported on",
-        "alpha, max_depth, smoothing",
+        "options",
         "accuracy",
         "AUC",
         "worst less majority",
-        "the defaults",
+        "former defaults",
     )
     row(*["---"] * 7)
     every = np.arange(len(used))
