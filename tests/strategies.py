@@ -255,7 +255,8 @@ def gbdt_options(*objectives: str) -> st.SearchStrategy[dict[str, Any]]:
             "binning": st.sampled_from(("doubling", "quantile")),
             "candidate_fraction": st.sampled_from((0.1, 0.5, 1.0)),
             "robustness_tolerance": st.sampled_from((0.0, 0.1, 0.5, 1.0)),
-            "derivatives": st.sampled_from(("retrained", "changed_leaves", "never")),
+            "derivatives": st.sampled_from(("bounded", "bounded", "changed_leaves", "retrained", "never")),
+            "derivative_tolerance": st.sampled_from((0.0, 0.01, 0.1, 1.0)),
             "update_every": st.sampled_from((1, 2, 3, 7, 100)),
             "random_state": st.integers(0, 3),
         }

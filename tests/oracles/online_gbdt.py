@@ -13,18 +13,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays import rng
-from raydt.learners.gbdt.derivatives import Loss, quantised
+from raydt.learners.gbdt.derivatives import Loss, quantised, softmax
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
 
 ONE = 65536
 LEAST_GAIN = 1e-10
 LARGEST_LEAF = 128.0
+
+
+def nearest(p: float) -> int:
+    """The ledger entry of a probability."""
+    return min(max(math.floor(p * ONE + 0.5), 1), ONE - 1)
 
 
 class OnlineGBDT:
@@ -41,12 +47,14 @@ class OnlineGBDT:
         self.trees: dict[Place, Node] = {}
         self.K = self.exponent = 0
         self.origin = 0.0
+        self.drift: list[float] = []
 
     # ------------------------------------------------------------------ training (Algorithm 1)
 
     def train(self, rows: Iterable[Row]) -> None:
         """The model of the warm-up."""
         self.rows = {row.id: row for row in rows}
+        self.drift = [0.0] * self.options.max_iter  # by iteration: how far scores have moved, unfollowed
         examples = list(self.rows.values())
         columns = list(zip(*(row.x for row in examples), strict=True)) or [()] * len(self.categorical)
         B = self.options.max_bins
@@ -133,6 +141,37 @@ class OnlineGBDT:
     def sums(self, rows: Iterable[Row], place: Place) -> tuple[int, int]:
         both = [self.derivative(row, row.ledger[place], place[1]) for row in rows]
         return sum(g for g, _ in both), sum(h for _, h in both)
+
+    @property
+    def scale(self) -> float:
+        """Unit of ``derivative_tolerance``."""
+        return 2.0**self.exponent if self.squared else 1.0
+
+    @property
+    def limit(self) -> float:
+        """Half the tolerance, less a margin for rounding."""
+        return self.options.tolerance * self.scale / 2 * (1 - 2**-10)
+
+    def compared(self, row: Row, m: int) -> list[int]:
+        """What a row has added to each tree of iteration m where a score within half the tolerance gives it, else new.
+
+        A score that moves by d moves the odds of its class by exp(d); with several classes by exp(2 d) at most.
+        """
+        fresh = self.fresh(row, m)
+        if self.squared:
+            width = math.floor(self.options.tolerance / 2 * 2**24)
+            return [old if abs(old - new) <= width else new for old, new in self.entries(row, m, fresh)]
+        p = softmax(np.array([self.scores(row, m)]))[0].tolist()
+        odds = float((Decimal(self.options.tolerance) / 2 * (1 if self.binary else 2)).exp())
+        result = []
+        for (old, new), q in zip(self.entries(row, m, fresh), p[1:] if self.binary else p, strict=True):
+            low, high = nearest(q / (q + (1.0 - q) * odds)), nearest(q * odds / (q * odds + (1.0 - q)))
+            result.append(old if low <= old <= high else new)
+        return result
+
+    def entries(self, row: Row, m: int, fresh: list[int]) -> list[tuple[int, int]]:
+        """What a row has added to each tree of an iteration (1 where it has not yet), and what it would add now."""
+        return [(row.ledger.get((m, k), 1), new) for k, new in enumerate(fresh)]
 
     # ------------------------------------------------------------------ one tree
 
@@ -240,17 +279,31 @@ class OnlineGBDT:
     def sweep(self, number: int, gone: Sequence[Row], new: Sequence[Row], others: Sequence[Row]) -> None:
         """Algorithm 2: one pass over all trees. ``others``: old rows whose derivatives are computed anew."""
         refreshed = list(others)
+        all_joined, unfollowed = bool(others), 0.0
+        compares = self.options.bounded and not others
         for m in range(self.options.max_iter):
-            entries = {row: self.fresh(row, m) for row in [*refreshed, *new]}
+            entries = {row: self.compared(row, m) if compares else self.fresh(row, m) for row in refreshed}
+            entries |= {row: self.fresh(row, m) for row in new}
             affected: set[Row] = set()
+            largest = 0.0
             for k in range(self.width):
-                affected |= self.change_tree(number, (m, k), gone, {row: entry[k] for row, entry in entries.items()})
+                joins, unfollowed_here = self.change_tree(
+                    number, (m, k), gone, {row: entry[k] for row, entry in entries.items()}
+                )
+                affected |= joins
+                largest = max(largest, unfollowed_here)
             if m + 1 < self.options.max_iter:
+                unfollowed += largest
+                if not all_joined and self.drift[m + 1] + unfollowed > self.limit:
+                    all_joined, affected = True, set(self.rows.values())
+                self.drift[m + 1] = 0.0 if all_joined else self.drift[m + 1] + unfollowed
                 refreshed += [row for row in self.rows.values() if row in affected and row not in entries]
         self.work.refreshed += len(refreshed)
 
-    def change_tree(self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]) -> set[Row]:
-        """Algorithm 3; returns the rows whose derivatives in later trees are to be computed anew."""
+    def change_tree(
+        self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]
+    ) -> tuple[set[Row], float]:
+        """Algorithm 3; returns the rows that join the batch, and the largest change of a score that is not followed."""
         root = self.trees[place]
         values = {leaf: leaf.value for leaf in root.leaves()}
         touched: set[Node] = set()
@@ -260,6 +313,7 @@ class OnlineGBDT:
             if row.ledger.get(place) != entry:
                 touched |= self.change(row, place, entry)
 
+        before = {row: values[row.leaf[place]] for leaf in root.leaves() for row in leaf.rows}
         collapsed = self.collapse_failing(root, place, touched)
         opened = list(collapsed)
         if len(root.leaves()) < self.options.max_leaf_nodes:
@@ -274,10 +328,13 @@ class OnlineGBDT:
             self.work.retrained.add((number, *place))
         self.work.rows += len(affected)
         if self.options.derivatives == "never":
-            return set()
-        if self.options.derivatives == "changed_leaves":
-            affected |= {row for v in root.leaves() if values.get(v) != v.value for row in v.rows}
-        return affected
+            return set(), 0.0
+        if self.options.derivatives == "retrained":
+            return affected, 0.0
+        changes = {row: abs(leaf.value - before[row]) for leaf in root.leaves() for row in leaf.rows}
+        step = self.options.tolerance * self.scale / (4 * self.options.max_iter)
+        others = [change for change in changes.values() if change <= step]
+        return {row for row, change in changes.items() if change > step}, max(others, default=0.0)
 
     def change(self, row: Row, place: Place, entry: int | None) -> set[Node]:
         """Replace what a row has added to a tree (None: it goes); returns the nodes this changes."""

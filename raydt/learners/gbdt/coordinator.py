@@ -337,8 +337,9 @@ class GBDTCoordinator(BatchCoordinator):
         slots = self.in_order_of_birth()
         slots = slots[np.argsort(self.store.id[slots], kind="stable")]
         state = {**self.state(slots), **self.rows(slots)}
-        # A record of what could not grow decides when that is tried again; the model is the same without it.
-        skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h"}
+        # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the
+        # same without them.
+        skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h", "drift"}
         return digest((name, state[name]) for name in sorted(state) if name not in skipped)
 
     def statistics(self) -> dict[str, int]:
@@ -379,7 +380,7 @@ class GBDTCoordinator(BatchCoordinator):
         if e is not None:
             e.reserve(self.store.capacity)  # for the slots of pending rows
             state |= e.bins.arrays() | e.nodes()
-            state["origin"] = np.array([e.loss.origin])
+            state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift.copy()
             state["leaf"], state["ledger"] = e.leaves_of(slots), np.ascontiguousarray(e.ledger[:, slots].T)
         return state
 

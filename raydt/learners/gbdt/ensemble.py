@@ -21,6 +21,7 @@ from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
+from raydt.learners.gbdt.staleness import staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.learners.gbdt.window import ModelArrays
 
@@ -107,6 +108,9 @@ class Ensemble:
         largest, shrinkage = (np.inf, o.learning_rate * 2.0**exponent) if squared else (LARGEST_STEP, o.learning_rate)
         self.rates = Rates(g, h, o.l2_regularization, factor, largest, shrinkage)
         count = np.minimum(bins.cuts(), most_candidates(o.candidate_fraction, o.max_bins))
+        self.stale = staleness(o.tolerance, iterations, exponent, self.loss)
+        #: By iteration: how far a score before it has moved, at most, since its rows were compared (``staleness``).
+        self.drift = np.zeros(iterations)
         self.candidates = int(count.sum())
         self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
         self.trees = new_trees(iterations * self.loss.trees, o.max_leaf_nodes)
@@ -159,6 +163,8 @@ class Ensemble:
         short.iterations = iterations
         short.trees = Trees(*(array[:count].copy() for array in self.trees))
         short.leaf, short.ledger = self.leaf[:count].copy(), self.ledger[:count].copy()
+        short.drift = self.drift[:iterations].copy()
+        short.stale = staleness(self.options.tolerance, iterations, self.exponent, self.loss)
         return short
 
     def hessians(self, g: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -257,6 +263,7 @@ def restored(options: GBDTOptions, state: Arrays, capacity: int, shards: int) ->
     iterations = len(state["tree_nodes"]) // per
     ensemble = Ensemble(options, bins, classes, origin, exponent, iterations, capacity, shards)
     ensemble.take(state, state["leaf"], state["ledger"])
+    ensemble.drift[:] = state["drift"]
     return ensemble
 
 

@@ -39,6 +39,7 @@ class GBDT(Learner):
         "node_cut": "that of a leaf is not used, and another that parts the rows alike is as good",
         "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
+        "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
     }
 
     def traits(self, options: GBDTOptions) -> Traits:
@@ -110,6 +111,7 @@ class GBDT(Learner):
         numbers = small | {"objective": "squared_error"}
         return (
             Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20),
+            Case("two classes, retrained", small | {"derivatives": "retrained"}, missing=True, warmup=20),
             Case("three classes", small | {"derivatives": "changed_leaves"}, sparse=True, classes=3, warmup=12),
             Case("numbers", numbers | {"derivatives": "never", "robustness_tolerance": 0.0}, classes=0, warmup=12),
         )

@@ -17,7 +17,7 @@ from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.cells import ENCODED, CellStore
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.local_pass import (
-    CHANGED_LEAVES,
+    BOUNDED,
     COUNTS,
     DEPTH,
     NEVER,
@@ -40,7 +40,7 @@ from raydt.learners.gbdt.update import Counts
 from raydt.learners.rows import RowsOnShards
 
 Slots = npt.NDArray[np.int32]
-_FOLLOW = {"never": NEVER, "retrained": RETRAINED, "changed_leaves": CHANGED_LEAVES}
+_FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}
 
 
 class LocalTrees:
@@ -95,9 +95,9 @@ class LocalTrees:
         batch.slots[:own], batch.slots[own:n] = slots, refreshed
         batch.F[:n] = e.loss.origin
         batch.member[batch.slots[:n]] = True
-        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance)
+        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
-        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, room, grow_room, counts)
+        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, e.drift, room, grow_room, counts)
         batch.member[batch.slots[:n]] = False
         c = counts.tolist()
         return Counts(len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED])

@@ -18,12 +18,13 @@ from raydt.learners.gbdt.cells import is_left, segments_of
 from raydt.learners.gbdt.derivatives import gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
 from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
+from raydt.learners.gbdt.staleness import Staleness, compare
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.window import DELETED, INSERTED, may_grow
 
-#: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value has changed too.
-NEVER, RETRAINED, CHANGED_LEAVES = 0, 1, 2
+#: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value has changed (``staleness``).
+NEVER, RETRAINED, BOUNDED = 0, 1, 2
 #: Fields of the counts of a pass; ``DEPTH`` is the smallest depth of a root that was grown again (-1: none).
 TREES_RETRAINED, SUBTREES, ROWS, NODES, DEPTH, REFRESHED, COUNTS = 0, 1, 2, 3, 4, 5, 6
 
@@ -34,16 +35,18 @@ class Rules(NamedTuple):
     Attributes
     ----------
     follow : int
-        NEVER, RETRAINED or CHANGED_LEAVES.
+        NEVER, RETRAINED or BOUNDED.
     sigma : float
         ``robustness_tolerance``.
     tolerance : int
         Rank down to which a split stays.
+    stale : Staleness
     """
 
     follow: int
     sigma: float
     tolerance: int
+    stale: Staleness
 
 
 class LocalBatch(NamedTuple):
@@ -79,6 +82,8 @@ class PassRoom(NamedTuple):
     touched, failed : ndarray of uint8, shape (nodes,)
     value : ndarray of float64, shape (nodes,)
         Before the batch.
+    before : ndarray of float64, shape (capacity,)
+        Value of the leaf of each row below a root, before the batch.
     order, depth, mark : ndarray of int16, shape (nodes,)
     number : ndarray of int16, shape (absent + 1,)
         Root above each leaf, -1 for none; also of ``absent``.
@@ -99,6 +104,7 @@ class PassRoom(NamedTuple):
     touched: npt.NDArray[np.uint8]
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
+    before: npt.NDArray[np.float64]
     order: npt.NDArray[np.int16]
     depth: npt.NDArray[np.int16]
     mark: npt.NDArray[np.int16]
@@ -123,7 +129,7 @@ def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int,
         *(slots, leaf, g, h),
         *(G, H, rows),
         *(touched, failed),
-        np.empty(nodes),
+        *(np.empty(nodes), np.empty(capacity)),
         *(order, depth, mark, number),
         delta,
         segments,
@@ -392,6 +398,7 @@ def _grow_again(
     for i in range(rows):
         slot = grow_room.slots[i]
         grow_room.g[i] = gradient(np.int64(ledger[slot]), y[slot], k, loss)
+        room.before[slot] = room.value[model.leaf[t, slot]]
     grow_tree(model, local, t, row, roots, grow_room)
     begin, again = np.int64(0), False
     for r in range(roots):
@@ -427,13 +434,46 @@ def _join_below(batch: Any, joined: int, roots: int, grow_room: Any) -> int:
 
 
 @inner_kernel
-def _join_changed(model: Any, batch: Any, t: int, joined: int, room: Any) -> int:
-    """Let the rows of leaves whose value has changed join the batch; returns how many rows it has then."""
-    feature, value, leaf = model.trees.feature[t], model.trees.value[t], model.leaf[t]
+def _follow(model: Any, batch: Any, t: int, joined: int, roots: int, step: float, room: Any, grow_room: Any) -> Any:
+    """Let the rows join the batch whose leaf's value has changed by more than ``step``.
+
+    Returns how many rows it has then, and the largest other change.
+    """
+    feature, value, H, leaf = model.trees.feature[t], model.trees.value[t], model.trees.H[t], model.leaf[t]
+    far, largest = False, 0.0
     for node in range(len(feature)):
-        room.failed[node] = feature[node] == LEAF and value[node] != room.value[node]
+        room.failed[node] = 0
+        below = roots > 0 and room.number[node] >= 0
+        if feature[node] == LEAF and room.touched[node] and not below and H[node] > 0:
+            change = abs(value[node] - room.value[node])
+            if change > step:
+                room.failed[node], far = 1, True
+            else:
+                largest = max(largest, change)
+    for i in range(grow_room.ends[roots - 1] if roots else 0):
+        slot = grow_room.slots[i]
+        change = abs(value[leaf[slot]] - room.before[slot])
+        if change > step:
+            batch.slots[joined] = slot
+            joined += not batch.member[slot]
+            batch.member[slot] = True
+        else:
+            largest = max(largest, change)
+    if far:
+        for slot in range(len(leaf)):
+            if leaf[slot] != model.absent and room.failed[leaf[slot]] and not batch.member[slot]:
+                batch.slots[joined] = slot
+                batch.member[slot] = True
+                joined += 1
+    return joined, largest
+
+
+@inner_kernel
+def _join_all(model: Any, batch: Any, t: int, joined: int) -> int:
+    """Let all rows of the model, which are those in tree ``t``, join the batch; returns how many rows it has then."""
+    leaf = model.leaf[t]
     for slot in range(len(leaf)):
-        if leaf[slot] != model.absent and room.failed[leaf[slot]] and not batch.member[slot]:
+        if leaf[slot] != model.absent and not batch.member[slot]:
             batch.slots[joined] = slot
             batch.member[slot] = True
             joined += 1
@@ -445,12 +485,22 @@ def _join_changed(model: Any, batch: Any, t: int, joined: int, room: Any) -> int
 
 @kernel
 def update_pass(
-    model: Any, local: Any, batch: Any, role: int, own: int, n: int, rules: Any, room: Any, grow_room: Any, counts: Any
+    model: Any,
+    local: Any,
+    batch: Any,
+    role: int,
+    own: int,
+    n: int,
+    rules: Any,
+    drift: Any,
+    room: Any,
+    grow_room: Any,
+    counts: Any,
 ) -> int:
     """Take a batch through all trees: ``own`` rows of ``role``, and others up to ``n`` in all.
 
-    Returns how many rows are members of the batch at the end, those that joined in the last iteration too. ``counts``
-    takes what was done (COUNTS).
+    ``drift`` is by iteration (``staleness``). Returns how many rows are members of the batch at the end, those that
+    joined in the last iteration too. ``counts`` takes what was done (COUNTS).
     """
     trees, loss = model.trees, model.loss
     per = loss.trees
@@ -458,28 +508,40 @@ def update_pass(
     kept = own if role == DELETED else 0
     counts[:] = 0
     counts[DEPTH], counts[REFRESHED] = -1, n - own
+    bounded, all_joined, unfollowed = rules.follow == BOUNDED, n > own, 0.0
+    compares = bounded and not all_joined  # the others of a batch with a new class are all computed again
     for m in range(iterations):
         row = row_of(local.candidates, m)
-        _derive(batch, kept, n, loss, room.p)
-        joined = n
+        if compares:
+            _derive(batch, kept, own, loss, room.p)
+            compare(model, batch, m, own, n, rules.stale, room.p)
+        else:
+            _derive(batch, kept, n, loss, room.p)
+        joined, most = n, 0.0
         for k in range(per):
             t = m * per + k
             changed = _change_rows(model, local, batch, t, k, role, own, n, room)
             if changed:
-                if rules.follow == CHANGED_LEAVES:
-                    for node in range(len(room.value)):
-                        room.value[node] = trees.value[t, node]
+                for node in range(len(room.value)):
+                    room.value[node] = trees.value[t, node]
                 nodes = _list_nodes(trees, t, room)
                 _change_sums(model, local, t, row, changed, nodes, room)
+                roots = 0
                 if _check(model, local, t, row, nodes, rules, room):
                     roots = _grow_again(model, local, batch.y, t, k, row, rules, room, grow_room, counts)
-                    if rules.follow != NEVER:
-                        joined = _join_below(batch, joined, roots, grow_room)
-                if rules.follow == CHANGED_LEAVES:
-                    joined = _join_changed(model, batch, t, joined, room)
+                if rules.follow == RETRAINED:
+                    joined = _join_below(batch, joined, roots, grow_room)
+                elif bounded:
+                    joined, largest = _follow(model, batch, t, joined, roots, rules.stale.step, room, grow_room)
+                    most = max(most, largest)
             _add_scores(model, batch, t, k, kept, n)
         if m + 1 == iterations:
             return joined
+        if bounded:
+            unfollowed += most
+            if not all_joined and drift[m + 1] + unfollowed > rules.stale.limit:
+                all_joined, joined = True, _join_all(model, batch, m * per, joined)
+            drift[m + 1] = 0.0 if all_joined else drift[m + 1] + unfollowed
         if joined > n:
             for i in range(n, joined):
                 for k in range(per):

@@ -46,10 +46,18 @@ class GBDTOptions(LearnerOptions):
         description="a split is kept while it is among the best ceil(sigma alpha B) of its node; smaller retrains more "
         "(sigma)",
     )
-    derivatives: Literal["retrained", "changed_leaves", "never"] = Field(
-        "retrained",
-        description="changes of a tree after which the derivatives of existing examples are recomputed: in retrained "
-        "subtrees, in leaves whose value changed too, or never",
+    derivatives: Literal["bounded", "changed_leaves", "retrained", "never"] = Field(
+        "bounded",
+        description="when the derivatives of existing examples are recomputed: bounded: when their score has moved by "
+        "more than derivative_tolerance; changed_leaves: whenever it has moved; retrained: if a subtree that holds "
+        "them is retrained (the paper's); never",
+    )
+    derivative_tolerance: float = Field(
+        0.1,
+        ge=0,
+        le=16,
+        description="for derivatives: bounded, how far the score of an example may move before its derivatives are "
+        "recomputed; in log-odds, or in units of the largest distance of a numeric label from the mean",
     )
     update_every: int = Field(
         100, ge=1, description="updates of the stream that are applied together, as one batch (D')"
@@ -63,6 +71,16 @@ class GBDTOptions(LearnerOptions):
         10, ge=1, description="iterations without an improvement of more than tol after which training stops early"
     )
     tol: float = Field(1e-7, ge=0, description="decrease of the loss above which early_stopping counts an improvement")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether stored derivatives are those of a score within a tolerance of the present one."""
+        return self.derivatives in ("bounded", "changed_leaves")
+
+    @property
+    def tolerance(self) -> float:
+        """That tolerance."""
+        return self.derivative_tolerance if self.derivatives == "bounded" else 0.0
 
     @property
     def regression(self) -> bool:

@@ -10,7 +10,7 @@ changes the number of rounds and the work that is rolled back, never a result.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from raydt.learners.gbdt.window import (
     Batch,
     Window,
     growing_trees,
+    leaf_changes,
     new_window,
     process_window,
     roll_back,
@@ -60,6 +61,34 @@ class Counts:
         self.depth = min([d for d in (self.depth, other.depth) if d >= 0], default=-1)
 
 
+class Growth(NamedTuple):
+    """The rows below the roots from which trees of a window have grown.
+
+    Attributes
+    ----------
+    tree : ndarray of int64, shape (rows,)
+    slots : ndarray of int32, shape (rows,)
+    before : ndarray of float64, shape (rows,)
+        Value of the row's leaf before the batch.
+    kept : ndarray of bool, shape (trees, nodes), or None
+        The leaves, before the growth, that are no roots; None where nothing has grown. The last trees are those of the
+        last iteration with one that has grown.
+    changed_rows : ndarray of int32
+        Slots of those rows below roots that were subtrees, or have become some.
+    """
+
+    tree: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    before: npt.NDArray[np.float64]
+    kept: npt.NDArray[np.bool_] | None
+    changed_rows: npt.NDArray[np.int32]
+
+
+_NO_GROWTH = Growth(
+    np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0), None, np.empty(0, dtype=np.int32)
+)
+
+
 class InPlaceUpdate:
     """One pass through all trees: rows are deleted, or rows are inserted.
 
@@ -88,41 +117,105 @@ class InPlaceUpdate:
     ) -> None:
         self._ensemble = ensemble
         self._mode = ensemble.options.derivatives
+        self._bounded, self._stale = ensemble.options.bounded, ensemble.stale
         every = np.concatenate([slots, refreshed]).astype(np.int32)
         roles = np.concatenate([np.full(len(slots), role), np.full(len(refreshed), REFRESHED)]).astype(np.int8)
         self._batch = Batch(every, roles, rows, ensemble.origins(len(every)), y)
         self._in_batch = np.zeros(ensemble.leaf.shape[1], dtype=np.bool_)
         self._in_batch[every] = True
         self._chained = role == INSERTED or self._mode != "never" or len(refreshed) > 0
+        self._all_joined, self._unfollowed = len(refreshed) > 0, 0.0
+        self._compares = self._bounded and not self._all_joined
         self.counts = Counts(refreshed=len(refreshed))
 
     def run(self) -> Exchange[Counts]:
         """Take the batch through all trees."""
         e, per = self._ensemble, self._ensemble.per
-        m, width = 0, 1 if self._mode == "changed_leaves" else e.iterations
+        m, width = 0, 1 if self._bounded else e.iterations
         keep = len(e.trees.feature)  # the shards keep all that earlier passes changed
         while m < e.iterations:
             most = max(1, _LARGEST_WINDOW // (per * max(1, len(self._batch.slots))))
             window = new_window(e.arrays(), m, min(m + min(width, most), e.iterations), len(self._batch.slots))
             before = self._batch.F.copy()
             failed, needs = yield from self._process(window, keep)
-            stop = window.stop
-            if self._chained and needs.any():
-                stop = m + int(np.flatnonzero(needs)[0]) // per + 1
+            stop = self._first_change(window, needs) if self._chained else window.stop
             keep = stop * per
             if stop < window.stop:  # the shards roll back with the next change
                 roll_back(e.arrays(), self._batch, window, keep)
             which = np.flatnonzero(needs[: keep - m * per])
             self.counts.trees_checked += keep - m * per
-            refreshed = yield from self._retrain(window, which, failed[which])
-            if self._mode == "changed_leaves":
-                refreshed = np.concatenate([refreshed, self._rows_of_changed_leaves(window)])
-            if len(which):
+            growth = yield from self._retrain(window, which, failed[which])
+            refreshed = growth.changed_rows
+            if self._bounded:
+                refreshed = self._moved_rows(window, stop, growth)
+            if len(which) or stop < window.stop:
                 self._score_again(before, m, stop)
             if self._mode != "never":
                 self._refresh(np.unique(refreshed), stop)
+            if self._bounded:
+                width = 1 if stop < window.stop else 2 * width
             m = stop
         return self.counts
+
+    def _first_change(self, window: Window, needs: npt.NDArray[np.bool_]) -> int:
+        """End of the first iteration of a window that changes which rows are in the batch, or that has to grow."""
+        e, per = self._ensemble, self._ensemble.per
+        grows = needs.reshape(-1, per).any(axis=1)
+        if not self._bounded:
+            return window.first + int(np.flatnonzero(grows)[0]) + 1 if grows.any() else window.stop
+        for m in range(window.first, window.stop):
+            leaves = e.trees.feature[m * per : (m + 1) * per] == LEAF
+            far, largest = self._leaf_changes(window, m, leaves)
+            # The last iteration of a window is judged again, with what its trees have grown.
+            if grows[m - window.first] or far.any() or m + 1 == window.stop or self._all_join(m + 1, largest):
+                return m + 1
+            self._drift_on(m + 1, largest)
+        return window.stop
+
+    def _leaf_changes(
+        self, window: Window, m: int, kept: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.uint8], float]:
+        """Leaves of an iteration, among ``kept``, whose rows are followed; and the largest change of the others."""
+        e, per = self._ensemble, self._ensemble.per
+        part = slice((m - window.first) * per, (m - window.first + 1) * per)
+        far = np.empty(kept.shape, dtype=np.uint8)
+        largest = leaf_changes(e.trees, m * per, window.touched[part], window.value[part], kept, self._stale.step, far)
+        return far, float(largest)
+
+    def _all_join(self, m: int, largest: float) -> bool:
+        """Whether the drift of iteration ``m`` would exceed its limit with another change."""
+        e = self._ensemble
+        if m == e.iterations or self._all_joined:
+            return False
+        return bool(e.drift[m] + (self._unfollowed + largest) > self._stale.limit)
+
+    def _drift_on(self, m: int, largest: float) -> None:
+        """Add the changes so far to the drift of iteration ``m``."""
+        e = self._ensemble
+        self._unfollowed += largest
+        if m < e.iterations:
+            e.drift[m] = 0.0 if self._all_joined else e.drift[m] + self._unfollowed
+
+    def _moved_rows(self, window: Window, stop: int, growth: Growth) -> npt.NDArray[np.int32]:
+        """Slots of the rows that are followed after the last iteration of a window."""
+        e, per = self._ensemble, self._ensemble.per
+        m, end = stop - 1, slice((stop - 1) * per, stop * per)
+        kept = e.trees.feature[end] == LEAF if growth.kept is None else growth.kept[-per:]
+        far, largest = self._leaf_changes(window, m, kept)
+        changes = np.abs(e.trees.value[growth.tree, e.leaf[growth.tree, growth.slots]] - growth.before)
+        moved = changes > self._stale.step
+        largest = max(largest, float(changes[~moved].max(initial=0.0)))
+        slots = growth.slots[moved]
+        if far.any():
+            table = np.zeros((per, e.absent + 1), dtype=np.bool_)
+            table[:, : far.shape[1]] = far
+            rows = np.take_along_axis(table, e.leaf[end].astype(np.int64), axis=1).any(axis=0)
+            slots = np.concatenate([slots, np.flatnonzero(rows).astype(np.int32)])
+        if self._all_join(stop, largest):
+            self._all_joined = True
+            slots = np.flatnonzero(e.leaf[m * per] != e.absent).astype(np.int32)
+        self._drift_on(stop, largest)
+        return slots
 
     def _process(self, window: Window, keep: int) -> Exchange[tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
         """Process a window, after the shards have rolled back the trees from ``keep`` on.
@@ -131,7 +224,7 @@ class InPlaceUpdate:
         """
         e, trees, batch = self._ensemble, self._ensemble.trees, self._batch
         first, last = window.first * e.per, window.stop * e.per
-        process_window(e.arrays(), batch, window, np.empty(e.per))
+        process_window(e.arrays(), batch, window, self._stale, self._compares, np.empty(e.per))
         most = int(window.touched.sum())
         splits, valid = np.empty(most, dtype=RANKED), np.empty(most, dtype=np.bool_)
         count = int(touched_splits(trees, first, window.touched, e.units, splits, valid))
@@ -148,18 +241,22 @@ class InPlaceUpdate:
 
     def _retrain(
         self, window: Window, which: npt.NDArray[np.int64], failed: npt.NDArray[np.uint8]
-    ) -> Exchange[npt.NDArray[np.int32]]:
-        """Grow trees of a window again below the nodes that failed; returns the slots of the rows below these."""
+    ) -> Exchange[Growth]:
+        """Grow trees of a window again below the nodes that failed."""
         e, o = self._ensemble, self._ensemble.options
         if not len(which):
-            return np.empty(0, dtype=np.int32)
+            return _NO_GROWTH
         trees = which + window.first * e.per
         sigma, most = o.robustness_tolerance, o.max_leaf_nodes
         roots = collapse(e.trees, trees, window.touched[which], failed, sigma, most, e.leaf)
         if not len(roots.tree):
-            return np.empty(0, dtype=np.int32)
+            return _NO_GROWTH
+        kept = e.trees.feature[window.first * e.per : (int(which[-1]) // e.per + window.first + 1) * e.per] == LEAF
+        kept[roots.tree - window.first * e.per, roots.node] = False
         spans = [(t, *span) for t, span in _spans(roots)]
         g = np.concatenate([e.gradients(t, roots.slots[begin:end], self._batch.y) for t, begin, end in spans])
+        slots, tree = roots.slots.copy(), np.repeat(roots.tree, roots.end - roots.begin)
+        before = window.value[tree - window.first * e.per, e.leaf[tree, slots]]
         grower = e.grower()
         splits = yield from grower.grow(roots, g, e.leaf)
         changed = roots.collapsed | (splits > 0)
@@ -172,19 +269,8 @@ class InPlaceUpdate:
         depths = [_depth(e.trees.parent, t, v) for t, v in zip(roots.tree[changed], roots.node[changed], strict=True)]
         c.depth = min([d for d in [c.depth, *depths] if d >= 0], default=-1)
         c.nodes += int((2 * splits + roots.collapsed)[changed].sum())
-        if self._mode == "never":
-            return np.empty(0, dtype=np.int32)
-        return roots.slots[np.repeat(changed, roots.end - roots.begin)]
-
-    def _rows_of_changed_leaves(self, window: Window) -> npt.NDArray[np.int32]:
-        """Slots of the rows in leaves of a window, which has one iteration, whose value has changed."""
-        e = self._ensemble
-        part = slice(window.first * e.per, window.stop * e.per)
-        changed = np.zeros((len(window.dg), e.absent + 1), dtype=np.bool_)
-        values = (e.trees.value[part] != window.value) & (e.trees.feature[part] == LEAF)
-        changed[:, : values.shape[1]] = values
-        rows = np.take_along_axis(changed, e.leaf[part].astype(np.int64), axis=1).any(axis=0)
-        return np.flatnonzero(rows).astype(np.int32)
+        again = roots.slots[np.repeat(changed, roots.end - roots.begin)]
+        return Growth(tree, slots, before, kept, again)
 
     def _score_again(self, before: npt.NDArray[np.float64], first: int, stop: int) -> None:
         """Compute F before iteration ``stop`` again, from that before ``first``: trees between were retrained."""

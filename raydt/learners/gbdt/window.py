@@ -15,6 +15,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
+from raydt.learners.gbdt.staleness import kept_entry, kept_residual
 from raydt.learners.gbdt.trees import LEAF, Rates, Trees, leaf_of, value_of
 from raydt.learners.rows import Rows
 
@@ -109,11 +110,12 @@ def new_window(model: ModelArrays, first: int, stop: int, rows: int) -> Window:
 
 
 @kernel
-def process_window(model: Any, batch: Any, window: Any, scratch: Any) -> None:
+def process_window(model: Any, batch: Any, window: Any, stale: Any, compares: bool, scratch: Any) -> None:
     """Take a batch through a window as if no tree had to be retrained: change sums, values, leaves and ledger.
 
     ``batch.F`` becomes the score before ``window.stop``, and all arrays of the window but G, H and value are filled.
-    ``scratch``, float64, has K' entries. O(trees x rows x depth).
+    With ``compares``, entries of refreshed rows that may stay do (``stale``: Staleness). ``scratch``, float64, has K'
+    entries. O(trees x rows x depth).
     """
     trees, loss, leaf, ledger = model.trees, model.loss, model.leaf, model.ledger
     slots, role, F, y = batch.slots, batch.role, batch.F, batch.y
@@ -126,12 +128,17 @@ def process_window(model: Any, batch: Any, window: Any, scratch: Any) -> None:
             if role[i] == DELETED:
                 continue
             slot = slots[i]
+            compared = compares and role[i] == REFRESHED
             if loss.squared:
-                dg[base, i] = residual(y[slot], F[i, 0], loss.unit)
+                now = residual(y[slot], F[i, 0], loss.unit)
+                dg[base, i] = kept_residual(np.int64(ledger[m, slot]), now, stale.residual) if compared else now
             else:
                 probabilities(F[i], scratch)
                 for k in range(per):
-                    dg[base + k, i] = quantise(scratch[k])
+                    entry = np.int64(ledger[m * per + k, slot])
+                    dg[base + k, i] = (
+                        kept_entry(entry, scratch[k], stale.odds) if compared else quantise(scratch[k])
+                    )
         for k in range(per):
             t, w = m * per + k, base + k
             for i in range(n):
@@ -166,6 +173,27 @@ def process_window(model: Any, batch: Any, window: Any, scratch: Any) -> None:
             if role[i] != DELETED:
                 for k in range(per):
                     F[i, k] += trees.value[m * per + k, window.leaf[base + k, i]]
+
+
+@kernel
+def leaf_changes(trees: Any, first_tree: int, touched: Any, value: Any, kept: Any, step: float, far: Any) -> float:
+    """Mark in ``far``, uint8, the leaves of ``kept`` whose value has changed by more than ``step``.
+
+    ``touched``, ``value`` (before) and ``kept``, shape (trees, nodes), are of the trees from ``first_tree`` on. Returns
+    the largest other change.
+    """
+    largest = 0.0
+    for w in range(len(touched)):
+        t = first_tree + w
+        for node in range(touched.shape[1]):
+            far[w, node] = 0
+            if touched[w, node] and kept[w, node] and trees.H[t, node] > 0:
+                change = abs(trees.value[t, node] - value[w, node])
+                if change > step:
+                    far[w, node] = 1
+                else:
+                    largest = max(largest, change)
+    return largest
 
 
 def roll_back(model: ModelArrays, batch: Batch, window: Window, keep: int) -> None:
