@@ -257,7 +257,8 @@ def gbdt_options(*objectives: str) -> st.SearchStrategy[dict[str, Any]]:
             "robustness_tolerance": st.sampled_from((0.0, 0.1, 0.5, 1.0)),
             "derivatives": st.sampled_from(("bounded", "bounded", "changed_leaves", "retrained", "never")),
             "derivative_tolerance": st.sampled_from((0.0, 0.01, 0.1, 1.0)),
-            "update_every": st.sampled_from((1, 2, 3, 7, 100)),
+            "update_every": st.sampled_from((1, 2, 3, 7, 100, "auto")),
+            "retrain": st.sampled_from(("auto", "auto", "never", "always")),
             "random_state": st.integers(0, 3),
         }
     )

@@ -34,7 +34,9 @@ class _OnlineGradientBoosting(Estimator):
         binning: Literal["doubling", "quantile"] = "doubling",
         candidate_fraction: float = 0.1,
         robustness_tolerance: float = 0.1,
-        derivatives: Literal["retrained", "changed_leaves", "never"] = "retrained",
+        derivatives: Literal["bounded", "changed_leaves", "retrained", "never"] = "bounded",
+        derivative_tolerance: float = 0.1,
+        retrain: Literal["auto", "never", "always"] = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -52,6 +54,8 @@ class _OnlineGradientBoosting(Estimator):
         self.candidate_fraction = candidate_fraction
         self.robustness_tolerance = robustness_tolerance
         self.derivatives = derivatives
+        self.derivative_tolerance = derivative_tolerance
+        self.retrain = retrain
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -122,9 +126,14 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         Share of ``max_bins`` that an iteration considers as splits of a feature.
     robustness_tolerance : float, default 0.1
         A split stays while it is among the best ``robustness_tolerance * candidate_fraction * max_bins`` of its node.
-    derivatives : {"retrained", "changed_leaves", "never"}
-        Changes of a tree after which the derivatives of existing examples are recomputed: in retrained subtrees, in
-        leaves whose value changed too, or never.
+    derivatives : {"bounded", "changed_leaves", "retrained", "never"}
+        When the derivatives of existing examples are recomputed: when their score has moved by more than
+        ``derivative_tolerance``; whenever it has moved; if a subtree that holds them is retrained; or never.
+    derivative_tolerance : float, default 0.1
+        In log-odds, or in units of the largest distance of a target from the mean.
+    retrain : {"auto", "never", "always"}
+        When a call trains all trees and bins anew on the live examples instead of updating them: after half as many
+        inserts and deletes as examples were trained on last; never; or in each call.
     early_stopping : bool, default False
         Stop the first training when the loss on held-out rows stops improving.
     validation_fraction : float, default 0.1

@@ -52,7 +52,8 @@ class OnlineGBDT:
     # ------------------------------------------------------------------ training (Algorithm 1)
 
     def train(self, rows: Iterable[Row]) -> None:
-        """The model of the warm-up."""
+        """The model of some rows, whatever there was before."""
+        self.trees, self.exponent = {}, 0
         self.rows = {row.id: row for row in rows}
         self.drift = [0.0] * self.options.max_iter  # by iteration: how far scores have moved, unfollowed
         examples = list(self.rows.values())
@@ -72,10 +73,10 @@ class OnlineGBDT:
                 self.exponent = math.frexp(largest)[1]  # largest < 2 ** exponent
                 self.exponent -= 2.0 ** (self.exponent - 1) >= largest
         else:
-            self.K = max([2] + [int(row.y) + 1 for row in examples])
+            self.K = max([2, self.K] + [int(row.y) + 1 for row in examples])
         self.binary = self.K == 2 and self.options.objective in ("auto", "binary")
         for row in examples:
-            row.codes = self.codes(row.x)
+            row.codes, row.ledger, row.leaf = self.codes(row.x), {}, {}
         for m in range(self.options.max_iter):
             entries = [self.fresh(row, m) for row in examples]
             for k in range(self.width):
@@ -280,7 +281,7 @@ class OnlineGBDT:
         """Algorithm 2: one pass over all trees. ``others``: old rows whose derivatives are computed anew."""
         refreshed = list(others)
         all_joined, unfollowed = bool(others), 0.0
-        compares = self.options.bounded and not others
+        compares = self.options.bounded and not others and self.options.tolerance > 0
         for m in range(self.options.max_iter):
             entries = {row: self.compared(row, m) if compares else self.fresh(row, m) for row in refreshed}
             entries |= {row: self.fresh(row, m) for row in new}

@@ -52,6 +52,7 @@ class OnlineGBDTTwin:
         self.ever: list[Row] = []
         self.warmup = self.told = self.seq = 0
         self.trained = False
+        self.trained_at = self.trained_rows = self.changes = 0
         self.log: list[Work] = []
 
     # ------------------------------------------------------------------ updates
@@ -74,7 +75,7 @@ class OnlineGBDTTwin:
                     return position, predictions, refused
             self.seq = seq + 1
             if self.seq == self.warmup or (
-                self.seq > self.warmup and (self.seq - self.warmup) % self.options.update_every == 0
+                self.seq > self.warmup and (self.seq - self.warmup) % self.options.every(self.warmup) == 0
             ):
                 self.apply()
         return len(batch), predictions, refused
@@ -126,14 +127,21 @@ class OnlineGBDTTwin:
     def apply(self) -> None:
         """The end of a D', or of the warm-up."""
         rows = list(self.inserts.values())
-        if self.trained:
+        self.changes += len(self.deletes) + len(rows)
+        live = self.live()
+        if live and (not self.trained or self.changes >= self.trains_after()):
+            self.log.append(Work(len(self.deletes), len(rows), trained=len(live)))
+            self.model.train(live)
+            self.trained, self.trained_at, self.trained_rows, self.changes = True, self.seq, len(live), 0
+        elif self.trained:
             self.log.append(self.model.update(self.deletes, rows))
         else:
             self.log.append(Work(len(self.deletes), len(rows)))
-            if rows:
-                self.model.train(rows)
-                self.trained = True
         self.inserts, self.deletes = {}, []
+
+    def trains_after(self) -> float:
+        """Inserts and deletes after which the trees are trained anew."""
+        return {"always": 1, "never": math.inf, "auto": math.ceil(self.trained_rows / 2)}[self.options.retrain]
 
     # ------------------------------------------------------------------ comparison
 
@@ -173,6 +181,9 @@ class OnlineGBDTTwin:
             "warmup": np.array([self.warmup], np.int64),
             "classes": np.array([-1 if not self.trained else 0 if squared else model.K], np.int64),
             "exponent": np.array([model.exponent], np.int64),
+            "trained": np.array([self.trained_at], np.int64),
+            "trained_rows": np.array([self.trained_rows], np.int64),
+            "changes": np.array([self.changes], np.int64),
         }
         if not self.trained:
             return state
@@ -235,7 +246,8 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     """What two states have to agree in, whoever made them: plain lists, rows by id, nothing where nothing is meant."""
     order = np.lexsort((state["pending"], state["id"]))
     same = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "pending", "born")}
-    same |= {name: np.asarray(state[name]).tolist() for name in ("seq", "warmup", "classes", "exponent")}
+    scalars = ("seq", "warmup", "classes", "exponent", "trained", "trained_rows", "changes")
+    same |= {name: np.asarray(state[name]).tolist() for name in scalars}
     if state["classes"][0] < 0:
         return same
     inner = np.asarray(state["node_feature"]) >= 0
@@ -250,5 +262,6 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
         same[name] = np.where(waits[:, None], 0, np.asarray(state[name], np.int64)[order]).tolist()
     bins = ("kinds", "values", "ranks", "starts", "seen")
     return same | {
-        name: np.asarray(state[name]).tolist() for name in ("tree_nodes", "origin", "drift", *(f"bins_{b}" for b in bins))
+        name: np.asarray(state[name]).tolist()
+        for name in ("tree_nodes", "origin", "drift", *(f"bins_{b}" for b in bins))
     }

@@ -56,3 +56,4 @@ class Work:
     retrained: set[tuple[int, int, int]] = field(default_factory=set)  # pass, iteration, class
     rows: int = 0
     refreshed: int = 0
+    trained: int = 0

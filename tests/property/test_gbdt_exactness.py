@@ -25,7 +25,14 @@ class Replay:
     """A session, and calls of its own that are one D' each."""
 
     def __init__(self, objective: str, **others: Any) -> None:
-        small = {"max_iter": 5, "max_leaf_nodes": 6, "max_bins": 16, "candidate_fraction": 0.5, "update_every": 10**9}
+        small = {
+            "max_iter": 5,
+            "max_leaf_nodes": 6,
+            "max_bins": 16,
+            "candidate_fraction": 0.5,
+            "update_every": 10**9,
+            "retrain": "never",
+        }
         self.options = GBDTOptions(**{**small, "objective": objective, **others})
         self.session = InProcessSession(learners()["gbdt"], self.options, FEATURES, 2)
         self.seq = 0

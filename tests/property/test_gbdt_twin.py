@@ -95,9 +95,12 @@ def assert_same_work(log: dict[str, Any], expected: Sequence[Any], where: str) -
     """The log has an entry for each D', and says what it touched."""
     assert len(next(iter(log.values()), ())) == len(expected), where
     for i, work in enumerate(expected):
-        said = {name: int(log[name][i]) for name in ("deletes", "inserts", "trees_retrained", "rows", "refreshed")}
+        said = {
+            name: int(log[name][i])
+            for name in ("deletes", "inserts", "trees_retrained", "rows", "refreshed", "trained")
+        }
         known = {"deletes": work.deletes, "inserts": work.inserts, "trees_retrained": len(work.retrained)}
-        assert said == {**known, "rows": work.rows, "refreshed": work.refreshed}, where
+        assert said == {**known, "rows": work.rows, "refreshed": work.refreshed, "trained": work.trained}, where
 
 
 def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: Stream) -> None:

@@ -32,6 +32,7 @@ LIVE = np.iinfo(np.int64).max
 
 def options(objective: str, **others: Any) -> GBDTOptions:
     settings = {"max_iter": 4, "max_leaf_nodes": 5, "max_bins": 8, "candidate_fraction": 0.5, "update_every": 20}
+    settings["retrain"] = "never"
     return GBDTOptions(**{**settings, "objective": objective, **others})
 
 
@@ -78,9 +79,9 @@ def audited(
 def test_a_sound_model(objective: str) -> None:
     twin = sound(objective)
     report = audited(twin.state(), objective=objective)
-    assert (report.conformance, report.feasibility, report.failures) == ("holds", "not_promised", [])
+    assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
     assert report.ok
-    assert "promises no bound" in report.reason
+    assert "within derivative_tolerance 0.1 of the present one" in report.reason
     assert report.checked["trees"] == len(twin.model.trees)
     assert report.checked["splits"] > 10  # else the mutations below find nothing to break
     assert report.checked["held"] == len(twin.model.rows)
@@ -101,6 +102,11 @@ def test_old_derivatives_are_measured() -> None:
     report = audited(twin.state(), twin.history(), derivatives="never")
     assert report.failures == []
     assert report.worst["stale"] == max(old) / 65536 > 0
+    assert report.feasibility == "not_promised"
+    for kind in ("bounded", "changed_leaves"):
+        report = audited(twin.state(), twin.history(), derivatives=kind, derivative_tolerance=0.01)
+        assert (report.conformance, report.feasibility) == ("holds", "violated")
+        assert "farther from the present ones" in report.reason
 
 
 def measured(twin: OnlineGBDTTwin) -> tuple[int, float]:

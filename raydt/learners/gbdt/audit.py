@@ -1,9 +1,10 @@
 """The two verdicts on an in-place online GBDT, from a state and the raw examples.
 
-*Conformance*: bins are those of the warm-up; every example the model holds lies in the leaf it routes to, in every
-tree; all sums equal those recomputed from the ledger, bit for bit; leaf values are their formula; every split leaves
-something on both sides and ranks within the tolerance; no tree has too many leaves. *Feasibility* is not promised: the
-paper bounds nothing after an update. How far the splits are from the best ones is measured.
+*Conformance*: bins are those of the rows of the last training; every example the model holds lies in the leaf it routes
+to, in every tree; all sums equal those recomputed from the ledger, bit for bit; leaf values are their formula; every
+split leaves something on both sides and ranks within the tolerance; no tree has too many leaves. *Feasibility*, where
+the kind of ``derivatives`` promises it: every stored derivative is one that a score within the tolerance of the present
+one gives. How far the splits are from the best ones is measured.
 
 Nothing of the fast path is imported but the derivatives in fixed point (``recompute``). Not here: a replay of the
 updates; what was added for a row at its time, which the ledger alone knows, is checked in the first iteration, where
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
+from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
 from raydt.learners.gbdt.recompute import RecomputedTree, Rows, recorded_trees
 from raydt.learners.gbdt.recompute_candidates import Candidates, warmup_bins
 from raydt.learners.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
@@ -70,15 +71,18 @@ def audit(options: GBDTOptions, features: Features, state: Arrays, history: Hist
         broken.append(f"malformed model: {error}")
         return AuditReport("violated", "violated", "the model is malformed", failures=broken)
     worst = {name: found.pop(name) for name in ("rank", "lack", "stale")}
-    reason = (
-        f"the paper promises no bound; measured: the worst split ranks {worst['rank']:.0f} in its node and lacks "
-        f"{worst['lack']:.2%} of the best gain"
-    )
+    too_stale, promise = int(found.pop("too_stale")), options.promise()
+    reason = f"{promise.reason}; the worst split ranks {worst['rank']:.0f} in its node"
+    reason += f" and lacks {worst['lack']:.2%} of the best gain"
+    verdict: Literal["proven", "violated", "not_promised"] = "proven" if promise.promised else "not_promised"
+    if promise.promised and too_stale:
+        verdict = "violated"
+        reason = f"{too_stale} stored derivatives belong to scores farther from the present ones than the tolerance"
     if not history.complete:
         reason += "; the bins were not checked, as only the live examples are known"
     return AuditReport(
         conformance="violated" if broken else "holds",
-        feasibility="not_promised",
+        feasibility=verdict,
         reason=reason,
         checked={name: int(count) for name, count in found.items()},
         worst=worst,
@@ -94,7 +98,9 @@ def _examine(
     broken += failures
     held = (state["pending"] != TO_INSERT) & (source >= 0)
     sparse = None if history.sparse is None else history.sparse[source[held]]
-    found = dict.fromkeys(("examples", "live", "held", "trees", "nodes", "splits", "rank", "lack", "stale"), 0.0)
+    found = dict.fromkeys(
+        ("examples", "live", "held", "trees", "nodes", "splits", "rank", "lack", "stale", "too_stale"), 0.0
+    )
     found |= {"examples": len(history.id), "live": int((state["pending"] != TO_DELETE).sum()), "held": int(held.sum())}
     if state["classes"][0] < 0:
         if "tree_nodes" in state or held.any():
@@ -104,12 +110,12 @@ def _examine(
     found["splits"] = int((state["node_feature"] >= 0).sum())
     bins, both = recorded_bins(state, features)
     if history.complete:
-        first = _warmup(state, history)
+        first = _trained(state, history)
         ones = None if history.sparse is None else history.sparse[np.flatnonzero(first)]
         derived, derived_both = warmup_bins(history.X[first], ones, features, options)
         differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
         differing += [len(bins) + j for j in np.flatnonzero(both != derived_both).tolist()]
-        broken += [f"the bins of feature {j} are not those of the warm-up" for j in differing]
+        broken += [f"the bins of feature {j} are not those of the rows of the last training" for j in differing]
         broken += _scale(options, state, history.y[first])
     trees = _Trees(options, state, Candidates(bins, both, options), history.y[source[held]], held)
     rows = Rows(history.X[source[held]], sparse, bins, options.l2_regularization, trees.units)
@@ -118,7 +124,7 @@ def _examine(
         splits = trees.tree[t].feature >= 0
         found["rank"] = max(found["rank"], float(tree.better[splits].max(initial=-1) + 1))
         found["lack"] = max(found["lack"], largest_lack(tree))
-    found["stale"] = trees.stale
+    found["stale"], found["too_stale"] = trees.stale, trees.too_stale
     return found
 
 
@@ -140,8 +146,10 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     deleted[known] = history.deleted[source[known]] != LIVE
 
     # Pending updates are of after the end of the last D'.
-    over = max(0, int(state["seq"][0]) - int(state["warmup"][0])) // options.update_every * options.update_every
-    begun = over + int(state["warmup"][0]) if state["classes"][0] >= 0 else 0
+    warmup = int(state["warmup"][0])
+    every = options.every(warmup)
+    over = max(0, int(state["seq"][0]) - warmup) // every * every
+    begun = over + warmup if state["classes"][0] >= 0 else 0
     leaves = pending == TO_DELETE
     late = known & leaves & history.complete
     late[late] = history.deleted[source[late]] < begun
@@ -175,14 +183,15 @@ def _first(values: Ints) -> Bools:
     return first
 
 
-def _warmup(state: Arrays, history: History) -> Bools:
-    """Which examples the model was trained on first."""
-    warmup: Bools = history.inserted < min(history.warmup, int(state["warmup"][0]))
-    return warmup
+def _trained(state: Arrays, history: History) -> Bools:
+    """Which examples the trees were last trained on: those that were live then."""
+    end = int(state["trained"][0])
+    trained: Bools = (history.inserted < end) & (history.deleted >= end)
+    return trained
 
 
 def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[str]:
-    """Origin and exponent against the warm-up's targets."""
+    """Origin and exponent against the targets of the last training."""
     origin, exponent = 0.0, 0
     if options.regression:
         y = y.astype(np.float64)
@@ -220,13 +229,14 @@ class _Trees:
         self.tolerance = max(
             1, math.ceil(options.robustness_tolerance * min(self.candidates.per_feature, self.candidates.total))
         )
-        self.stale = 0.0
+        self.stale, self.too_stale = 0.0, 0
 
     def recomputed(self, rows: Rows) -> Iterator[tuple[int, RecomputedTree]]:
         """Every tree with its number, from the rows the state holds."""
         F = np.full((len(self.y), self.width), self.loss.origin)
         for m in range(len(self.tree) // self.width):
             fresh, candidates = quantised(F, self.y, self.loss), self.candidates.of(m)
+            low, high = self.range_of(F, fresh)
             for k in range(self.width):
                 t = m * self.width + k
                 entry = self.ledger(t)
@@ -236,7 +246,22 @@ class _Trees:
                 yield t, tree
                 scale = self.unit if self.options.regression else 1.0 / ONE
                 self.stale = max(self.stale, float(np.abs(entry - fresh[k]).max(initial=0)) * scale)
+                self.too_stale += int(((entry < low[k]) | (entry > high[k])).sum())
                 F[:, k] += self.state["node_value"][self.end[t] - len(self.tree[t]) :][tree.leaf]
+
+    def range_of(self, F: Floats, fresh: Ints) -> tuple[Ints, Ints]:
+        """Least and greatest entries that scores within the tolerance of ``F`` give, both of the shape of ``fresh``."""
+        tolerance = self.options.tolerance
+        if not self.options.bounded or not tolerance:
+            return fresh, fresh
+        if self.options.regression:
+            width = math.ceil(tolerance * 2**RESIDUAL_BITS)
+            return fresh - width, fresh + width
+        p = softmax(F)[:, -self.width :].T
+        odds = math.exp(tolerance * (1 if self.binary else 2))
+        low, high = (np.floor(part * ONE + 0.5) for part in (p / (p + (1 - p) * odds), p * odds / (p * odds + (1 - p))))
+        low, high = (np.clip(part, 1, ONE - 1).astype(np.int64) for part in (low, high))
+        return np.minimum(low, fresh), np.maximum(high, fresh)
 
     def ledger(self, t: int) -> Ints:
         """Return the contribution of each row to a tree."""

@@ -74,6 +74,8 @@ class GBDTCoordinator(BatchCoordinator):
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
         self.ensemble: Ensemble | None = None
         self._seq = self._warmup = 0
+        self._trained = self._changes = 0  # the update that ended the last training, and inserts and deletes since
+        self._trained_rows = 0
         self._log, self._totals = UpdateLog(), Counts()
         self._restored = False  # and the shards do not have the histograms of the state yet
 
@@ -158,7 +160,7 @@ class GBDTCoordinator(BatchCoordinator):
         if seq < self._warmup:
             end = self._warmup
         else:
-            every = self.options.update_every
+            every = self.options.every(self._warmup)
             end = self._warmup + ((seq - self._warmup) // every + 1) * every
         return min(end - batch.start, len(batch))
 
@@ -166,7 +168,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Whether a D' or the warm-up ends here."""
         if self._seq <= self._warmup:
             return self._seq == self._warmup
-        return (self._seq - self._warmup) % self.options.update_every == 0
+        return (self._seq - self._warmup) % self.options.every(self._warmup) == 0
 
     def _predict_before(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> None:
         """Predictions of the rows of a part by the model of the last end of a D'."""
@@ -194,9 +196,16 @@ class GBDTCoordinator(BatchCoordinator):
         began = time.perf_counter()
         pending, self._pending = self._pending, PendingUpdates()
         counts = Counts()
-        if self.ensemble is None:
-            inserts = yield from self._train(pending.inserts)
+        self._changes += len(pending)
+        first = self.ensemble is None
+        live = pending.inserts if first else self.store.slots()
+        if len(live) and (first or self._changes >= self.options.trains_after(self._trained_rows)):
+            self._trained, self._trained_rows, self._changes = self._seq, len(live), 0
+            counts.trained = len(live)
+            inserts = yield from self._train(live)
             rows = yield from self._rows.take(inserts if self._local is None else inserts[:0])
+        elif first:
+            inserts, rows = live, Rows.none(self.features)
         else:
             inserts = pending.inserts
             known = self._local is None and len(inserts)
@@ -208,17 +217,16 @@ class GBDTCoordinator(BatchCoordinator):
         self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
-        """Fix the bins from the first rows and train on them; returns those that were held out."""
-        o, y = self.options, self.store.y
-        if not len(slots):
-            return slots
+        """Fix the bins from the live rows and train on them; returns those that were held out (the first time)."""
+        o, y, former = self.options, self.store.y, self.ensemble
         parts = yield Ask("learn", {"slots": slots})
         order = np.argsort(self._rows.owned())
         bins = joined([Bins.from_arrays(part) for part in parts]).select(order)
-        rest, held = held_out_rows(slots, o) if o.early_stopping else (slots, slots[:0])
+        rest, held = held_out_rows(slots, o) if o.early_stopping and former is None else (slots, slots[:0])
         origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
-        classes = 0 if o.regression else max(2, int(y[slots].max()) + 1)
-        ensemble = Ensemble(o, bins, classes, origin, exponent, o.max_iter, self.store.capacity, self._shards)
+        classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
+        most = former.iterations if former else o.max_iter
+        ensemble = Ensemble(o, bins, classes, origin, exponent, most, self.store.capacity, self._shards)
         local = yield from self._prepare(ensemble, slots)
         watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
         if local is None:
@@ -340,6 +348,7 @@ class GBDTCoordinator(BatchCoordinator):
         # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the
         # same without them.
         skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h", "drift"}
+        skipped |= {"trained", "trained_rows", "changes"}
         return digest((name, state[name]) for name in sorted(state) if name not in skipped)
 
     def statistics(self) -> dict[str, int]:
@@ -374,6 +383,9 @@ class GBDTCoordinator(BatchCoordinator):
             "exponent": e.exponent if e else 0,
             "rebuilds": totals.subtrees,
             "rebuilt_rows": totals.rows,
+            "trained": self._trained,
+            "trained_rows": self._trained_rows,
+            "changes": self._changes,
         }
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
         state["pending"] = self._pending.status(slots)
@@ -390,6 +402,8 @@ class GBDTCoordinator(BatchCoordinator):
         pending = state["pending"]
         self.store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
         self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
+        self._trained, self._trained_rows = int(state["trained"][0]), int(state["trained_rows"][0])
+        self._changes = int(state["changes"][0])
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)

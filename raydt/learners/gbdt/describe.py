@@ -84,7 +84,8 @@ def updates_section(events: Columns) -> Section:
             Text(
                 "Updates are collected in batches. A batch changes the sums of the nodes that its rows reach in every "
                 "tree; a node whose split is then no longer among the best candidates has the part of the tree below "
-                "it retrained on the live rows, and rows of it get new derivatives in all later trees."
+                "it retrained on the live rows, and rows whose score moves get new derivatives in later trees. After "
+                "many updates a batch trains all trees anew instead, with new bins."
             ),
             *([over_batches(batches)] if several else []),
             dearest(events),
@@ -200,10 +201,22 @@ def importances(model: Columns, names: Names) -> Table:
 # ---------------------------------------------------------------- the batches
 
 
+def first_training(events: Columns) -> npt.NDArray[np.bool_]:
+    """Which entry is that of the first training; none may be."""
+    trained = events.get("trained", np.empty(0)) > 0
+    return trained & (np.cumsum(trained) == 1)
+
+
 def batches_of(events: Columns) -> Columns:
-    """The batches D' alone: the first training checks no tree."""
-    there = events.get("trees_checked", np.empty(0)) > 0
+    """The batches D' alone, without the first training."""
+    there = (events.get("trees_checked", np.empty(0)) > 0) | (events.get("trained", np.empty(0)) > 0)
+    there &= ~first_training(events)
     return {name: column[there] for name, column in events.items()} if there.any() else {}
+
+
+def retrained_share(batches: Columns) -> str:
+    """Share of the trees checked that have changed."""
+    return share(batches["trees_retrained"].sum() / max(1, batches["trees_checked"].sum()), 1)
 
 
 def over_batches(batches: Columns) -> Chart:
@@ -213,7 +226,7 @@ def over_batches(batches: Columns) -> Chart:
     drawn["seq"] = batches["seq"][np.arange(1, len(drawn["seq"]) + 1) * n // len(drawn["seq"]) - 1] + 1
     points = len(drawn["seq"])
     each = "one point per batch" if points == n else f"{count(n)} batches in {count(points)} points, each a mean"
-    part = batches["trees_retrained"].sum() / batches["trees_checked"].sum()
+    part = retrained_share(batches)
 
     def panel(unit: str, lines: tuple[tuple[str, str, str], ...], height: float = 8.0) -> Any:
         series: list[tuple[npt.NDArray[Any], str, str]] = [(drawn[key], name, tone) for key, name, tone in lines]
@@ -221,7 +234,14 @@ def over_batches(batches: Columns) -> Chart:
 
     panels = (
         panel("trees", (("trees_checked", "checked", "learner"), ("trees_retrained", "retrained", "delete"))),
-        panel("rows", (("rows", "in retrained subtrees", "delete"), ("refreshed", "with new derivatives", "f1"))),
+        panel(
+            "rows",
+            (
+                ("rows", "in retrained subtrees", "delete"),
+                ("refreshed", "whose derivatives were compared", "f1"),
+                ("trained", "all trees were trained on", "learner"),
+            ),
+        ),
         panel("number", (("nodes", "nodes built", "coordinator"), ("rounds", "rounds with the shards", "shards")), 7.0),
         number_panel(drawn, [(1e3 * drawn["seconds"], "time", "learner")], "ms", 7.0, milliseconds),
     )
@@ -230,7 +250,7 @@ def over_batches(batches: Columns) -> Chart:
         "Work of each batch of updates",
         f"{counted(n, 'batch')} of updates, each applied at once; {each}. A tree is checked by the deletions of a "
         "batch and by its insertions, each for itself; of a row that is in several retrained subtrees each counts.",
-        f"Lines over the stream of trees checked and retrained ({share(part)} of those checked), rows, nodes, rounds "
+        f"Lines over the stream of trees checked and retrained ({part} of those checked), rows, nodes, rounds "
         "and time of each batch.",
         drawn,
         panels,
@@ -250,16 +270,26 @@ def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
 def dearest(events: Columns) -> Table:
     """The batches that took longest, and in the remark what all of them took, and the first training."""
     batches = batches_of(events)
-    trained = events.get("trees_checked", np.ones(1)) == 0
+    trained = first_training(events)
     first = ""
     if trained.any():
-        rows, took = int(events["inserts"][trained].sum()), float(events["seconds"][trained].sum())
+        rows, took = int(events["trained"][trained].sum()), float(events["seconds"][trained].sum())
         first = f"The first training, on {counted(rows, 'row')}, took {duration(took)}. "
     if not batches:
         return Table([], f"{first}No batch of updates was applied.")
     seconds = batches["seconds"]
     order = np.argsort(-seconds, kind="stable")[:DEAREST]
-    columns = ("deletes", "inserts", "trees_checked", "trees_retrained", "subtrees", "rows", "nodes", "refreshed")
+    columns = (
+        "deletes",
+        "inserts",
+        "trees_checked",
+        "trees_retrained",
+        "subtrees",
+        "rows",
+        "nodes",
+        "refreshed",
+        "trained",
+    )
     rows_ = [
         Row(
             (
@@ -272,10 +302,11 @@ def dearest(events: Columns) -> Table:
         for i in order.tolist()
     ]
     n, median = len(seconds), duration(float(np.median(seconds)))
+    again = int((batches["trained"] > 0).sum())
+    anew = f", {count(again)} of them trained all trees anew" if again else ""
     remark = (
-        f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or less, and "
-        f"retrained {share(batches['trees_retrained'].sum() / batches['trees_checked'].sum(), 1)} of the trees they "
-        "checked. Bars show the time relative to the longest."
+        f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or less{anew}; "
+        f"{retrained_share(batches)} of the trees that were checked have changed. Bars show the time relative to the longest."
     )
     return Table(
         rows_,
@@ -283,7 +314,7 @@ def dearest(events: Columns) -> Table:
         "The batches that took longest",
         (
             *("After update", "Deleted", "Inserted", "Trees checked", "Retrained", "Subtrees", "Rows", "Nodes"),
-            *("New derivatives", "Rounds", "Time"),
+            *("Rows compared", "Rows trained on", "Rounds", "Time"),
         ),
         bars=True,
     )

@@ -39,6 +39,9 @@ class GBDT(Learner):
         "node_cut": "that of a leaf is not used, and another that parts the rows alike is as good",
         "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
+        "trained": "another end of the last training that leaves the same rows gives the same bins",
+        "trained_rows": "of an earlier time: it decides when the trees are trained anew",
+        "changes": "counted since then: it decides when the trees are trained anew",
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
     }
 
@@ -106,14 +109,19 @@ class GBDT(Learner):
         return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
-        """Classes and numbers, every kind of derivatives, dense and sparse features."""
+        """Classes and numbers, every kind of derivatives, trained anew or not, dense and sparse features."""
         small = {"max_iter": 3, "max_leaf_nodes": 4, "update_every": 5, "max_bins": 8, "candidate_fraction": 0.5}
         numbers = small | {"objective": "squared_error"}
+        updated = {"retrain": "never"}
+        retrained, changed = updated | {"derivatives": "retrained"}, updated | {"derivatives": "changed_leaves"}
+        never = updated | {"derivatives": "never", "robustness_tolerance": 0.0}
         return (
             Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20),
-            Case("two classes, retrained", small | {"derivatives": "retrained"}, missing=True, warmup=20),
-            Case("three classes", small | {"derivatives": "changed_leaves"}, sparse=True, classes=3, warmup=12),
-            Case("numbers", numbers | {"derivatives": "never", "robustness_tolerance": 0.0}, classes=0, warmup=12),
+            Case("two classes, updated", small | retrained | {"early_stopping": True}, missing=True, warmup=20),
+            Case("three classes", small | {"derivative_tolerance": 0.5} | updated, sparse=True, classes=3, warmup=12),
+            Case("three classes, updated", small | changed, sparse=True, classes=3, warmup=12),
+            Case("numbers", numbers | {"update_every": "auto"}, classes=0, warmup=12),
+            Case("numbers, updated", numbers | never, classes=0, warmup=12),
         )
 
 

@@ -509,7 +509,8 @@ def update_pass(
     counts[:] = 0
     counts[DEPTH], counts[REFRESHED] = -1, n - own
     bounded, all_joined, unfollowed = rules.follow == BOUNDED, n > own, 0.0
-    compares = bounded and not all_joined  # the others of a batch with a new class are all computed again
+    # The others of a batch with a new class are all computed again, and without a tolerance those of any batch.
+    compares = bounded and not all_joined and rules.stale.limit > 0
     for m in range(iterations):
         row = row_of(local.candidates, m)
         if compares:

@@ -13,7 +13,7 @@ from raydt.learners.gbdt.update import Counts
 _OTHER = {"seconds": np.float64}
 COLUMNS = (
     "seq", "deletes", "inserts", "trees_checked", "trees_retrained", "subtrees", "rows", "nodes", "depth", "refreshed",
-    "rounds", "seconds",
+    "rounds", "trained", "seconds",
 )  # fmt: skip
 
 
@@ -26,7 +26,17 @@ class UpdateLog:
     def add(self, seq: int, deletes: int, inserts: int, counts: Counts, seconds: float) -> None:
         """Record a D' that ended with update ``seq``."""
         c = counts
-        taken = (c.trees_checked, c.trees_retrained, c.subtrees, c.rows, c.nodes, c.depth, c.refreshed, c.rounds)
+        taken = (
+            c.trees_checked,
+            c.trees_retrained,
+            c.subtrees,
+            c.rows,
+            c.nodes,
+            c.depth,
+            c.refreshed,
+            c.rounds,
+            c.trained,
+        )
         self._entries.append((seq, deletes, inserts, *taken, seconds))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

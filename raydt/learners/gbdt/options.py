@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from raydt.learners.base import LearnerOptions, Promise
 
@@ -59,8 +59,15 @@ class GBDTOptions(LearnerOptions):
         description="for derivatives: bounded, how far the score of an example may move before its derivatives are "
         "recomputed; in log-odds, or in units of the largest distance of a numeric label from the mean",
     )
-    update_every: int = Field(
-        100, ge=1, description="updates of the stream that are applied together, as one batch (D')"
+    update_every: int | Literal["auto"] = Field(
+        "auto",
+        description="updates of the stream that are applied together, as one batch (D'), at least 1; auto: a twentieth "
+        "of the warm-up, at least 20; without a warm-up 100",
+    )
+    retrain: Literal["auto", "never", "always"] = Field(
+        "auto",
+        description="when a batch trains all trees and bins anew on the live examples, instead of updating them: auto: "
+        "after half as many inserts and deletes as examples were trained on last; never; always",
     )
     random_state: int = Field(0, description="seed of the split candidates; any integer")
     early_stopping: bool = Field(
@@ -71,6 +78,23 @@ class GBDTOptions(LearnerOptions):
         10, ge=1, description="iterations without an improvement of more than tol after which training stops early"
     )
     tol: float = Field(1e-7, ge=0, description="decrease of the loss above which early_stopping counts an improvement")
+
+    @field_validator("update_every")
+    @classmethod
+    def _at_least_one(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("Input should be greater than or equal to 1")
+        return value
+
+    def every(self, warmup: int) -> int:
+        """Updates of a batch D' after a warm-up of so many rows."""
+        if isinstance(self.update_every, int):
+            return self.update_every
+        return max(20, warmup // 20) if warmup else 100
+
+    def trains_after(self, examples: int) -> int:
+        """Inserts and deletes after which all trees are trained anew that were trained on so many examples."""
+        return {"auto": (examples + 1) // 2, "never": 2**62, "always": 1}[self.retrain]
 
     @property
     def bounded(self) -> bool:
@@ -88,9 +112,16 @@ class GBDTOptions(LearnerOptions):
         return self.objective == "squared_error"
 
     def promise(self) -> Promise:
-        """No promise: the paper bounds nothing after an update. Conformance reports what is exact."""
+        """What holds of stored derivatives after every batch; the paper bounds nothing after an update."""
+        if self.bounded:
+            return Promise(
+                True,
+                "every stored derivative is one that a score within derivative_tolerance "
+                f"{self.tolerance:g} of the present one gives"
+                if self.tolerance
+                else "every stored derivative is that of the present score",
+            )
         return Promise(
             False,
-            "the paper promises no bound on an updated model; that stored sums equal recomputed ones bit for bit and "
-            "that every split is within the tolerance is conformance",
+            f"with derivatives: {self.derivatives} stored derivatives may belong to scores of any earlier time",
         )

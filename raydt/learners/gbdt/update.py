@@ -42,7 +42,10 @@ _LARGEST_WINDOW = 1 << 22
 
 @dataclass(slots=True)
 class Counts:
-    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed."""
+    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed.
+
+    ``trained``: rows that all trees were trained on instead, 0 if they were updated.
+    """
 
     trees_checked: int = 0
     trees_retrained: int = 0
@@ -52,6 +55,7 @@ class Counts:
     depth: int = -1
     refreshed: int = 0
     rounds: int = 0
+    trained: int = 0
 
     def add(self, other: Counts) -> None:
         """Add the counts of another pass; the depth is the smaller one."""
@@ -125,7 +129,7 @@ class InPlaceUpdate:
         self._in_batch[every] = True
         self._chained = role == INSERTED or self._mode != "never" or len(refreshed) > 0
         self._all_joined, self._unfollowed = len(refreshed) > 0, 0.0
-        self._compares = self._bounded and not self._all_joined
+        self._compares = self._bounded and not self._all_joined and self._stale.limit > 0
         self.counts = Counts(refreshed=len(refreshed))
 
     def run(self) -> Exchange[Counts]:
@@ -172,9 +176,7 @@ class InPlaceUpdate:
             self._drift_on(m + 1, largest)
         return window.stop
 
-    def _leaf_changes(
-        self, window: Window, m: int, kept: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.uint8], float]:
+    def _leaf_changes(self, window: Window, m: int, kept: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint8], float]:
         """Leaves of an iteration, among ``kept``, whose rows are followed; and the largest change of the others."""
         e, per = self._ensemble, self._ensemble.per
         part = slice((m - window.first) * per, (m - window.first + 1) * per)
@@ -239,9 +241,7 @@ class InPlaceUpdate:
         growing_trees(trees, first, window.touched, e.options.robustness_tolerance, e.options.max_leaf_nodes, needs)
         return failed, needs
 
-    def _retrain(
-        self, window: Window, which: npt.NDArray[np.int64], failed: npt.NDArray[np.uint8]
-    ) -> Exchange[Growth]:
+    def _retrain(self, window: Window, which: npt.NDArray[np.int64], failed: npt.NDArray[np.uint8]) -> Exchange[Growth]:
         """Grow trees of a window again below the nodes that failed."""
         e, o = self._ensemble, self._ensemble.options
         if not len(which):

@@ -136,9 +136,7 @@ def process_window(model: Any, batch: Any, window: Any, stale: Any, compares: bo
                 probabilities(F[i], scratch)
                 for k in range(per):
                     entry = np.int64(ledger[m * per + k, slot])
-                    dg[base + k, i] = (
-                        kept_entry(entry, scratch[k], stale.odds) if compared else quantise(scratch[k])
-                    )
+                    dg[base + k, i] = kept_entry(entry, scratch[k], stale.odds) if compared else quantise(scratch[k])
         for k in range(per):
             t, w = m * per + k, base + k
             for i in range(n):
