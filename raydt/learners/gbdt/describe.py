@@ -204,7 +204,8 @@ def importances(model: Columns, names: Names) -> Table:
 def first_training(events: Columns) -> npt.NDArray[np.bool_]:
     """Which entry is that of the first training; none may be."""
     trained = events.get("trained", np.empty(0)) > 0
-    return trained & (np.cumsum(trained) == 1)
+    first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
+    return first
 
 
 def batches_of(events: Columns) -> Columns:
@@ -306,7 +307,8 @@ def dearest(events: Columns) -> Table:
     anew = f", {count(again)} of them trained all trees anew" if again else ""
     remark = (
         f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or less{anew}; "
-        f"{retrained_share(batches)} of the trees that were checked have changed. Bars show the time relative to the longest."
+        f"{retrained_share(batches)} of the trees that were checked have changed. "
+        "Bars show the time relative to the longest."
     )
     return Table(
         rows_,

@@ -23,7 +23,7 @@ from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.window import DELETED, INSERTED, may_grow
 
-#: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value has changed (``staleness``).
+#: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value changes (``staleness``).
 NEVER, RETRAINED, BOUNDED = 0, 1, 2
 #: Fields of the counts of a pass; ``DEPTH`` is the smallest depth of a root that was grown again (-1: none).
 TREES_RETRAINED, SUBTREES, ROWS, NODES, DEPTH, REFRESHED, COUNTS = 0, 1, 2, 3, 4, 5, 6

@@ -25,18 +25,7 @@ class UpdateLog:
 
     def add(self, seq: int, deletes: int, inserts: int, counts: Counts, seconds: float) -> None:
         """Record a D' that ended with update ``seq``."""
-        c = counts
-        taken = (
-            c.trees_checked,
-            c.trees_retrained,
-            c.subtrees,
-            c.rows,
-            c.nodes,
-            c.depth,
-            c.refreshed,
-            c.rounds,
-            c.trained,
-        )
+        taken = [getattr(counts, name) for name in COLUMNS[3:-1]]
         self._entries.append((seq, deletes, inserts, *taken, seconds))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

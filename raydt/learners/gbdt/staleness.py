@@ -1,10 +1,10 @@
 """Bounded staleness: how far a score may move before the derivatives that were computed from it are computed again.
 
-A ledger entry of iteration m was computed from the score F before m, or compared with it. Every leaf whose value changes
-moves the scores of its rows in all later iterations. A change of more than ``step`` is *followed*: the rows of the leaf
-join the batch, and their entries in later iterations are compared with their present scores. Smaller changes are not
-followed; the largest of each iteration is added to the ``drift`` of all later iterations. Once the drift of an iteration
-would exceed ``limit``, all rows join the batch there, and the drift begins again at 0.
+A ledger entry of iteration m was computed from the score F before m, or compared with it. Every leaf whose value
+changes moves the scores of its rows in all later iterations. A change of more than ``step`` is *followed*: the rows of
+the leaf join the batch, and their entries in later iterations are compared with their present scores. Smaller changes
+are not followed; the largest of each iteration is added to the ``drift`` of all later iterations. Once the drift of an
+iteration would exceed ``limit``, all rows join the batch there, and the drift begins again at 0.
 
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.

@@ -164,7 +164,7 @@ class InPlaceUpdate:
     def _first_change(self, window: Window, needs: npt.NDArray[np.bool_]) -> int:
         """End of the first iteration of a window that changes which rows are in the batch, or that has to grow."""
         e, per = self._ensemble, self._ensemble.per
-        grows = needs.reshape(-1, per).any(axis=1)
+        grows = np.asarray(needs.reshape(-1, per).any(axis=1))
         if not self._bounded:
             return window.first + int(np.flatnonzero(grows)[0]) + 1 if grows.any() else window.stop
         for m in range(window.first, window.stop):
