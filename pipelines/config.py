@@ -74,7 +74,9 @@ class Cluster(_Section):
     shards: int = Field(2, ge=1, description="number of shards the features are distributed over")
     batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
     local_work_limit: int = Field(
-        4_000_000, ge=0, description="cells (rows x features) below which the coordinator itself does a rebuild"
+        4_000_000,
+        ge=0,
+        description="cells (rows x features) below which the coordinator itself does the work: a rebuild, or (gbdt) all",
     )
     row_cache_bytes: int | None = Field(
         None, ge=0, description="bytes of features the coordinator may cache; 0: none, null: no limit"

@@ -80,7 +80,7 @@ class WorkPlan:
     Attributes
     ----------
     local_work_limit : int
-        BUILDs of fewer cells (rows x features) are done by the coordinator.
+        The coordinator itself does work on fewer cells (rows x features): a BUILD, or all of a boosted model.
     row_cache_bytes : int or None
         Budget of the coordinator's feature cache; 0 keeps none, None has no limit.
     shared_store : bool

@@ -112,11 +112,12 @@ class GBDT(Learner):
         """Classes and numbers, every kind of derivatives, trained anew or not, dense and sparse features."""
         small = {"max_iter": 3, "max_leaf_nodes": 4, "update_every": 5, "max_bins": 8, "candidate_fraction": 0.5}
         numbers = small | {"objective": "squared_error"}
+        outgrown = WorkPlan(local_work_limit=150, shared_store=False)  # the coordinator begins, shards go on
         updated = {"retrain": "never"}
         retrained, changed = updated | {"derivatives": "retrained"}, updated | {"derivatives": "changed_leaves"}
         never = updated | {"derivatives": "never", "robustness_tolerance": 0.0}
         return (
-            Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20),
+            Case("two classes", small | {"early_stopping": True}, missing=True, warmup=20, plan=outgrown),
             Case("two classes, updated", small | retrained | {"early_stopping": True}, missing=True, warmup=20),
             Case("three classes", small | {"derivative_tolerance": 0.5} | updated, sparse=True, classes=3, warmup=12),
             Case("three classes, updated", small | changed, sparse=True, classes=3, warmup=12),
