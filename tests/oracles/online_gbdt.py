@@ -5,21 +5,21 @@ Adding/Deleting Data" (ICML 2025), Algorithms 1 to 3, sections 3.2 to 3.4, appen
 derivatives are whole numbers; what was added for a row is kept in a ledger and taken out as it is; a subtree that is
 trained again may use all leaves its tree has left, and leaves may grow; sigma is a rank among the node's candidates.
 
-Only plain Python here: lists, dicts, sets, whole numbers. Softmax and quantisation, whose last bit depends on who
-computes them, are the fast path's (``derivatives.quantised``).
+Only plain Python here: lists, dicts, sets, whole numbers. Softmax, quantisation and log-odds, whose last bit depends on
+who computes them, are the fast path's.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from raydt.arrays import rng
 from raydt.learners.gbdt.derivatives import Loss, quantised, softmax
+from raydt.learners.gbdt.staleness import log_odds
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
 
@@ -28,9 +28,9 @@ LEAST_GAIN = 1e-10
 LARGEST_LEAF = 128.0
 
 
-def nearest(p: float) -> int:
-    """The ledger entry of a probability."""
-    return min(max(math.floor(p * ONE + 0.5), 1), ONE - 1)
+def probability(log_odds: float) -> float:
+    """Of some log-odds."""
+    return float(softmax(np.array([[max(-1e3, min(log_odds, 1e3))]]))[0, 1])
 
 
 class OnlineGBDT:
@@ -156,18 +156,26 @@ class OnlineGBDT:
     def compared(self, row: Row, m: int) -> list[int]:
         """What a row has added to each tree of iteration m where a score within half the tolerance gives it, else new.
 
-        A score that moves by d moves the odds of its class by exp(d); with several classes by exp(2 d) at most.
+        A score that moves by d moves the log-odds of its class by d; with several classes by 2 d at most.
         """
         fresh = self.fresh(row, m)
         if self.squared:
             width = math.floor(self.options.tolerance / 2 * 2**24)
             return [old if abs(old - new) <= width else new for old, new in self.entries(row, m, fresh)]
-        p = softmax(np.array([self.scores(row, m)]))[0].tolist()
-        odds = float((Decimal(self.options.tolerance) / 2 * (1 if self.binary else 2)).exp())
+        F = self.scores(row, m)
         result = []
-        for (old, new), q in zip(self.entries(row, m, fresh), p[1:] if self.binary else p, strict=True):
-            low, high = nearest(q / (q + (1.0 - q) * odds)), nearest(q * odds / (q * odds + (1.0 - q)))
-            result.append(old if low <= old <= high else new)
+        for k, (old, new) in enumerate(self.entries(row, m, fresh)):
+            # The log-odds between which a probability is rounded to the old entry.
+            low = -math.inf if old == 1 else float(log_odds(np.array(old - 0.5)))
+            high = math.inf if old == ONE - 1 else float(log_odds(np.array(old + 0.5)))
+            reach = self.options.tolerance / 2 * (1 if self.binary else 2)
+            if self.binary:
+                stays = low - reach <= F[0] <= high + reach
+            else:
+                p = softmax(np.array([F]))[0, k]
+                least, greatest = (probability(odds) for odds in (low - reach, high + reach))
+                stays = least <= p <= greatest
+            result.append(old if stays else new)
         return result
 
     def entries(self, row: Row, m: int, fresh: list[int]) -> list[tuple[int, int]]:

@@ -196,14 +196,15 @@ class GBDTCoordinator(BatchCoordinator):
     def _apply(self) -> Exchange[None]:
         """Apply the pending updates: train, or take them through the trees."""
         began = time.perf_counter()
-        if self._local is not None and not self._is_small(len(self._held()) + len(self._pending.inserts)):
+        if self._local is not None and not self._is_small(self.store.live + len(self._pending.deletes)):
             yield from self._to_shards()
         pending, self._pending = self._pending, PendingUpdates()
         counts = Counts()
         self._changes += len(pending)
         first = self.ensemble is None
-        live = pending.inserts if first else self.store.slots()
-        if len(live) and (first or self._changes >= self.options.trains_after(self._trained_rows)):
+        due = first or self._changes >= self.options.trains_after(self._trained_rows)
+        live = pending.inserts if first else self.store.slots() if due else pending.inserts[:0]
+        if len(live):
             self._trained, self._trained_rows, self._changes = self._seq, len(live), 0
             counts.trained = len(live)
             inserts = yield from self._train(live)

@@ -9,23 +9,27 @@ iteration would exceed ``limit``, all rows join the batch there, and the drift b
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.
 
-Every operation on floats here has one order, whatever the number of shards.
+Every operation on floats here has one order, whatever the number of shards, and none is of a mathematical library.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
-from raydt.learners.gbdt.derivatives import RESIDUAL_BITS, Loss, probabilities, quantise, residual
+from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, probabilities, quantise, residual, softmax
+
+Floats = npt.NDArray[np.float64]
 
 #: Share of the tolerance that a batch may move a score unfollowed.
 _STEPS = 4
-#: Of half the tolerance: left to the rounding of drifts and of the comparison, about 1e-16 each.
+#: Of half the tolerance: left to the rounding of drifts and of the comparison, about 1e-15 each.
 _MARGIN = 2.0**-10
+_LN2 = 0.6931471805599453
 
 
 class Staleness(NamedTuple):
@@ -37,36 +41,61 @@ class Staleness(NamedTuple):
         Change of a leaf's value beyond which its rows are followed.
     limit : float
         Largest drift.
-    odds : float
-        Factor by which a score within half the tolerance changes the odds of a class, at most.
+    stays : ndarray of float64, shape (65537, 2)
+        By ledger entry, the least and the greatest score (two classes) or probability (more) with which it stays.
     residual : int
         Half the tolerance, in units of a residual (regression).
     """
 
     step: float
     limit: float
-    odds: float
+    stays: Floats
     residual: int
 
 
 def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> Staleness:
     """Bounds for ``derivative_tolerance``, in units of F or (regression) of 2**exponent."""
     scale = 2.0**exponent if loss.squared else 1.0
-    # With one logit the odds follow its score; with several classes the scores of the others may move the other way.
-    power = Decimal(tolerance) / 2 * (1 if loss.trees == 1 else 2)
     return Staleness(
         step=tolerance * scale / (_STEPS * max(1, iterations)),
         limit=tolerance * scale / 2 * (1.0 - _MARGIN),
-        odds=1.0 if loss.squared else float(power.exp()),
+        stays=np.empty((0, 2)) if loss.squared else _stays(tolerance, loss.trees > 1),
         residual=int(tolerance / 2 * 2**RESIDUAL_BITS),
     )
 
 
-@inner_kernel
-def kept_entry(entry: int, p: float, odds: float) -> int:
-    """The entry of a probability: ``entry`` if a score within half the tolerance gives it, else that of ``p``."""
-    low, high = quantise(p / (p + (1.0 - p) * odds)), quantise(p * odds / (p * odds + (1.0 - p)))
-    return entry if low <= entry <= high else quantise(p)
+@functools.lru_cache(maxsize=4)
+def _stays(tolerance: float, several: bool) -> Floats:
+    """``stays`` of :class:`Staleness`."""
+    edge = np.concatenate([[-np.inf], log_odds(np.arange(1, ONE - 1) + 0.5), [np.inf]])
+    # The log-odds of one of two classes are its score; of several classes the other scores may move the other way.
+    reach = tolerance if several else tolerance / 2
+    stays = np.empty((ONE + 1, 2))
+    stays[[0, ONE]] = np.inf, -np.inf  # no entries
+    stays[1:ONE, 0], stays[1:ONE, 1] = edge[:-1] - reach, edge[1:] + reach
+    if several:
+        finite = np.clip(stays[1:ONE].reshape(-1, 1), -1e3, 1e3)
+        stays[1:ONE] = softmax(finite)[:, 1].reshape(-1, 2)
+    stays.flags.writeable = True
+    return stays
+
+
+def log_odds(q: Floats) -> Floats:
+    """log(q / (65536 - q)) to about 1e-15, for q between 0.5 and 65535.5."""
+    return _log(q) - _log(ONE - q)
+
+
+def _log(x: Floats) -> Floats:
+    """Natural logarithm of positive numbers: x = m 2**e with m near 1, and 2 artanh((m - 1) / (m + 1))."""
+    m, e = np.frexp(x)
+    low = m < 0.7071067811865476
+    m, e = np.where(low, 2.0 * m, m), e - low
+    s = (m - 1.0) / (m + 1.0)
+    square, series = s * s, np.zeros_like(s)
+    for n in range(25, 0, -2):
+        series = series * square + 1.0 / n
+    value: Floats = e * _LN2 + 2.0 * s * series
+    return value
 
 
 @inner_kernel
@@ -76,15 +105,34 @@ def kept_residual(entry: int, now: int, width: int) -> int:
 
 
 @inner_kernel
+def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any, out: Any, at: int, i: int) -> None:
+    """Entries of a row in the trees of an iteration, the first of which is ``first``, into ``out[at:, i]``.
+
+    Those of the ledger where they stay, else those of the present score ``F``, shape (K',).
+    """
+    if len(p) == 1:
+        entry = np.int64(ledger[first, slot])
+        if not (stays[entry, 0] <= F[0] <= stays[entry, 1]):
+            probabilities(F, p)
+            entry = quantise(p[0])
+        out[at, i] = entry
+        return
+    probabilities(F, p)
+    for k in range(len(p)):
+        entry = np.int64(ledger[first + k, slot])
+        if not (stays[entry, 0] <= p[k] <= stays[entry, 1]):
+            entry = quantise(p[k])
+        out[at + k, i] = entry
+
+
+@inner_kernel
 def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p: Any) -> None:
     """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones."""
-    loss, ledger = model.loss, model.ledger
+    loss, ledger, per = model.loss, model.ledger, len(p)
     for i in range(first, stop):
         slot = batch.slots[i]
         if loss.squared:
             now = residual(batch.y[slot], batch.F[i, 0], loss.unit)
             batch.entry[0, i] = kept_residual(np.int64(ledger[m, slot]), now, stale.residual)
         else:
-            probabilities(batch.F[i], p)
-            for k in range(len(p)):
-                batch.entry[k, i] = kept_entry(np.int64(ledger[m * len(p) + k, slot]), p[k], stale.odds)
+            kept_entries(batch.F[i], ledger, m * per, slot, stale.stays, p, batch.entry, 0, i)

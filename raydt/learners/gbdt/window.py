@@ -15,7 +15,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
-from raydt.learners.gbdt.staleness import kept_entry, kept_residual
+from raydt.learners.gbdt.staleness import kept_entries, kept_residual
 from raydt.learners.gbdt.trees import LEAF, Rates, Trees, leaf_of, value_of
 from raydt.learners.rows import Rows
 
@@ -132,11 +132,12 @@ def process_window(model: Any, batch: Any, window: Any, stale: Any, compares: bo
             if loss.squared:
                 now = residual(y[slot], F[i, 0], loss.unit)
                 dg[base, i] = kept_residual(np.int64(ledger[m, slot]), now, stale.residual) if compared else now
+            elif compared:
+                kept_entries(F[i], ledger, m * per, slot, stale.stays, scratch, dg, base, i)
             else:
                 probabilities(F[i], scratch)
                 for k in range(per):
-                    entry = np.int64(ledger[m * per + k, slot])
-                    dg[base + k, i] = kept_entry(entry, scratch[k], stale.odds) if compared else quantise(scratch[k])
+                    dg[base + k, i] = quantise(scratch[k])
         for k in range(per):
             t, w = m * per + k, base + k
             for i in range(n):
