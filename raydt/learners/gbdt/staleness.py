@@ -129,10 +129,22 @@ def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any,
 def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p: Any) -> None:
     """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones."""
     loss, ledger, per = model.loss, model.ledger, len(p)
-    for i in range(first, stop):
-        slot = batch.slots[i]
-        if loss.squared:
-            now = residual(batch.y[slot], batch.F[i, 0], loss.unit)
-            batch.entry[0, i] = kept_residual(np.int64(ledger[m, slot]), now, stale.residual)
-        else:
-            kept_entries(batch.F[i], ledger, m * per, slot, stale.stays, p, batch.entry, 0, i)
+    F, slots, stays = batch.F, batch.slots, stale.stays
+    if loss.squared:
+        of_tree, entry = ledger[m], batch.entry[0]
+        for i in range(np.uint64(first), np.uint64(stop)):
+            slot = np.uint32(slots[i])
+            now = residual(batch.y[slot], F[i, 0], loss.unit)
+            entry[i] = kept_residual(np.int64(of_tree[slot]), now, stale.residual)
+    elif per == 1:
+        of_tree, entry = ledger[m], batch.entry[0]
+        for i in range(np.uint64(first), np.uint64(stop)):
+            q = np.uint64(of_tree[np.uint32(slots[i])])  # unsigned: no test for an index from the end
+            score = F[i, 0]
+            if (score < stays[q, 0]) | (score > stays[q, 1]):
+                probabilities(F[i], p)
+                q = np.uint64(quantise(p[0]))
+            entry[i] = q
+    else:
+        for i in range(first, stop):
+            kept_entries(F[i], ledger, m * per, slots[i], stays, p, batch.entry, 0, i)
