@@ -76,7 +76,7 @@ class Cluster(_Section):
     local_work_limit: int = Field(
         4_000_000,
         ge=0,
-        description="cells (rows x features) below which the coordinator does the work itself: a rebuild, for gbdt all",
+        description="cells (rows x features) below which the coordinator does the work itself: a rebuild, or all",
     )
     row_cache_bytes: int | None = Field(
         None, ge=0, description="bytes of features the coordinator may cache; 0: none, null: no limit"

@@ -27,8 +27,9 @@ def look_at(config: Config) -> dict[str, Any]:
     dict
         ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
         ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
-        ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), ``deletions`` in the
-        log (null without one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
+        ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on
+        the cost, ``deletions`` in the log (null without one; their ids are not looked up), and ``ok``: false if a
+        replay would stop at a bad row.
     """
     source, stream = open_stream(config)
     if isinstance(stream, DeletionLogStream):
@@ -46,6 +47,7 @@ def look_at(config: Config) -> dict[str, Any]:
         "learner": config.learner.kind,
         "promised": promise.promised,
         "guarantee": promise.reason,
+        "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

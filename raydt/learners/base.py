@@ -282,6 +282,13 @@ class Learner(ABC):
         promise: Promise = options.promise()
         return promise
 
+    def outlook(self, options: Any, warmup: int) -> str:
+        """What a run after a warm-up of so many rows is expected to cost, in one sentence; empty if nothing is known.
+
+        Numbers of things, never times: the same on every machine.
+        """
+        return ""
+
     @abstractmethod
     def audit(
         self,

@@ -63,6 +63,17 @@ class GBDT(Learner):
             ),
         )
 
+    def outlook(self, options: GBDTOptions, warmup: int) -> str:
+        """What a batch D' costs beside a training, and when all trees are trained anew."""
+        every, after = options.every(warmup), options.trains_after(warmup)
+        if after <= every:
+            return f"each batch of {every:,} updates trains all trees anew, on about {warmup:,} rows"
+        trees = f"a batch of {every:,} updates changes {options.max_iter:,} iterations in place"
+        if options.retrain == "never":
+            return f"{trees}; the trees are never trained anew"
+        batches = -(-after // every)
+        return f"{trees}; about one in {batches:,} (after {after:,} inserts and deletes) trains all trees anew"
+
     def describe(self, options: Mapping[str, Any]) -> GBDTDescription:
         """The first trees, and the batches."""
         return GBDTDescription()

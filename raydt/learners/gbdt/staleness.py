@@ -67,7 +67,7 @@ def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> S
 @functools.lru_cache(maxsize=4)
 def _stays(tolerance: float, several: bool) -> Floats:
     """``stays`` of :class:`Staleness`."""
-    edge = np.concatenate([[-np.inf], log_odds(np.arange(1, ONE - 1) + 0.5), [np.inf]])
+    edge = np.concatenate([[-np.inf], log_odds(np.arange(1.5, ONE - 1)), [np.inf]])
     # The log-odds of one of two classes are its score; of several classes the other scores may move the other way.
     reach = tolerance if several else tolerance / 2
     stays = np.empty((ONE + 1, 2))

@@ -1,0 +1,34 @@
+"""Options of the GBDT that follow from the stream, and what they say of a run."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from raydt.learners import learners
+from raydt.learners.gbdt.options import GBDTOptions
+
+
+@pytest.mark.parametrize(("warmup", "every"), [(0, 100), (30, 20), (400, 20), (4000, 200)])
+def test_the_size_of_a_batch_follows_the_warmup(warmup: int, every: int) -> None:
+    assert GBDTOptions().every(warmup) == every
+    assert GBDTOptions(update_every=7).every(warmup) == 7
+
+
+@pytest.mark.parametrize("wrong", [0, -3, "often", 1.5])
+def test_a_batch_has_at_least_one_update(wrong: object) -> None:
+    with pytest.raises(ValidationError, match="update_every"):
+        GBDTOptions(update_every=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "warmup", "expected"),
+    [
+        ({}, 4000, "of 200 updates changes 100 iterations in place; about one in 10 (after 2,000 inserts"),
+        ({"retrain": "never"}, 4000, "the trees are never trained anew"),
+        ({"retrain": "always"}, 4000, "each batch of 200 updates trains all trees anew, on about 4,000 rows"),
+        ({"update_every": 5000}, 4000, "each batch of 5,000 updates trains all trees anew"),
+    ],
+)
+def test_the_outlook(options: dict[str, object], warmup: int, expected: str) -> None:
+    assert expected in learners()["gbdt"].outlook(GBDTOptions(**options), warmup)
