@@ -26,6 +26,7 @@ COMMANDS = {
     "batches": ("cumulative", "5 % -> 100 % -> 5 % and back (Figure 3)"),
     "tenths": ("cumulative", "chronological tenths added, then removed in reverse (Table 7)"),
     "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
+    "distributed": ("distributed", "training 1,000,000 x 50 on Ray with 2 shards, beside one process"),
 }
 KIT = Kit("gbdt", "Verification kit and speed of the in-place online GBDT.", COMMANDS, PEERS)
 
