@@ -144,6 +144,19 @@ def _plural(name: str) -> str:
     return "CPUs" if name == "CPU" else name
 
 
+def starts_ray(address: str | None = None) -> bool:
+    """Whether :func:`connect` would start a private Ray, which takes up to half a minute; imports nothing."""
+    return not _is_connected() and _named(address) == "local"
+
+
+def _is_connected() -> bool:
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+
+def _named(address: str | None) -> str:
+    return address or os.environ.get("RAY_ADDRESS") or "local"
+
+
 def connect(
     address: str | None = None, requested: Sequence[Bundle] = (), *, metrics_port: int | None = None
 ) -> Cluster:
@@ -170,11 +183,11 @@ def connect(
     RaydtError
         A private Ray could not be started.
     """
-    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+    if _is_connected():
         if address not in (None, "auto", "local"):
             _require_connected_to(address)
         return Cluster(started=False, connected=False)
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    address = _named(address)
     if "://" in address:
         raise ConfigError(
             f"{address} is not the address of a cluster's head. Use host:port (6379 unless chosen otherwise), or "

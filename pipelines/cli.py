@@ -365,8 +365,11 @@ def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
     from pipelines.display import doctor_lines
     from pipelines.doctor import examine
     from pipelines.doctor import probe as try_out
+    from pipelines.progress import STARTING_RAY
 
     tried = {"probe": try_out(probe)} if probe is not None else {}
+    if with_ray:
+        click.echo(STARTING_RAY, err=True)
     facts = {**examine(with_ray), **tried}
     _print(facts, doctor_lines(facts), as_json)
     return 0

@@ -65,6 +65,8 @@ class LogContext:
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, :data:`FIELDS`, other extra fields.
 
+    Fields whose names begin with an underscore are left out: other packages add theirs to every record, as Ray does.
+
     Parameters
     ----------
     context : LogContext
@@ -84,7 +86,7 @@ class JsonFormatter(logging.Formatter):
             **dict.fromkeys(FIELDS),
             **asdict(self._context),
         }
-        entry |= {key: value for key, value in vars(record).items() if key not in _PLAIN}
+        entry |= {key: value for key, value in vars(record).items() if key not in _PLAIN and key[0] != "_"}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         try:

@@ -8,6 +8,9 @@ import time
 
 from pipelines.printing import escaped
 
+#: Said before a private Ray is started, which would otherwise look as if nothing happened.
+STARTING_RAY = "starting Ray on this machine, which takes some seconds"
+
 
 class Reporter:
     """Receives the progress of one job, and shows nothing: the base of those that do."""

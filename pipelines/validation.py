@@ -32,8 +32,6 @@ def look_at(config: Config) -> dict[str, Any]:
         replay would stop at a bad row.
     """
     source, stream = open_stream(config)
-    if isinstance(stream, DeletionLogStream):
-        stream.require_after_warmup()
     require_useful_shards(config.cluster, features_of(source, config))
     rows = next(iter(source.rows()), None)
     if rows is None or not len(rows):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
@@ -15,11 +14,6 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests import volume
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Every run draws the same examples, so that a failure on any machine is the failure on every machine. Nightly runs draw
 # fresh ones, all that a test names (``tests.volume``), and print how to repeat a failure.
@@ -73,34 +67,8 @@ LONGEST = (
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 
-#: A learner in a package of its own. The tests find it as if it were installed, and so do the processes they start.
-EXAMPLE = ROOT / "examples" / "one_rule"
-
-
 #: A file system in memory, and the free bytes without which it is left alone: Ray's object stores are there too.
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 4 * 2**30
-
-
-def _install(package: Path, folder: Path) -> None:
-    """Put a package of one module and its metadata on the path, without pip."""
-    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
-    metadata = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
-    groups = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-        for group, entries in project["entry-points"].items()
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(groups))
-    sys.path += [str(folder), str(package)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [*filter(None, [os.environ.get("PYTHONPATH")]), str(folder), str(package)]
-    )
-
-
-if str(EXAMPLE) not in sys.path:  # a process of xdist inherits the path
-    _installed = tempfile.TemporaryDirectory(prefix="raydt-packages-")
-    _install(EXAMPLE, Path(_installed.name))
 
 
 def pytest_configure(config: pytest.Config) -> None:

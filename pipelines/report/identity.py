@@ -94,7 +94,7 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
         (total("updates"), "updates", ", ".join(updates)),
         (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),
         (quality.form(number(scores, quality.score)), quality.name, ", ".join(compared)),
-        (share(number(scores, "r2")), quality.titles["r2"], f"mean absolute error {figure(number(scores, 'mae'))}")
+        (figure(number(scores, "r2")), quality.titles["r2"], f"mean absolute error {figure(number(scores, 'mae'))}")
         if "r2" in quality.titles
         else (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")
         if f1

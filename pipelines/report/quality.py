@@ -77,7 +77,7 @@ SQUARED_ERROR = Quality(
     baselines={"no_change": "no-change", "mean": "mean"},
     titles={"mse": "Mean squared error", "mae": "Mean absolute error", "r2": "R\N{SUPERSCRIPT TWO}"},
     form=figure,
-    compared={"mae": figure, "r2": share},
+    compared={"mae": figure, "r2": figure},
     more_is_better=False,
 )
 

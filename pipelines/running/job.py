@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from actors.cluster import starts_ray
 from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
 from pipelines.outputs import inputs_of, require_run_apart
-from pipelines.progress import Reporter
+from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop.incarnations import Incarnations
@@ -198,6 +199,8 @@ def _run(
     """Begin a run, or resume it."""
     where = "on Ray" if config.cluster.backend == "ray" else "in this process"
     progress.stage(f"starting {config.learner.kind} with {counted(config.cluster.shards, 'shard')} {where}")
+    if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
+        progress.stage(STARTING_RAY)
     run: Run | None = None
     with Incarnations(config, features, past.epoch if past is not None else 0) as incarnations:
         try:

@@ -25,10 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import raydt
+from actors.cluster import starts_ray
 from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
 from pipelines.outputs import inputs_of, require_apart
-from pipelines.progress import Reporter
+from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.outcome.summary import versions
@@ -183,6 +184,8 @@ class _Sweep:
             self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
         where = "on Ray" if self.cluster.backend == "ray" else "in this process"
         progress.stage(f"starting {len(self.configs):,} settings {where}")
+        if self.cluster.backend == "ray" and starts_ray(self.cluster.address):
+            progress.stage(STARTING_RAY)
         began = time.perf_counter()
         for config in self.configs:
             compiled(config.learner)  # here, so that worker processes find the kernels in the cache

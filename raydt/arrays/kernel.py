@@ -159,6 +159,26 @@ def _njit() -> Any:
     return njit
 
 
+@functools.cache
+def _cache_type() -> Any:
+    """Numba's cache of a kernel, but code is loaded without all that Numba knows of how to compile.
+
+    Before it loads compiled code, Numba imports the implementations of every function it can compile, and starts its
+    run time for reference counts: a third of a short command. Kernels need neither: they allocate nothing, and a kernel
+    that has to be compiled makes Numba do both itself.
+    """
+    from numba.core.caching import FunctionCache
+
+    cache: Any = FunctionCache
+
+    class WithoutCompiler(cache):  # type: ignore[misc]
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
+
+    return WithoutCompiler
+
+
 def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     """Call ``run``, which compiles kernels, unless it has ended before with the same kernels, Numba and processor.
 
@@ -205,7 +225,10 @@ class _Kernel:
         if self._made is None:
             with _MAKING:
                 if self._made is None:
-                    self._made = _njit()(**self._rules)(vars(self)["__wrapped__"])
+                    made = _njit()(**self._rules)(vars(self)["__wrapped__"])
+                    if self._rules.get("cache"):
+                        made._cache = _cache_type()(made.py_func)
+                    self._made = made
         return self._made
 
     @property

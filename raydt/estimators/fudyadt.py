@@ -129,7 +129,7 @@ class FullyDynamicTreeRegressor(Regressor):
         Both in units of the range of the labels squared, in which no variance is above 0.25.
     label_range : (float, float), optional
         Smallest and largest label: one beyond counts as the nearer of them. By default those of the first call.
-    max_depth : int or None
+    max_depth : int or None, default 20
         Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
@@ -172,7 +172,7 @@ class FullyDynamicTreeRegressor(Regressor):
         alpha: float = 0.005,
         beta: float = 0.01,
         label_range: tuple[float, float] | None = None,
-        max_depth: int | None = None,
+        max_depth: int | None = 20,
         min_samples_split: int = 2,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,

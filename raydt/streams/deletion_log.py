@@ -172,13 +172,20 @@ class LoggedDeletions:
 
 
 class DeletionLogStream(RowStream):
-    """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed."""
+    """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed.
+
+    Raises
+    ------
+    InputError
+        The log cannot be read completely, or begins in the warm-up.
+    """
 
     def __init__(self, options: DeletionLog, source: Source, base_dir: str | Path = ".") -> None:
         super().__init__(options, source)
         self._log = LoggedDeletions(options.deletion_log, base_dir, source.id_kind)
         self._done = 0
         self._described: dict[str, Any] = {}
+        self._require_after_warmup()
 
     def _next(self, size: int) -> UpdateBatch | None:
         log = self._log
@@ -209,8 +216,11 @@ class DeletionLogStream(RowStream):
         """The id in the log for its deletions, whether or not the source has it; else that of the source."""
         return self._log.ids[-2 - row] if row < -1 else super().id_of(code, row)
 
-    def require_after_warmup(self) -> None:
-        """Refuse a deletion that is due in the warm-up for sure: bad rows, which are not read here, make it longer.
+    def _require_after_warmup(self) -> None:
+        """Refuse a deletion that is due in the warm-up for sure, before any row is read.
+
+        Bad rows that are passed over make the warm-up longer: a deletion that only they move into it is refused by
+        :meth:`_next`, when they have been read.
 
         Raises
         ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,10 @@ def test_summary_tables_and_report(run: Path) -> None:
     assert "Prequential mean squared error, window by window" in page
     assert "Mean absolute error" in page
     assert "accuracy" not in page.lower()
+    r2 = summary["metrics"]["r2"]
+    shown = re.search(r"R²\D{1,80}?(-?[0-9.]+%?)", page)
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(r2, abs=5e-4)  # a number and not a percentage
 
 
 @pytest.mark.parametrize("change", [{"batch_size": 7}, {"batch_size": 4096, "shards": 3}])

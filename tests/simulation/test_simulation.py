@@ -1,8 +1,12 @@
 """Whatever the network does and whichever machine crashes when, the outcome is that of a quiet run."""
 
 import itertools
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,8 @@ from tests.simulation.setups import SETUPS, fitted, undisturbed
 from tests.simulation.simulator import Plan, Simulation
 from tests.simulation.stores import Checkpoints, Memory
 from tests.simulation.streams import NAMED
+
+ROOT = Path(__file__).parents[2]
 
 #: Seeds of a nightly run, in blocks, and those after them that every test run takes.
 SEEDS, BLOCK, DAILY = 640, 64, 60
@@ -186,3 +192,13 @@ def test_what_has_failed_once(tmp_path, monkeypatch):
         AssertionError, match=r"^python -m tests\.simulation --seeds 1 --from 7  # AssertionError: digest differ"
     ):
         survives(7, tmp_path)
+
+
+def test_a_command_outside_pytest_draws_the_same_scenarios():
+    """Seeds take the learners in turn, so that one learner that is not found would change the scenario of a seed."""
+    code = "from tests.simulation.__main__ import survives; from tests.simulation.scenarios import DRAWN\n"
+    code += "print(*(setup.name for setup in DRAWN), sep='\\n')"
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [setup.name for setup in DRAWN]
+    assert any(name.startswith("one_rule") for name in done.stdout.splitlines())

@@ -1,5 +1,6 @@
 """What the Ray edge does without a Ray: environment, addresses, resources, boundaries, errors."""
 
+import importlib
 import os
 import pickle
 import re
@@ -18,12 +19,13 @@ from ray import exceptions
 import raydt
 from actors import environment
 from actors.boundary import own
-from actors.cluster import bundles, connect
+from actors.cluster import Cluster, bundles, connect, starts_ray
 from actors.faults import translate
 from actors.identity import identity, require_same
 from actors.progress import Pulse
+from actors.session import RaySession
 from actors.watch import Watch
-from raydt.errors import ConfigError, ProcessLostError, RaydtError, UpdateError
+from raydt.errors import ConfigError, ExchangeError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.rows import Rows
 
@@ -142,6 +144,74 @@ class TestCluster:
         variables["RAY_ADDRESS"] = address
         with pytest.raises(ConfigError, match=message):
             connect(None)
+
+    def test_what_starts_ray_is_known_beforehand(self, variables, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+        assert starts_ray()
+        assert starts_ray("local")
+        assert not starts_ray("10.0.0.1:6379")
+        variables["RAY_ADDRESS"] = "auto"
+        assert not starts_ray()
+        assert starts_ray("local")
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+        assert not starts_ray("local")
+
+    @pytest.mark.parametrize(
+        ("has", "free", "message"),
+        [
+            ({"CPU": 2.0}, {"CPU": 1.0}, r"the job needs 3 CPUs, the cluster has 2 \(1 free\)"),
+            ({"CPU": 4.0}, {"CPU": 1.0}, r"the job needs 3 CPUs, the cluster has 4 \(1 free\)"),
+            ({"CPU": 4.0}, {"CPU": 4.0}, r"the job needs 3 CPUs, the cluster has 4 \(4 free\)"),
+        ],
+        ids=["too small", "in use", "on no node"],
+    )
+    def test_a_cluster_without_the_resources_is_an_error_with_both_figures(self, monkeypatch, has, free, message):
+        group, removed = SimpleNamespace(wait=lambda seconds: False), []
+        module = importlib.import_module("ray.util.placement_group")  # a function of that name hides it
+        monkeypatch.setattr(module, "placement_group", lambda bundles, strategy: group)
+        monkeypatch.setattr(module, "remove_placement_group", removed.append)
+        monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 0.0, **has})
+        monkeypatch.setattr("ray.available_resources", lambda: free)
+        cluster = Cluster(started=False)
+        cluster.reserve_seconds = 0.5
+        with pytest.raises(ConfigError, match=f"^{message}. Waited 0.5 seconds; lower cluster.shards"):
+            cluster.reserve([{"CPU": 1.0}, {"CPU": 2.0}])
+        assert removed == [group]
+
+
+class TestSession:
+    @pytest.fixture
+    def session(self, monkeypatch):
+        """A session whose coordinator answers as the test says; nothing is started."""
+        monkeypatch.setattr("actors.session.compile_kernels", lambda learner, options: None)
+        monkeypatch.setattr("actors.session.ray", SimpleNamespace(kill=lambda handle: None))
+        monkeypatch.setattr(RaySession, "_open", lambda session, *_: None)
+        applied = SimpleNamespace(remote=lambda *_: "reply")
+        handle = SimpleNamespace(apply=applied, digest=applied)
+        peer = SimpleNamespace(name="the coordinator", handle=handle, pid=None)
+        monkeypatch.setattr(RaySession, "_start", lambda session, *_: session._peers.append(peer))
+        cluster = SimpleNamespace(started=True, answers=lambda: True)
+        session = RaySession(cluster, None, None, None, shards=1)
+        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [None for _ in replies])
+        return session
+
+    def test_a_closed_session_refuses(self, session):
+        session.close()
+        for call in (session.digest, session.work, lambda: next(session.process([]))):
+            with pytest.raises(ExchangeError, match="the session is closed"):
+                call()
+
+    def test_a_session_at_work_refuses(self, session):
+        session._under_way.append(("batch", "reply"))
+        for call in (session.digest, session.work, lambda: next(session.process([]))):
+            with pytest.raises(ExchangeError, match=r"batches in progress: 1; read all results of process\(\) first"):
+                call()
+
+    def test_a_batch_out_of_turn_is_an_error(self, session):
+        empty = np.empty(0)
+        batch = UpdateBatch(3, np.zeros(2, np.int8), np.arange(2), np.ones((2, 1)), empty, 2, empty)
+        with pytest.raises(ExchangeError, match="the batch of update 3 does not start at the model's next update"):
+            next(session.process([batch]))
 
 
 class TestBoundary:

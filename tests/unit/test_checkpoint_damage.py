@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
@@ -225,6 +226,19 @@ def test_the_run_goes_on_from_the_one_before_and_the_damaged_one_goes(place):
         write(store, LAST)
         assert newest(store)[0].number == LAST
         assert_clean(Folder(place))
+
+
+def test_a_later_checkpoint_that_cannot_be_removed_is_an_error_that_names_it(place, monkeypatch):
+    """It would be taken for the newest one after the next loss."""
+
+    def read_only(folder, name, **_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    store = CheckpointStore(Folder(place), 3)
+    monkeypatch.setattr(Folder, "delete", read_only)
+    with pytest.raises(NotWrittenError, match=rf"/{LAST}: cannot be removed: .*Read-only file system"):
+        store.continue_from(read_checkpoint(Folder(place / str(BEFORE))))
+    assert_right(newest(store)[0])
 
 
 def test_damaged_rows_that_all_share_are_written_again_from_the_beginning(place):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
@@ -17,10 +18,11 @@ from small_job import JOB
 from pipelines.cli import cli
 from pipelines.config import Cluster, load_config
 from pipelines.display import _updates
+from pipelines.progress import STARTING_RAY
 from pipelines.running.loop.incarnations import Incarnations
 from pipelines.running.preparation.preparing import require_useful_shards
 from pipelines.yaml12 import dump_yaml
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, RaydtError
 from raydt.examples.features import Features
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +152,27 @@ def test_a_private_ray_gets_as_many_shards_as_the_machine_can_carry(monkeypatch)
         require_useful_shards(Cluster(shards=most + 1), features)
 
 
+@pytest.mark.parametrize("command", ["replay", "sweep", "doctor"])
+def test_the_start_of_ray_is_announced(raydt, job, tmp_path, monkeypatch, command):
+    """It takes seconds; a connection, which is quick, is not announced."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("actors.cluster._is_connected", lambda: False)
+
+    def connect(*_, **__):
+        sys.stderr.write("connecting\n")
+        raise RaydtError("not now")
+
+    monkeypatch.setattr("actors.connection.connect", connect)
+    monkeypatch.setattr("actors.cluster.connect", connect)
+    ray = ("--set", "cluster.backend=ray", "--out", tmp_path / "out")
+    arguments = {"replay": (job, *ray), "sweep": (job, "--grid", "learner.beta=0.1,0.2", *ray), "doctor": ("--ray",)}
+    code, out, err = raydt(command, *arguments[command])
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-3:] == [STARTING_RAY, "connecting", "error: not now"]
+    if command == "replay":
+        assert STARTING_RAY not in raydt("replay", job, *ray, "--address", "127.0.0.1:1")[2]
+
+
 def test_what_ray_prints_does_not_reach_stdout(job, capsys, monkeypatch):
     def printing(*_, **__):
         sys.stdout.write("(raylet) WARNING\n")
@@ -244,6 +267,26 @@ class TestPredictedFiles:
         assert said in err
         assert len(err.splitlines()) == 1
         assert (tmp_path / "there.parquet").read_text() == ""
+
+    def test_an_id_may_not_have_the_name_of_a_prediction(self, raydt, run, tmp_path):
+        (tmp_path / "new.csv").write_text("p_1,x0,x1,x2\na,1,2,3\n")
+        command = ("predict", run, tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
+        code, _, err = raydt(*command, "--id", "p_1")
+        assert code == 2
+        assert err == (
+            "error: column 'p_1': --id names a column that the output already has. Rename the column of DATA\n"
+        )
+        assert not (tmp_path / "out.parquet").exists()
+
+    def test_ids_of_different_types_are_an_error(self, raydt, run, tmp_path):
+        (tmp_path / "new").mkdir()
+        for name, key in (("a", [1]), ("b", ["x"])):
+            pq.write_table(
+                pa.table({"key": key, **{f"x{i}": [1.0] for i in range(3)}}), tmp_path / f"new/{name}.parquet"
+            )
+        code, _, err = raydt("predict", run, tmp_path / "new", "--out", tmp_path / "out.parquet", "--id", "key")
+        assert code == 2
+        assert err == ("error: column 'key': the files hold different types in this column. Predict them one by one\n")
 
     def test_a_file_is_replaced_on_request(self, raydt, run, tmp_path):
         (tmp_path / "new.csv").write_text("x0,x1,x2\n1,2,3\n")

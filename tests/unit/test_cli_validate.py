@@ -76,9 +76,9 @@ class TestValidate:
         out, fresh = (["--out", tmp_path / "run"], [tmp_path / "other"]) if command == "replay" else ([], [])
         code, _, err = raydt(command, tmp_path / "job.yaml", *out)
         assert code == 2
-        assert re.search(
-            r"log.csv, row 1.*but the first 30 (updates )?must be inserts. Set stream.warmup to 20 or", err
-        )
+        message = "log.csv, row 1, column 'after': this deletion is due after 20 rows, but the first 30 updates must be"
+        assert f"{message} inserts. Set stream.warmup to 20 or less" in err
+        assert not (tmp_path / "run").exists()
         assert raydt(command, tmp_path / "job.yaml", "--set", "stream.warmup=20", *out[:1], *fresh)[0] == 0
 
     def test_a_data_file_is_not_taken_for_a_config(self, raydt, tmp_path):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from math import inf, nextafter
 
+import numpy as np
 import pytest
 
+from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import ConfigError
-from raydt.learners.fudyadt.options import FuDyADTOptions
+from raydt.learners.fudyadt.options import LEAST_BETA, FuDyADTOptions
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 
 
@@ -34,3 +36,26 @@ def test_a_promise_is_kept_to_the_last_bit() -> None:
         options = FuDyADTOptions(epsilon=epsilon, alpha=0.2, beta=0.4, min_samples_split=21)
         assert options.promise().promised is promised
     assert FuDyADTOptions(epsilon=0.01, alpha=0.0).promise().reason.startswith("alpha is 0")
+
+
+def test_certificates_refuse_a_beta_that_their_rounding_would_not_cover() -> None:
+    """What they leave for rounding, 1e-12, took all of such a beta: an audit found certificates that had run out."""
+    for beta in (5e-13, nextafter(LEAST_BETA, 0)):
+        with pytest.raises(ValueError, match=r"beta must be at least 1e-09 where certificates say .* or schedule: pub"):
+            FuDyADTOptions(beta=beta)
+        assert not FuDyADTOptions(beta=beta, schedule="published").certified
+        assert FuDyADTOptions(beta=beta, epsilon=0.1).beta == beta
+
+
+def test_an_audit_agrees_with_certificates_of_the_least_beta() -> None:
+    for seed, estimator in enumerate((FullyDynamicTreeClassifier, FullyDynamicTreeRegressor)):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 6, (400, 3)).astype(float)
+        y = rng.integers(0, 3, 400) + (X[:, 0] > 2)
+        for beta in (LEAST_BETA, 1e-6):
+            tree = estimator(beta=beta).fit(X[:200], y[:200])
+            for start in range(200, 400, 20):
+                tree.partial_fit(X[start : start + 20], y[start : start + 20])
+                tree.forget(tree.row_ids_[::2])
+            report = tree.audit()
+            assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])

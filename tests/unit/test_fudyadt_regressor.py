@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import pipelines
 import raydt
+from pipelines.display import audit_lines
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import InputError
 from raydt.learners import learners
@@ -54,6 +55,8 @@ def test_as_good_as_a_tree_of_the_same_depth() -> None:
     assert ours.score(X[2000:], y[2000:]) > theirs.score(X[2000:], y[2000:]) - 0.02
     report = ours.audit()
     assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
+    assert "leaf_variance" in report.worst
+    assert "worst leaf variance" in audit_lines(report.as_dict(), None)
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:

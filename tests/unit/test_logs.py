@@ -51,6 +51,13 @@ def test_a_record_is_a_line_with_its_extras_and_the_log_ends_with_the_run(folder
     assert logging.getLogger("raydt").level == logging.NOTSET
 
 
+def test_what_other_packages_add_to_a_record_is_left_out(folder, tmp_path):
+    """As a session on Ray does: its factory stamps every record of the process."""
+    with log_to(folder):
+        log.info("x", extra={"_ray_timestamp_ns": 1, "rows": 17})
+    assert entries(tmp_path)[0].keys() == {"time", "level", "logger", "message", *FIELDS, "rows"}
+
+
 def test_every_record_says_where_the_run_is(folder, tmp_path):
     with log_to(folder) as context:
         log.info("run started", extra={"event": "run_started"})

@@ -43,6 +43,23 @@ def test_a_replay_in_process_imports_no_ray_no_pandas_and_nothing_to_draw_with(t
     assert not found & {"ray", "pandas", "jinja2", "rich"}
 
 
+def test_warm_kernels_are_loaded_without_what_compiles_them(tmp_path: Path) -> None:
+    """Numba would import its implementations of every function first: a third of the time of a short command."""
+    settings = [part for value in TINY for part in ("--set", value)]
+    program = (
+        "import sys; from pipelines.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "from raydt.learners.fudyadt.build import build\n"
+        "print('loaded', sum(build.stats.cache_hits.values()), sum(build.stats.cache_misses.values()))\n"
+        "print('implementations', 'numba.np.linalg' in sys.modules)"
+    )
+    for run in ("cold", "warm"):
+        command = [sys.executable, "-c", program, "replay", str(CONFIG), "--out", str(tmp_path / run), *settings]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed[-2:] == ["loaded 1 0", "implementations False"]
+
+
 @pytest.mark.parametrize("kind", [None, pa.float64()])
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.float32, np.float64])
 def test_columns_are_those_of_pyarrow(dtype: type[np.generic], kind: pa.DataType | None) -> None:

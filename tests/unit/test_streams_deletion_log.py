@@ -150,16 +150,26 @@ def test_the_format_is_told_by_the_name(tmp_path):
         make_stream(DeletionLog(deletion_log="nowhere.csv"), MemorySource([]), tmp_path)
 
 
+def test_a_deletion_in_the_warm_up_is_an_error_before_any_row_is_read(tmp_path):
+    message = (
+        r"log.csv, row 1, column 'after': this deletion is due after 2 rows, but the first 3 updates must be inserts. "
+        "Set stream.warmup to 2 or less"
+    )
+    log = "id,after\n11,3\n10,2\n"
+    with pytest.raises(InputError, match=message):
+        stream_of(tmp_path, log, warmup=3)
+    assert sequence(stream_of(tmp_path, log, warmup=2)) == [10, 11, -10, 12, -11, 13]
+
+
 @pytest.mark.parametrize("size", [1, 100])
-def test_a_deletion_in_the_warm_up_is_an_error(tmp_path, size):
-    stream = stream_of(tmp_path, "id,after\n10,2\n", warmup=3)
+def test_a_deletion_that_bad_rows_move_into_the_warm_up_is_an_error(tmp_path, size):
+    stream = stream_of(tmp_path, "id,after\n10,3\n", bad=(1,), warmup=3, on_error="skip")
     batches = stream.batches(size)
     for _ in range(2 if size == 1 else 1):
         next(batches)
     message = r"log.csv, row 0: update 2 is a delete, but the first 3 must be inserts. Set stream.warmup to 2 or less"
     with pytest.raises(InputError, match=message):
         next(batches)
-    assert sequence(stream_of(tmp_path, "id,after\n10,2\n", warmup=2)) == [10, 11, -10, 12, 13]
 
 
 def test_a_log_that_changed_cannot_be_resumed(tmp_path):

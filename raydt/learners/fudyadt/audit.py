@@ -67,7 +67,8 @@ def audit(
     AuditReport
         ``checked``: examples of the history, live ones, nodes, counters recomputed, splits and how many of them
         were searched again at build time. ``worst``: ``gap``, the most that a node's split lacks to the best
-        one; ``leaf_gini`` and ``leaf_gain`` among leaves with g >= alpha that neither size nor depth excuses;
+        one; ``leaf_gini`` (of numeric labels ``leaf_variance``) and ``leaf_gain`` among leaves with g >= alpha that
+        neither size nor depth excuses;
         ``change``, the largest c / s; under the schedule by certificates ``slack``, the largest share of its budget
         that a certificate has used.
 
@@ -98,7 +99,7 @@ def audit(
         scheduled = None if options.certified else epsilon
         broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
         broken += compare_warmup(state, history)
-    worst, infeasible = _feasibility(truth, options.beta)
+    worst, infeasible = _feasibility(truth, options.beta, "variance" if options.numeric else "gini")
     if options.certified:
         certificates = Certificates(truth, state, options.beta)
         broken += certificates.compare() if history.complete else []
@@ -244,8 +245,8 @@ def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
     return low - room, low + room
 
 
-def _feasibility(truth: Recomputed, beta: float) -> tuple[dict[str, float], list[str]]:
-    """Worst gaps over all nodes, and where Definition 3.1 does not hold."""
+def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, float], list[str]]:
+    """Worst gaps over all nodes, and where Definition 3.1 does not hold; ``name`` is what impurity is called."""
     tree, rules, counts = truth.tree, truth.rules, truth.live
     inner = tree.feature >= 0
     n = rules.sizes(counts)
@@ -267,7 +268,7 @@ def _feasibility(truth: Recomputed, beta: float) -> tuple[dict[str, float], list
     impurity = np.array(rules.impurity.numerators(counts), np.float64) / n2
     worst = {
         "gap": float(gap.max(initial=0.0)),
-        "leaf_gini": float(impurity[impure_leaf].max(initial=0.0)),
+        f"leaf_{name}": float(impurity[impure_leaf].max(initial=0.0)),
         "leaf_gain": float(best[impure_leaf].max(initial=0.0)),
         "change": float((tree.c / np.maximum(tree.s, 1)).max(initial=0.0)),
     }

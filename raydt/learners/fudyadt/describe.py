@@ -36,7 +36,8 @@ class FuDyADTDescription(RebuildingDescription):
 
     measures: ClassVar[Mapping[str, str]] = {
         "gap": "Gap between a split and the best one",
-        "leaf_gini": "Impurity of a leaf that may be split",
+        "leaf_gini": "Gini index of a leaf that may be split",
+        "leaf_variance": "Variance of a leaf that may be split",
         "leaf_gain": "Gain that a leaf leaves unused",
         "change": "Updates since the build, c / s",
         "slack": "Share of its budget that a certificate has used",

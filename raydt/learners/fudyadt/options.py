@@ -15,6 +15,8 @@ from raydt.learners.number_sums import LARGEST_EXPONENT, LabelRange
 
 #: Mass per example by which a certificate stays below beta: more than all rounding, for up to a thousand classes.
 MARGIN = 1e-12
+#: Least beta of certificates: a thousand times what they leave for rounding, which a smaller one would not cover.
+LEAST_BETA = 1e-9
 #: Defaults where labels are numbers: their variance is at most a quarter of the range squared.
 _OF_NUMBERS = {"alpha": 0.005, "beta": 0.01}
 
@@ -69,6 +71,11 @@ class FuDyADTOptions(FullyDynamicOptions):
                 "published"
             )
         self.resolved_epsilon()
+        if self.certified and self.beta < LEAST_BETA:
+            raise ValueError(
+                f"beta must be at least {LEAST_BETA:g} where certificates say when to rebuild: they leave 1e-12 for "
+                "rounding. Set a larger beta, or schedule: published"
+            )
         if self.label_range is None:
             return self
         low, high = self.label_range
