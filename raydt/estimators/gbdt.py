@@ -35,7 +35,7 @@ class _OnlineGradientBoosting(Estimator):
         candidate_fraction: float = 0.1,
         robustness_tolerance: float = 0.1,
         derivatives: Literal["bounded", "changed_leaves", "retrained", "never"] = "bounded",
-        derivative_tolerance: float = 0.1,
+        derivative_tolerance: float = 0.3,
         retrain: Literal["auto", "never", "always"] = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -129,8 +129,9 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     derivatives : {"bounded", "changed_leaves", "retrained", "never"}
         When the derivatives of existing examples are recomputed: when their score has moved by more than
         ``derivative_tolerance``; whenever it has moved; if a subtree that holds them is retrained; or never.
-    derivative_tolerance : float, default 0.1
-        In log-odds, or in units of the largest distance of a target from the mean.
+    derivative_tolerance : float, default 0.3
+        In log-odds; of a regression in sixteenths of 2^e, the first power of two that is not below the largest distance
+        of a target from the mean.
     retrain : {"auto", "never", "always"}
         When a call trains all trees and bins anew on the live examples instead of updating them: after half as many
         inserts and deletes as examples were trained on last; never; or in each call.

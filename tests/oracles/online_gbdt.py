@@ -146,7 +146,7 @@ class OnlineGBDT:
     @property
     def scale(self) -> float:
         """Unit of ``derivative_tolerance``."""
-        return 2.0**self.exponent if self.squared else 1.0
+        return 2.0 ** (self.exponent - 4) if self.squared else 1.0
 
     @property
     def limit(self) -> float:
@@ -160,7 +160,7 @@ class OnlineGBDT:
         """
         fresh = self.fresh(row, m)
         if self.squared:
-            width = math.floor(self.options.tolerance / 2 * 2**24)
+            width = math.floor(self.options.tolerance / 2 * 2**20)
             return [old if abs(old - new) <= width else new for old, new in self.entries(row, m, fresh)]
         F = self.scores(row, m)
         result = []

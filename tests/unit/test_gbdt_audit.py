@@ -81,7 +81,7 @@ def test_a_sound_model(objective: str) -> None:
     report = audited(twin.state(), objective=objective)
     assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
     assert report.ok
-    assert "within derivative_tolerance 0.1 of the present one" in report.reason
+    assert "within derivative_tolerance 0.3 of the present one" in report.reason
     assert report.checked["trees"] == len(twin.model.trees)
     assert report.checked["splits"] > 10  # else the mutations below find nothing to break
     assert report.checked["held"] == len(twin.model.rows)

@@ -255,7 +255,7 @@ class _Trees:
         if not self.options.bounded or not tolerance:
             return fresh, fresh
         if self.options.regression:
-            width = math.ceil(tolerance * 2**RESIDUAL_BITS)
+            width = math.ceil(tolerance * 2 ** (RESIDUAL_BITS - 4))
             return fresh - width, fresh + width
         p = softmax(F)[:, -self.width :].T
         odds = math.exp(tolerance * (1 if self.binary else 2))

@@ -53,11 +53,12 @@ class GBDTOptions(LearnerOptions):
         "them is retrained (the paper's); never",
     )
     derivative_tolerance: float = Field(
-        0.1,
+        0.3,
         ge=0,
         le=16,
         description="for derivatives: bounded, how far the score of an example may move before its derivatives are "
-        "recomputed; in log-odds, or in units of the largest distance of a numeric label from the mean",
+        "recomputed; in log-odds; for numbers in sixteenths of 2^e, the first power of two that is not below the "
+        "largest distance of a label from the mean",
     )
     update_every: int | Literal["auto"] = Field(
         "auto",

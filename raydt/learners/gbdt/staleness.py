@@ -30,6 +30,8 @@ _STEPS = 4
 #: Of half the tolerance: left to the rounding of drifts and of the comparison, about 1e-15 each.
 _MARGIN = 2.0**-10
 _LN2 = 0.6931471805599453
+#: A tolerance of 1 is a sixteenth of the target's scale, so that one default suits classes and numbers.
+SHARE_BITS = 4
 
 
 class Staleness(NamedTuple):
@@ -54,13 +56,13 @@ class Staleness(NamedTuple):
 
 
 def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> Staleness:
-    """Bounds for ``derivative_tolerance``, in units of F or (regression) of 2**exponent."""
-    scale = 2.0**exponent if loss.squared else 1.0
+    """Bounds for ``derivative_tolerance``, in log-odds or (regression) in units of 2**(exponent - 4)."""
+    scale = 2.0 ** (exponent - SHARE_BITS) if loss.squared else 1.0
     return Staleness(
         step=tolerance * scale / (_STEPS * max(1, iterations)),
         limit=tolerance * scale / 2 * (1.0 - _MARGIN),
         stays=np.empty((0, 2)) if loss.squared else _stays(tolerance, loss.trees > 1),
-        residual=int(tolerance / 2 * 2**RESIDUAL_BITS),
+        residual=int(tolerance / 2 * 2 ** (RESIDUAL_BITS - SHARE_BITS)),
     )
 
 
