@@ -207,6 +207,22 @@ class TestSession:
             with pytest.raises(ExchangeError, match=r"batches in progress: 1; read all results of process\(\) first"):
                 call()
 
+    def test_what_reading_the_batches_raises_is_raised_after_their_results(self, session, monkeypatch):
+        done = SimpleNamespace(applied=0, snapshot=None)
+        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [done for _ in replies])
+        monkeypatch.setattr("actors.session.own", lambda result: result)
+        empty = np.empty(0)
+        batch = UpdateBatch(0, np.zeros(0, np.int8), np.arange(0), np.ones((0, 1)), empty, 2, empty)
+
+        def batches():
+            yield batch
+            raise ConfigError("row 1: bad")
+
+        results = session.process(batches())
+        assert next(results) == (batch, done)
+        with pytest.raises(ConfigError, match="row 1: bad"):
+            next(results)
+
     def test_a_batch_out_of_turn_is_an_error(self, session):
         empty = np.empty(0)
         batch = UpdateBatch(3, np.zeros(2, np.int8), np.arange(2), np.ones((2, 1)), empty, 2, empty)

@@ -251,6 +251,8 @@ class TestPredictedFiles:
             (["new.csv", "--out", "out.csv"], "Use a name that ends in .parquet or .pq"),
             (["new.csv", "--out", "new.csv/out.parquet"], "the predictions cannot be written"),
             (["new.csv", "--out", "there.parquet"], "replace it with --overwrite"),
+            (["new.csv", "--out", "s3://bucket/out.parquet"], "s3://bucket/out.parquet: --out must be a local file"),
+            (["new.csv", "--out", "folder.pq"], "folder.pq: --out is a folder. Give the name of a new Parquet file"),
             (
                 ["new.csv", "--out", "out.parquet", "--id", "kez"],
                 "column 'kez': --id names this column, but the file lacks",
@@ -261,6 +263,7 @@ class TestPredictedFiles:
     def test_what_cannot_be_done_is_said(self, raydt, run, tmp_path, monkeypatch, arguments, said):
         (tmp_path / "less.csv").write_text("x0,x1\n1,2\n")
         (tmp_path / "there.parquet").write_text("")
+        (tmp_path / "folder.pq").mkdir()
         monkeypatch.chdir(tmp_path)
         code, out, err = raydt("predict", run, *arguments)
         assert (code, out) == (2, "")

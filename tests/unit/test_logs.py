@@ -52,9 +52,9 @@ def test_a_record_is_a_line_with_its_extras_and_the_log_ends_with_the_run(folder
 
 
 def test_what_other_packages_add_to_a_record_is_left_out(folder, tmp_path):
-    """As a session on Ray does: its factory stamps every record of the process."""
+    """As Ray does with ``_ray_timestamp_ns``: its factory stamps every record of a process that has imported it."""
     with log_to(folder):
-        log.info("x", extra={"_ray_timestamp_ns": 1, "rows": 17})
+        log.info("x", extra={"_stamp_of_another": 1, "rows": 17})
     assert entries(tmp_path)[0].keys() == {"time", "level", "logger", "message", *FIELDS, "rows"}
 
 

@@ -135,6 +135,13 @@ def test_a_log_that_cannot_be_read_is_an_error(tmp_path, log, message, on_error)
         stream_of(tmp_path, log, on_error=on_error)
 
 
+def test_two_columns_of_one_name_are_an_error(tmp_path):
+    pq.write_table(pa.table([[10], [1], [2]], names=["id", "after", "after"]), tmp_path / "log.parquet")
+    message = "log.parquet, column 'after': two columns have this name. Correct the deletion log"
+    with pytest.raises(InputError, match=message):
+        make_stream(DeletionLog(deletion_log="log.parquet"), MemorySource([Row(10, 0)], (100,)), tmp_path)
+
+
 def test_a_late_value_of_another_kind_is_an_error_too(tmp_path):
     filler = "".join(f"{i},{i}\n" for i in range(150_000))  # longer than the block that types come from
     for last, message in (("x,1", "row 150000, column 'id'"), ("1,x", "row 150000, column 'after'")):
