@@ -34,7 +34,7 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).parents[1]
-_KERNEL = re.compile(r"^@(?:inner_|inlined_)?kernel\b", re.M)
+_KERNEL = re.compile(r"^@(?:inner_|inlined_|emitted_)?kernel\b", re.M)
 _IMPORTS = re.compile(r"^from [\w.]+ import (\([^)]*\)|.*)", re.M)
 _NAME = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*)(?:: [^=\n]+)? = .*(?:\n[ )\]}].*)*", re.M)
@@ -260,6 +260,33 @@ def inlined_kernel(function: F) -> F:
     For functions of many arrays that are called often: a named tuple is passed array by array, seven words each.
     """
     return cast(F, _Kernel(function, {"forceinline": True, **_RULES, **_NOT_FROM_PYTHON}))
+
+
+class _Emitted:
+    """Code that Numba learns of when a kernel is compiled that uses it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        """The type by which Numba compiles calls of it."""
+        from numba.core import types
+        from numba.core.typing.templates import make_intrinsic_template
+
+        template = make_intrinsic_template(
+            self, vars(self)["__wrapped__"], vars(self)["__name__"], prefer_literal=False
+        )
+        return types.Function(template)
+
+
+def emitted_kernel(function: F) -> F:
+    """Code that kernels call and that Numba cannot make of Python: ``function`` emits it, as for Numba's ``intrinsic``.
+
+    It takes the typing context and the types of the arguments, and returns the signature and a function that emits LLVM
+    instructions; None if the types do not fit.
+    """
+    return cast(F, _Emitted(function))
 
 
 def kernel(function: F) -> F:

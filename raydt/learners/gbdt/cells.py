@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.pairs import add_pair
 from raydt.arrays.ragged import RaggedStore
 from raydt.arrays.sparse import is_one
 from raydt.examples.features import NUMERIC
@@ -168,13 +169,62 @@ def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums:
         a = abs(G)
         H = np.int64(1) if squared else a * (ONE - a)
         for w in range(np.uint32(len(first_bin))):
-            s = segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])]
-            sums[s, 0] += G
-            sums[s, 1] += H
+            add_pair(sums, segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])], G, H)
         for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
-            s = segment[cells.values[e]]
-            sums[s, 0] += G
-            sums[s, 1] += H
+            add_pair(sums, segment[cells.values[e]], G, H)
+
+
+class Places(NamedTuple):
+    """Where rows add in one iteration, whichever tree and node: looked up once.
+
+    ``segments[ends[slot, 0]:ends[slot, 1]]`` are the stored segments of the row in a slot; uint16 where that suffices.
+    """
+
+    ends: npt.NDArray[np.int64]
+    segments: npt.NDArray[Any]
+
+
+def no_places(segments: int) -> Places:
+    """Of no rows, over so many stored segments."""
+    return Places(np.empty((0, 2), dtype=np.int64), np.empty(0, np.uint16 if segments < 1 << 16 else np.uint32))
+
+
+def room_for_places(cells: Cells, slots: npt.NDArray[np.int32], segments: int) -> Places:
+    """Room for the places of some rows, over so many stored segments."""
+    entries = len(slots) * len(cells.first_bin) + int((cells.end[slots] - cells.begin[slots]).sum())
+    none = no_places(segments)
+    ends = np.zeros((int(slots.max(initial=-1)) + 1, 2), dtype=np.int64)
+    return Places(ends, np.empty(entries + 1, dtype=none.segments.dtype))  # one is written before it is known to count
+
+
+@inner_kernel
+def find_places(slots: Any, cells: Any, segment: Any, nowhere: int, into: Any) -> None:
+    """Look up where some rows add. What is not stored (``nowhere``) is left out."""
+    matrix, first_bin, ends, segments = cells.matrix, cells.first_bin, into.ends, into.segments
+    n, none = np.uint64(0), np.uint64(nowhere)
+    for i in range(len(slots)):
+        slot = np.uint32(slots[i])
+        ends[slot, 0] = n
+        for w in range(np.uint32(len(first_bin))):
+            segments[n] = segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])]
+            n += np.uint64(1)
+        for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+            s = np.uint64(segment[cells.values[e]])
+            segments[n] = s
+            n += np.uint64(s != none)
+        ends[slot, 1] = n
+
+
+@inner_kernel
+def add_places(slots: Any, g: Any, squared: bool, places: Any, sums: Any) -> None:
+    """As :func:`add_cells`, of rows whose places are known."""
+    ends, segments = places.ends, places.segments
+    for i in range(len(slots)):
+        slot, G = np.uint32(slots[i]), np.int64(g[i])
+        a = abs(G)
+        H = np.int64(1) if squared else a * (ONE - a)
+        for e in range(np.uint64(ends[slot, 0]), np.uint64(ends[slot, 1])):
+            add_pair(sums, segments[e], G, H)
 
 
 @inner_kernel

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.candidates import draw, most_candidates
-from raydt.learners.gbdt.cells import ENCODED, CellStore
+from raydt.learners.gbdt.cells import ENCODED, CellStore, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.local_pass import (
     BOUNDED,
@@ -85,7 +85,10 @@ class LocalTrees:
         batch.slots[:own], batch.F[:own] = slots, F
         room = self._room
         assert room is not None
-        train_pass(self.ensemble.arrays(), self._sums, batch, own, first, stop, grow_room, room[0])
+        local = self._sums
+        places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
+        grow_room = grow_room._replace(places=places)
+        train_pass(self.ensemble.arrays(), local, batch, own, first, stop, grow_room, room[0])
         F[:] = batch.F[:own]
 
     def update(self, y: npt.NDArray[Any], slots: Slots, role: int, refreshed: Slots) -> Counts:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel
 from raydt.arrays.sparse import is_one
 from raydt.learners.gbdt.candidates import Candidates
-from raydt.learners.gbdt.cells import Cells, add_cells
+from raydt.learners.gbdt.cells import Cells, Places, add_cells, add_places, no_places
 from raydt.learners.gbdt.growth import OPEN_LEAF
 from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEAST_GAIN, LEFT_G, LEFT_H, Units, scan
 from raydt.learners.gbdt.trees import FREE, LEAF, set_values
@@ -56,6 +56,8 @@ class GrowthRoom(NamedTuple):
     pool : ndarray of int64, shape (leaves, S + 1, 2)
     used : ndarray of bool, shape (inner nodes,)
         Histograms of the tree that are in use.
+    places : Places
+        Where all rows add, or of no rows: then it is looked up whenever a row is added.
     """
 
     slots: npt.NDArray[np.int32]
@@ -70,6 +72,7 @@ class GrowthRoom(NamedTuple):
     found: npt.NDArray[np.int64]
     pool: npt.NDArray[np.int64]
     used: npt.NDArray[np.bool_]
+    places: Places
 
 
 def growth_room(capacity: int, leaves: int, segments: int) -> GrowthRoom:
@@ -85,6 +88,7 @@ def growth_room(capacity: int, leaves: int, segments: int) -> GrowthRoom:
         np.empty((2 * leaves, FIELDS), dtype=np.int64),
         np.empty((leaves, segments + 1, 2), dtype=np.int64),
         np.empty(max(1, leaves - 1), dtype=np.bool_),
+        no_places(segments),
     )
 
 
@@ -135,7 +139,10 @@ def _sum_up(local: Any, row: int, room: Any, e: int, squared: bool) -> None:
     leaf = room.leaf[e]
     sums, a, b = room.pool[leaf.histogram], leaf.begin, leaf.end
     sums[:] = 0
-    add_cells(room.slots[a:b], room.g[a:b], squared, local.cells, local.candidates.segment[row], sums)
+    if len(room.places.ends):
+        add_places(room.slots[a:b], room.g[a:b], squared, room.places, sums)
+    else:
+        add_cells(room.slots[a:b], room.g[a:b], squared, local.cells, local.candidates.segment[row], sums)
 
 
 @inner_kernel

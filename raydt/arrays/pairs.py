@@ -1,0 +1,39 @@
+"""Two neighbouring int64 as one vector of 128 bits: the sums of a histogram cell are added in one step.
+
+Each half is an addition of int64 of its own: exact, and the same bits as two additions, whatever the numbers are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raydt.arrays.kernel import emitted_kernel
+
+
+@emitted_kernel
+def add_pair(typing_context: Any, sums: Any, s: Any, first: Any, second: Any) -> Any:
+    """``sums[s, 0] += first; sums[s, 1] += second`` of an int64 array, shape (n, 2), in C order; ``s`` is not checked.
+
+    A vector of both addends is made once for a loop in which they do not change.
+    """
+    from llvmlite import ir
+    from numba.core import types
+
+    if not (isinstance(sums, types.Array) and sums.ndim == 2 and sums.layout == "C" and sums.dtype == types.int64):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, *addends = arguments
+        data = context.make_array(sums)(context, builder, value=array).data
+        words, wide = ir.VectorType(ir.IntType(64), 2), ir.IntType(64)
+        index = context.cast(builder, index, s, types.uint64)
+        cell = builder.gep(builder.bitcast(data, words.as_pointer()), [index])
+        pair = ir.Constant(words, ir.Undefined)
+        for half, (value, kind) in enumerate(zip(addends, (first, second), strict=True)):
+            value = context.cast(builder, value, kind, types.int64)
+            pair = builder.insert_element(pair, value, ir.Constant(wide, half))
+        total = builder.add(builder.load(cell, align=8), pair)
+        builder.store(total, cell, align=8)
+        return context.get_dummy_value()
+
+    return types.void(sums, s, first, second), emit
