@@ -10,10 +10,11 @@ import time
 from typing import Any
 
 import numpy as np
-import raydt
 from gbdt.command import Request
 from gbdt.data import load
 from kit import progress, show
+
+import raydt
 
 WINDOW, STEP, STEPS = 3000, 150, 30
 MODES: dict[str, dict[str, Any]] = {
