@@ -133,7 +133,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         In log-odds; of a regression in sixteenths of 2^e, the first power of two that is not below the largest distance
         of a target from the mean.
     retrain : {"auto", "never", "always"}
-        When a call trains all trees and bins anew on the live examples instead of updating them: after half as many
+        When a call trains all trees and bins anew on the live examples instead of updating them: after a third as many
         inserts and deletes as examples were trained on last; never; or in each call.
     early_stopping : bool, default False
         Stop the first training when the loss on held-out rows stops improving.

@@ -141,7 +141,7 @@ class OnlineGBDTTwin:
 
     def trains_after(self) -> float:
         """Inserts and deletes after which the trees are trained anew."""
-        return {"always": 1, "never": math.inf, "auto": math.ceil(self.trained_rows / 2)}[self.options.retrain]
+        return {"always": 1, "never": math.inf, "auto": max(1, self.trained_rows // 3)}[self.options.retrain]
 
     # ------------------------------------------------------------------ comparison
 

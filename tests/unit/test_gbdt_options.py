@@ -24,7 +24,7 @@ def test_a_batch_has_at_least_one_update(wrong: object) -> None:
 @pytest.mark.parametrize(
     ("options", "warmup", "expected"),
     [
-        ({}, 4000, "of 200 updates changes 100 iterations in place; about one in 10 (after 2,000 inserts"),
+        ({}, 4000, "of 200 updates changes 100 iterations in place; about one in 7 (after 1,333 inserts"),
         ({"retrain": "never"}, 4000, "the trees are never trained anew"),
         ({"retrain": "always"}, 4000, "each batch of 200 updates trains all trees anew, on about 4,000 rows"),
         ({"update_every": 5000}, 4000, "each batch of 5,000 updates trains all trees anew"),

@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.rng import bits, stream_key
 from raydt.examples.features import CATEGORICAL
 from raydt.learners.binning import Bins
 
 Ints = npt.NDArray[np.int32]
+#: Cuts times iterations that are drawn at once.
+_DRAWN = 1 << 20
 
 
 class Candidates(NamedTuple):
@@ -104,68 +106,60 @@ def draw(
     first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(bins.counts())]).astype(np.int64)
     number = np.cumsum(all_cuts)[columns] - all_cuts[columns]
-    feature = np.repeat(np.arange(len(cuts)), cuts)
-    cut = np.arange(len(feature)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-    counter = np.repeat(number, cuts) + cut
-    sampled = np.repeat(count < cuts, cuts)
-    rows = iterations if sampled.any() else 1
+    sampled = np.flatnonzero(count < cuts)
+    rows = iterations if len(sampled) else 1
     key = stream_key(seed, "gbdt candidates")
-    chosen = np.empty((rows, first[-1]), dtype=np.int32)
-    for m in range(rows):
-        drawn = ~sampled
-        if sampled.any():
-            order = np.lexsort((bits(key, (m << 40) + counter), feature))
-            drawn[order[cut < np.repeat(count, cuts)]] = True
-            drawn[order[cut >= np.repeat(count, cuts)]] = False
-        chosen[m] = cut[drawn]
+    every = np.arange(first[-1]) - np.repeat(first[:-1], count)
+    chosen = np.tile(every.astype(np.int32), (rows, 1))
+    for j in sampled.tolist():
+        step = max(1, _DRAWN // int(cuts[j]))
+        for begin in range(0, rows, step):
+            some = np.arange(begin, min(begin + step, rows))
+            # Those of the least random bits, which are different for every cut.
+            drawn = bits(key, (some[:, None] << 40) + number[j] + np.arange(cuts[j]))
+            largest = np.partition(drawn, count[j] - 1, axis=1)[:, count[j] - 1]
+            chosen[some, first[j] : first[j + 1]] = np.nonzero(drawn <= largest[:, None])[1].reshape(-1, count[j])
     categorical = bins.kinds == CATEGORICAL
     whole = np.zeros(len(bins), dtype=np.bool_) if whole is None else whole
     stored = np.concatenate([[0], np.cumsum(count + whole)]).astype(np.int64)
-    default, segment = _segments(bins, first, stored, offsets, categorical, whole, chosen)
-    flags = categorical.astype(np.uint8), whole.astype(np.uint8)
-    return Candidates(first, flags[0], chosen, default, segment, offsets, flags[1], stored)
-
-
-def _segments(
-    bins: Bins,
-    first: npt.NDArray[np.int64],
-    stored: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
-    categorical: npt.NDArray[np.bool_],
-    whole: npt.NDArray[np.bool_],
-    chosen: Ints,
-) -> tuple[Ints, npt.NDArray[np.uint32]]:
-    """Segment of the default bin by feature, and where each bin adds."""
-    S, counts = int(stored[-1]), np.diff(offsets)
-    feature = np.repeat(np.arange(len(bins)), counts)
-    code = np.arange(len(feature)) - offsets[feature]
-    cut_feature = np.repeat(np.arange(len(bins)), np.diff(first))
-    default = np.empty((len(chosen), len(bins)), dtype=np.int32)
-    segment = np.empty((len(chosen), len(feature)), dtype=np.uint32)
-    wide = int(counts.max(initial=1))
-    bin_key, default_key = feature * wide + code, np.arange(len(bins)) * wide + bins.default
-    for m, cuts in enumerate(chosen):
-        cut_key = cut_feature * wide + cuts
-        # Cuts below a code are the number of its segment; of a drawn category, its own.
-        below = np.searchsorted(cut_key, bin_key) - first[feature]
-        own = np.searchsorted(cut_key, default_key) - first[:-1]
-        known = _among(cut_key, bin_key)
-        default[m] = np.where(categorical & ~_among(cut_key, default_key), -1, own)
-        own_segment, d = stored[feature] + below, default[m][feature]
-        numeric = np.where(below == d, S, own_segment - (below > d))
-        rest = np.where(d < 0, S, stored[feature] + d)
-        segment[m] = np.where(
-            categorical[feature], np.where(known & (code != bins.default[feature]), own_segment, rest), numeric
-        )
-        segment[m][code == bins.default[feature]] = S
-        segment[m] = np.where(whole[feature], own_segment, segment[m])
-    return default, segment
-
-
-def _among(ascending: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which keys occur."""
-    if not len(ascending):
-        return np.zeros(len(keys), dtype=np.bool_)
-    nearest = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
-    found: npt.NDArray[np.bool_] = ascending[nearest] == keys
+    default = np.empty((rows, len(bins)), dtype=np.int32)
+    segment = np.empty((rows, offsets[-1]), dtype=np.uint32)
+    found = Candidates(
+        *(first, categorical.astype(np.uint8), chosen, default, segment),
+        *(offsets, whole.astype(np.uint8), stored),
+    )
+    _fill_segments(found, bins.default)
     return found
+
+
+@kernel
+def _fill_segments(candidates: Any, default_bin: Any) -> None:
+    """Find the segment of the default bin of each feature, and where each bin adds. O(iterations x (bins + C))."""
+    first, stored, offsets = candidates.first, candidates.stored, candidates.offsets
+    nowhere = stored[-1]
+    for m in range(len(candidates.cuts)):
+        cuts, segment = candidates.cuts[m], candidates.segment[m]
+        for j in range(len(candidates.categorical)):
+            categorical, end, base = candidates.categorical[j], first[j + 1], stored[j]
+            i = first[j]
+            while i < end and cuts[i] < default_bin[j]:
+                i += 1
+            drawn = i < end and cuts[i] == default_bin[j]
+            d = -1 if categorical and not drawn else i - first[j]
+            candidates.default[m, j] = d
+            i = first[j]
+            for code in range(offsets[j + 1] - offsets[j]):
+                while i < end and cuts[i] < code:
+                    i += 1
+                # Cuts below a code are the number of its segment; of a drawn category, its own.
+                below = i - first[j]
+                if candidates.whole[j]:
+                    s = base + below
+                elif code == default_bin[j]:
+                    s = nowhere
+                elif categorical:
+                    drawn = i < end and cuts[i] == code
+                    s = base + below if drawn else nowhere if d < 0 else base + d
+                else:
+                    s = nowhere if below == d else base + below - (below > d)
+                segment[offsets[j] + code] = s

@@ -68,7 +68,7 @@ class GBDTOptions(LearnerOptions):
     retrain: Literal["auto", "never", "always"] = Field(
         "auto",
         description="when a batch trains all trees and bins anew on the live examples, instead of updating them: auto: "
-        "after half as many inserts and deletes as examples were trained on last; never; always",
+        "after a third as many inserts and deletes as examples were trained on last; never; always",
     )
     random_state: int = Field(0, description="seed of the split candidates; any integer")
     early_stopping: bool = Field(
@@ -95,7 +95,7 @@ class GBDTOptions(LearnerOptions):
 
     def trains_after(self, examples: int) -> int:
         """Inserts and deletes after which all trees are trained anew that were trained on so many examples."""
-        return {"auto": (examples + 1) // 2, "never": 2**62, "always": 1}[self.retrain]
+        return {"auto": max(1, examples // 3), "never": 2**62, "always": 1}[self.retrain]
 
     @property
     def bounded(self) -> bool:
