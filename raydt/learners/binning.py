@@ -169,6 +169,10 @@ def joined(parts: Sequence[Bins]) -> Bins:
     )
 
 
+#: Columns copied together: the numbers of one row that lie in a line of the cache.
+_TURNED = 8
+
+
 def learn_bins(
     X: npt.NDArray[np.float64], kinds: npt.NDArray[np.int8], max_bins: int, method: str, ones: npt.NDArray[np.int64]
 ) -> Bins:
@@ -191,11 +195,15 @@ def learn_bins(
     values: list[npt.NDArray[np.float64]] = []
     ranks: list[npt.NDArray[np.int32]] = []
     seen, default = np.zeros(d + s, dtype=np.uint8), np.zeros(d + s, dtype=np.int32)
+    columns = np.empty((0, n))
     for j in range(d):
-        x = np.ascontiguousarray(X[:, j])
+        if j % _TURNED == 0:
+            columns = np.ascontiguousarray(X[:, j : j + _TURNED].T)
+        x = columns[j % _TURNED]
         if kinds[j] == NUMERIC:
-            known = x[~np.isnan(x)]
-            seen[j] = len(known) < n
+            missing = np.isnan(x)
+            seen[j] = missing.any()
+            known = x[~missing] if seen[j] else x
             values.append(numeric_bins(known, max(1, max_bins - int(seen[j])), method))
             ranks.append(np.zeros(len(values[j]), dtype=np.int32))
         else:
