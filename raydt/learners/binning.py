@@ -68,6 +68,15 @@ def _codes(x: Any, kind: int, values: Any, ranks: Any, out: Any) -> None:
         out[i] = code_of(x[i], kind, values, ranks, 0, len(values))
 
 
+def _distinct(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Distinct values, ascending; of at most two of them, as of one-hot columns, without a sort."""
+    if len(x):
+        low, high = x.min(), x.max()
+        if np.all((x == low) | (x == high)):
+            return np.array([low, high][: 1 + bool(low < high)])
+    return np.unique(x)
+
+
 def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDArray[np.float64]:
     """Boundaries between the bins of some numbers, ascending; a value up to a boundary lies below it. O(n log n).
 
@@ -80,7 +89,7 @@ def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDAr
     method : {"doubling", "quantile"}
         As ``learner.binning``.
     """
-    values = np.unique(x)
+    values = _distinct(x)
     if not len(values):
         return values
     if method == "doubling":
