@@ -266,27 +266,26 @@ class _Emitted:
     """Code that Numba learns of when a kernel is compiled that uses it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
+        self._function = function
+        self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
 
     @functools.cached_property
     def _numba_type_(self) -> Any:
         """The type by which Numba compiles calls of it."""
         from numba.core import types
-        from numba.core.typing.templates import make_intrinsic_template
+        from numba.core.typing import templates
 
-        template = make_intrinsic_template(
-            self, vars(self)["__wrapped__"], vars(self)["__name__"], prefer_literal=False
-        )
-        return types.Function(template)
+        make = cast(Any, templates).make_intrinsic_template
+        return types.Function(make(self, self._function, self.__name__))
 
 
-def emitted_kernel(function: F) -> F:
+def emitted_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Code that kernels call and that Numba cannot make of Python: ``function`` emits it, as for Numba's ``intrinsic``.
 
     It takes the typing context and the types of the arguments, and returns the signature and a function that emits LLVM
     instructions; None if the types do not fit.
     """
-    return cast(F, _Emitted(function))
+    return cast(Callable[..., Any], _Emitted(function))
 
 
 def kernel(function: F) -> F:

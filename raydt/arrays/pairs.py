@@ -1,6 +1,7 @@
-"""Two neighbouring int64 as one vector of 128 bits: the sums of a histogram cell are added in one step.
+"""What the compiler cannot be told in Python: two neighbouring int64 added as one vector, and powers of 2 made of bits.
 
-Each half is an addition of int64 of its own: exact, and the same bits as two additions, whatever the numbers are.
+Each half of a vector is an addition of int64 of its own: exact, and the same bits as two additions, whatever the
+numbers are, so that no bound is needed.
 """
 
 from __future__ import annotations
@@ -37,3 +38,24 @@ def add_pair(typing_context: Any, sums: Any, s: Any, first: Any, second: Any) ->
         return context.get_dummy_value()
 
     return types.void(sums, s, first, second), emit
+
+
+#: Added to k, it leaves k + 1023 in the lowest bits of a float64: the exponent field of 2**k.
+_TO_EXPONENT = 1.5 * 2.0**52 + 1023.0
+
+
+@emitted_kernel
+def power_of_two(typing_context: Any, k: Any) -> Any:
+    """2.0**k of a whole k from -1022 to 1023; any bits for others. Unlike a table, it lets loops be vectorised."""
+    from llvmlite import ir
+    from numba.core import types
+
+    if k != types.float64:
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide, number = ir.IntType(64), ir.DoubleType()
+        bits = builder.bitcast(builder.fadd(arguments[0], ir.Constant(number, _TO_EXPONENT)), wide)
+        return builder.bitcast(builder.shl(bits, ir.Constant(wide, 52)), number)
+
+    return types.float64(k), emit

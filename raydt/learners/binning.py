@@ -68,6 +68,15 @@ def _codes(x: Any, kind: int, values: Any, ranks: Any, out: Any) -> None:
         out[i] = code_of(x[i], kind, values, ranks, 0, len(values))
 
 
+def _distinct(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Distinct values, ascending; of at most two of them, as of one-hot columns, without a sort."""
+    if len(x):
+        low, high = x.min(), x.max()
+        if np.all((x == low) | (x == high)):
+            return np.array([low, high][: 1 + bool(low < high)])
+    return np.unique(x)
+
+
 def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDArray[np.float64]:
     """Boundaries between the bins of some numbers, ascending; a value up to a boundary lies below it. O(n log n).
 
@@ -80,7 +89,7 @@ def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDAr
     method : {"doubling", "quantile"}
         As ``learner.binning``.
     """
-    values = np.unique(x)
+    values = _distinct(x)
     if not len(values):
         return values
     if method == "doubling":
@@ -169,6 +178,10 @@ def joined(parts: Sequence[Bins]) -> Bins:
     )
 
 
+#: Columns copied together: the numbers of one row that lie in a line of the cache.
+_TURNED = 8
+
+
 def learn_bins(
     X: npt.NDArray[np.float64], kinds: npt.NDArray[np.int8], max_bins: int, method: str, ones: npt.NDArray[np.int64]
 ) -> Bins:
@@ -191,11 +204,15 @@ def learn_bins(
     values: list[npt.NDArray[np.float64]] = []
     ranks: list[npt.NDArray[np.int32]] = []
     seen, default = np.zeros(d + s, dtype=np.uint8), np.zeros(d + s, dtype=np.int32)
+    columns = np.empty((0, n))
     for j in range(d):
-        x = np.ascontiguousarray(X[:, j])
+        if j % _TURNED == 0:
+            columns = np.ascontiguousarray(X[:, j : j + _TURNED].T)
+        x = columns[j % _TURNED]
         if kinds[j] == NUMERIC:
-            known = x[~np.isnan(x)]
-            seen[j] = len(known) < n
+            missing = np.isnan(x)
+            seen[j] = missing.any()
+            known = x[~missing] if seen[j] else x
             values.append(numeric_bins(known, max(1, max_bins - int(seen[j])), method))
             ranks.append(np.zeros(len(values[j]), dtype=np.int32))
         else:

@@ -99,10 +99,13 @@ class RowsOnShards:
         """The rows in some slots."""
         if not len(slots):
             return Rows.none(self._features)
-        X = np.empty((len(slots), len(self._features.names)))
         replies = yield Ask("gather", {"slots": slots})
-        for columns, reply in zip(self._columns, replies, strict=True):
-            X[:, columns] = reply["X"]
+        if len(replies) == 1 and replies[0]["X"].flags.carray:  # all columns in order, writable
+            X = replies[0]["X"]
+        else:
+            X = np.empty((len(slots), len(self._features.names)))
+            for columns, reply in zip(self._columns, replies, strict=True):
+                X[:, columns] = reply["X"]
         n = self._features.sparse
         sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
         return Rows.of(X, sparse)

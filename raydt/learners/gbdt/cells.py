@@ -24,7 +24,7 @@ from raydt.learners.rows import Rows
 #: A feature is listed if at least this share of the first rows is in its default bin.
 LISTED_FROM = 0.7
 #: Rows encoded at once, at most.
-ENCODED = 1 << 14
+ENCODED = 1 << 12
 
 
 class Cells(NamedTuple):
@@ -105,13 +105,17 @@ class CellStore:
         self._of_matrix = np.empty(0, dtype=np.int64)
         self._matrix = np.empty((0, 0), dtype=self._columns.dtype)
 
-    def add_columns(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
-        """Encode the dense features of some rows."""
+    def make_room(self, slots: npt.NDArray[np.int32]) -> None:
+        """Room for the columns of some rows."""
         have, need = self._columns.shape[1], int(slots.max(initial=-1)) + 1
         if need > have:
             longer = np.empty((len(self._columns), max(need, have * 3 // 2, 64)), dtype=self._columns.dtype)
             longer[:, :have] = self._columns
             self._columns = longer
+
+    def add_columns(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+        """Encode the dense features of some rows."""
+        self.make_room(slots)
         _encode(slots, rows.X, self._bins, self._columns)
 
     def choose(self, slots: npt.NDArray[np.int32]) -> None:

@@ -17,16 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.pairs import power_of_two
 
 #: A probability of 1.
 ONE = 65536
 #: Bits below the target's scale in a regression's residual; and the largest residual, in these units.
 RESIDUAL_BITS = 24
 LARGEST_RESIDUAL = 2.0**29
-#: 1/n! for n from 3 on, and 2**k for k from -_LOWEST on.
+#: 1/n! for n from 3 on.
 _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10, _T11, _T12, _T13 = (1.0 / math.factorial(n) for n in range(3, 14))
-_LOWEST = 1022
-_POWERS = np.ldexp(1.0, np.arange(-_LOWEST, 2))
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 
 
@@ -46,8 +45,6 @@ class Loss(NamedTuple):
 @inner_kernel
 def exp_of(x: float) -> float:
     """exp(x) for x <= 0 to about 1e-15, 0 below -700: x = k ln 2 + r, 2**k times the Taylor polynomial of r."""
-    if x < -700.0:
-        return 0.0
     k = np.floor(x * _LOG2_E + 0.5)
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
     r2 = r * r
@@ -55,16 +52,23 @@ def exp_of(x: float) -> float:
     low = (1.0 + r) + r2 * (0.5 + r * _T3)
     middle = (_T4 + r * _T5) + r2 * (_T6 + r * _T7)
     high = (_T8 + r * _T9) + r2 * (_T10 + r * _T11) + r4 * (_T12 + r * _T13)
-    value: float = (low + r4 * (middle + r4 * high)) * _POWERS[np.int64(k) + _LOWEST]
-    return value
+    value: float = (low + r4 * (middle + r4 * high)) * power_of_two(k)
+    return 0.0 if x < -700.0 else value
+
+
+@inner_kernel
+def logistic(x: float) -> float:
+    """1 / (1 + exp(-x))."""
+    e = exp_of(-abs(x))
+    p: float = (1.0 if x >= 0 else e) / (1.0 + e)
+    return p
 
 
 @inner_kernel
 def probabilities(F: Any, p: Any) -> None:
     """Softmax of ``F``, shape (K,), into ``p``; with one value the logistic function of it."""
     if len(F) == 1:
-        e = exp_of(-abs(F[0]))
-        p[0] = 1.0 / (1.0 + e) if F[0] >= 0 else e / (1.0 + e)
+        p[0] = logistic(F[0])
         return
     top = F[0]
     for k in range(1, len(F)):
@@ -80,8 +84,8 @@ def probabilities(F: Any, p: Any) -> None:
 @inner_kernel
 def quantise(p: float) -> int:
     """A probability as a number of 65536ths, from 1 to 65535."""
-    q: int = np.int64(np.floor(p * ONE + 0.5))
-    return min(max(q, 1), ONE - 1)
+    q: int = np.int32(min(max(np.floor(p * ONE + 0.5), 1.0), ONE - 1.0))
+    return q
 
 
 @inner_kernel
@@ -108,6 +112,41 @@ def hessian(g: int, squared: bool) -> int:
         return 1
     a = abs(g)
     return a * (ONE - a)
+
+
+#: Rows whose probabilities are computed together, class after class, so that the loops are vectorised.
+TOGETHER = 128
+
+
+@inner_kernel
+def derive_together(F: Any, stop: int, p: Any, out: Any) -> None:
+    """Ledger entries of the first ``stop`` rows of a classification; ``p``, shape (K' + 2, TOGETHER), is scratch.
+
+    The operations on a row, and so the bits, are those of :func:`probabilities`.
+    """
+    per = np.uint64(F.shape[1])
+    if per == 1:
+        for i in range(np.uint64(stop)):
+            out[0, i] = quantise(logistic(F[i, 0]))
+        return
+    top, total = p[per], p[per + np.uint64(1)]
+    for begin in range(np.uint64(0), np.uint64(stop), np.uint64(TOGETHER)):
+        n = min(np.uint64(TOGETHER), np.uint64(stop) - begin)
+        for i in range(n):
+            top[i], total[i] = F[begin + i, 0], 0.0
+        for k in range(np.uint64(1), per):
+            for i in range(n):
+                top[i] = max(top[i], F[begin + i, k])
+        for k in range(per):
+            of_class = p[k]
+            for i in range(n):
+                e = exp_of(F[begin + i, k] - top[i])
+                of_class[i] = e
+                total[i] += e
+        for k in range(per):
+            of_class, entry = p[k], out[k]
+            for i in range(n):
+                entry[begin + i] = quantise(of_class[i] / total[i])
 
 
 @kernel

@@ -16,6 +16,7 @@ from raydt.examples.features import Features
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.cells import ENCODED, CellStore, room_for_places
+from raydt.learners.gbdt.derivatives import TOGETHER
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.local_pass import (
     BOUNDED,
@@ -68,6 +69,7 @@ class LocalTrees:
         """Fetch rows of the model from the shards and encode them, some at a time."""
         parts = [slots[begin : begin + ENCODED] for begin in range(0, len(slots), ENCODED)]
         sparse = []
+        self.cells.make_room(slots)
         for part in parts:
             rows = yield from rows_of.take(part)
             self.cells.add_columns(part, rows)
@@ -83,12 +85,11 @@ class LocalTrees:
         _, grow_room, batch = self._begin(y)
         own = len(slots)
         batch.slots[:own], batch.F[:own] = slots, F
-        room = self._room
-        assert room is not None
-        local = self._sums
-        places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
-        grow_room = grow_room._replace(places=places)
-        train_pass(self.ensemble.arrays(), local, batch, own, first, stop, grow_room, room[0])
+        local, p = self._sums, np.empty((batch.F.shape[1] + 2, TOGETHER))
+        if self.ensemble.per > 1 or len(local.candidates.cuts) == 1:  # else what is looked up serves one tree only
+            places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
+            grow_room = grow_room._replace(places=places)
+        train_pass(self.ensemble.arrays(), local, batch, own, first, stop, grow_room, p)
         F[:] = batch.F[:own]
 
     def update(self, y: npt.NDArray[Any], slots: Slots, role: int, refreshed: Slots) -> Counts:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places, is_left, segments_of
-from raydt.learners.gbdt.derivatives import gradient, hessian, probabilities, quantise, residual
+from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
 from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
 from raydt.learners.gbdt.staleness import Staleness, compare
@@ -166,15 +166,18 @@ def _add_scores(model: Any, batch: Any, t: int, k: int, first: int, stop: int) -
 
 
 @kernel
-def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: int, room: Any, pass_room: Any) -> None:
-    """Train the iterations from ``first`` up to before ``stop`` on ``own`` rows."""
+def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: int, room: Any, p: Any) -> None:
+    """Train the iterations from ``first`` up to before ``stop`` on ``own`` rows; ``p`` as in ``derive_together``."""
     trees, loss, slots, y = model.trees, model.loss, batch.slots, batch.y
     for m in range(first, stop):
         row = row_of(local.candidates, m)
         if len(room.places.ends) and (m == first or row):
             nowhere = local.sums.shape[2] - 1
             find_places(slots[:own], local.cells, local.candidates.segment[row], nowhere, room.places)
-        _derive(batch, 0, own, loss, pass_room.p)
+        if loss.squared:
+            _derive(batch, 0, own, loss, p[0])
+        else:
+            derive_together(batch.F, own, p, batch.entry)
         for k in range(loss.trees):
             t = m * loss.trees + k
             ledger = model.ledger[t]
