@@ -53,6 +53,7 @@ class OnlineGBDTTwin:
         self.warmup = self.told = self.seq = 0
         self.trained = False
         self.trained_at = self.trained_rows = self.changes = 0
+        self.work = 0, 0  # of the last update in place, and its inserts and deletes
         self.log: list[Work] = []
 
     # ------------------------------------------------------------------ updates
@@ -129,15 +130,30 @@ class OnlineGBDTTwin:
         rows = list(self.inserts.values())
         self.changes += len(self.deletes) + len(rows)
         live = self.live()
-        if live and (not self.trained or self.changes >= self.trains_after()):
+        if live and (not self.trained or self.changes >= self.trains_after() or self.is_dear(len(live))):
             self.log.append(Work(len(self.deletes), len(rows), trained=len(live)))
             self.model.train(live)
             self.trained, self.trained_at, self.trained_rows, self.changes = True, self.seq, len(live), 0
         elif self.trained:
             self.log.append(self.model.update(self.deletes, rows))
+            if self.deletes or rows:
+                self.work = self.work_of(self.log[-1]), len(self.deletes) + len(rows)
         else:
             self.log.append(Work(len(self.deletes), len(rows)))
         self.inserts, self.deletes = {}, []
+
+    def is_dear(self, live: int) -> bool:
+        """Whether an update in place would be as much work as a training, by the last one."""
+        work, changes = self.work
+        now = (len(self.deletes) + len(self.inserts)) * work
+        return self.options.retrain == "auto" and changes > 0 and now >= changes * live * len(self.model.trees)
+
+    def work_of(self, done: Work) -> int:
+        """Work of an update, in rows that a tree is trained on."""
+        trees, inner = len(self.model.trees), self.options.max_leaf_nodes - 1
+        passes, changes = (done.deletes > 0) + (done.inserts > 0), done.deletes + done.inserts
+        judged = passes * trees * inner * len(self.model.candidates[0])
+        return done.rows + done.refreshed * trees // 4 + 2 * changes * trees + judged // 20
 
     def trains_after(self) -> float:
         """Inserts and deletes after which the trees are trained anew."""
@@ -184,6 +200,8 @@ class OnlineGBDTTwin:
             "trained": np.array([self.trained_at], np.int64),
             "trained_rows": np.array([self.trained_rows], np.int64),
             "changes": np.array([self.changes], np.int64),
+            "work": np.array([self.work[0]], np.int64),
+            "work_changes": np.array([self.work[1]], np.int64),
         }
         if not self.trained:
             return state
@@ -246,7 +264,7 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     """What two states have to agree in, whoever made them: plain lists, rows by id, nothing where nothing is meant."""
     order = np.lexsort((state["pending"], state["id"]))
     same = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "pending", "born")}
-    scalars = ("seq", "warmup", "classes", "exponent", "trained", "trained_rows", "changes")
+    scalars = ("seq", "warmup", "classes", "exponent", "trained", "trained_rows", "changes", "work", "work_changes")
     same |= {name: np.asarray(state[name]).tolist() for name in scalars}
     if state["classes"][0] < 0:
         return same

@@ -19,7 +19,19 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 _NODES = {"feature": np.int32, "cut": np.int32, "left": np.int32, "right": np.int32, "value": np.float64}
 _SUMS = {"G": np.int64, "H": np.int64, "tried_g": np.int64, "tried_h": np.int64}
-_SCALARS = ("seq", "warmup", "classes", "exponent", "rebuilds", "rebuilt_rows", "trained", "trained_rows", "changes")
+_SCALARS = (
+    "seq",
+    "warmup",
+    "classes",
+    "exponent",
+    "rebuilds",
+    "rebuilt_rows",
+    "trained",
+    "trained_rows",
+    "changes",
+    "work",
+    "work_changes",
+)
 
 
 def _kinds(features: Features) -> npt.NDArray[np.int8]:

@@ -78,6 +78,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._seq = self._warmup = 0
         self._trained = self._changes = 0  # the update that ended the last training, and inserts and deletes since
         self._trained_rows = 0
+        self._work = self._work_changes = 0  # of the last update in place, and its inserts and deletes
         self._log, self._totals = UpdateLog(), Counts()
         self._restored = False  # and the shards do not have the histograms of the state yet
 
@@ -202,7 +203,7 @@ class GBDTCoordinator(BatchCoordinator):
         counts = Counts()
         self._changes += len(pending)
         first = self.ensemble is None
-        due = first or self._changes >= self.options.trains_after(self._trained_rows)
+        due = first or self._changes >= self.options.trains_after(self._trained_rows) or self._is_dear(len(pending))
         live = pending.inserts if first else self.store.slots() if due else pending.inserts[:0]
         if len(live):
             self._trained, self._trained_rows, self._changes = self._seq, len(live), 0
@@ -217,9 +218,21 @@ class GBDTCoordinator(BatchCoordinator):
             rows = pending.rows if known else Rows.none(self.features)
             counts.add((yield from self._delete(pending.deletes)))
         counts.add((yield from self._insert(inserts, rows)))
+        if counts.trees_checked and not counts.trained:
+            assert self.ensemble is not None
+            self._work, self._work_changes = counts.work(self.ensemble, len(pending)), len(pending)
         self.store.release(pending.freed)
         self._totals.add(counts)
         self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
+
+    def _is_dear(self, changes: int) -> bool:
+        """Whether to update so many rows in place would be as much work as to train all trees anew, by the last time.
+
+        Work is counted, never timed, so that every run and every number of shards decides alike.
+        """
+        if self.options.retrain != "auto" or self.ensemble is None or not self._work_changes:
+            return False
+        return self._work * changes >= self._work_changes * self.store.live * len(self.ensemble.leaf)
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
         """Fix the bins from the live rows and train on them; returns those that were held out (the first time)."""
@@ -370,7 +383,7 @@ class GBDTCoordinator(BatchCoordinator):
         # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the
         # same without them.
         skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h", "drift"}
-        skipped |= {"trained", "trained_rows", "changes"}
+        skipped |= {"trained", "trained_rows", "changes", "work", "work_changes"}
         return digest((name, state[name]) for name in sorted(state) if name not in skipped)
 
     def statistics(self) -> dict[str, int]:
@@ -408,6 +421,8 @@ class GBDTCoordinator(BatchCoordinator):
             "trained": self._trained,
             "trained_rows": self._trained_rows,
             "changes": self._changes,
+            "work": self._work,
+            "work_changes": self._work_changes,
         }
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
         state["pending"] = self._pending.status(slots)
@@ -426,6 +441,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
         self._trained, self._trained_rows = int(state["trained"][0]), int(state["trained_rows"][0])
         self._changes = int(state["changes"][0])
+        self._work, self._work_changes = int(state["work"][0]), int(state["work_changes"][0])
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)

@@ -42,6 +42,8 @@ class GBDT(Learner):
         "trained": "another end of the last training that leaves the same rows gives the same bins",
         "trained_rows": "of an earlier time: it decides when the trees are trained anew",
         "changes": "counted since then: it decides when the trees are trained anew",
+        "work": "of the last update in place: it decides when the trees are trained anew",
+        "work_changes": "of the last update in place: it decides when the trees are trained anew",
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
     }
 

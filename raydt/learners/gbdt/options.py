@@ -68,7 +68,8 @@ class GBDTOptions(LearnerOptions):
     retrain: Literal["auto", "never", "always"] = Field(
         "auto",
         description="when a batch trains all trees and bins anew on the live examples, instead of updating them: auto: "
-        "after a third as many inserts and deletes as examples were trained on last; never; always",
+        "after a third as many inserts and deletes as examples were trained on last, or if an update would be as much "
+        "work; never; always",
     )
     random_state: int = Field(0, description="seed of the split candidates; any integer")
     early_stopping: bool = Field(

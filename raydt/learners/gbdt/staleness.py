@@ -45,6 +45,8 @@ class Staleness(NamedTuple):
         Largest drift.
     stays : ndarray of float64, shape (65537, 2)
         By ledger entry, the least and the greatest score (two classes) or probability (more) with which it stays.
+    surely : ndarray of float64, shape (1025, 2)
+        By ledger entry // 64, those with which all 64 entries stay: a table that stays in the cache.
     residual : int
         Half the tolerance, in units of a residual (regression).
     """
@@ -52,23 +54,26 @@ class Staleness(NamedTuple):
     step: float
     limit: float
     stays: Floats
+    surely: Floats
     residual: int
 
 
 def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> Staleness:
     """Bounds for ``derivative_tolerance``, in log-odds or (regression) in units of 2**(exponent - 4)."""
+    stays, surely = (np.empty((0, 2)),) * 2 if loss.squared else _stays(tolerance, loss.trees > 1)
     scale = 2.0 ** (exponent - SHARE_BITS) if loss.squared else 1.0
     return Staleness(
         step=tolerance * scale / (_STEPS * max(1, iterations)),
         limit=tolerance * scale / 2 * (1.0 - _MARGIN),
-        stays=np.empty((0, 2)) if loss.squared else _stays(tolerance, loss.trees > 1),
+        stays=stays,
+        surely=surely,
         residual=int(tolerance / 2 * 2 ** (RESIDUAL_BITS - SHARE_BITS)),
     )
 
 
 @functools.lru_cache(maxsize=4)
-def _stays(tolerance: float, several: bool) -> Floats:
-    """``stays`` of :class:`Staleness`."""
+def _stays(tolerance: float, several: bool) -> tuple[Floats, Floats]:
+    """``stays`` and ``surely`` of :class:`Staleness`."""
     edge = np.concatenate([[-np.inf], log_odds(np.arange(1.5, ONE - 1)), [np.inf]])
     # The log-odds of one of two classes are its score; of several classes the other scores may move the other way.
     reach = tolerance if several else tolerance / 2
@@ -79,7 +84,9 @@ def _stays(tolerance: float, several: bool) -> Floats:
         finite = np.clip(stays[1:ONE].reshape(-1, 1), -1e3, 1e3)
         stays[1:ONE] = softmax(finite)[:, 1].reshape(-1, 2)
     stays.flags.writeable = True
-    return stays
+    begins = np.arange(0, ONE + 1, 64)
+    surely = np.maximum.reduceat(stays[:, 0], begins), np.minimum.reduceat(stays[:, 1], begins)
+    return stays, np.stack(surely, axis=1)
 
 
 def log_odds(q: Floats) -> Floats:
@@ -131,7 +138,7 @@ def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any,
 def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p: Any) -> None:
     """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones."""
     loss, ledger, per = model.loss, model.ledger, len(p)
-    F, slots, stays = batch.F, batch.slots, stale.stays
+    F, slots, stays, surely = batch.F, batch.slots, stale.stays, stale.surely
     if loss.squared:
         of_tree, entry = ledger[m], batch.entry[0]
         for i in range(np.uint64(first), np.uint64(stop)):
@@ -142,11 +149,13 @@ def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p
         of_tree, entry = ledger[m], batch.entry[0]
         for i in range(np.uint64(first), np.uint64(stop)):
             q = np.uint64(of_tree[np.uint32(slots[i])])  # unsigned: no test for an index from the end
-            score = F[i, 0]
+            score, some = F[i, 0], q >> np.uint64(6)
+            entry[i] = q
+            if (score >= surely[some, 0]) & (score <= surely[some, 1]):
+                continue
             if (score < stays[q, 0]) | (score > stays[q, 1]):
                 probabilities(F[i], p)
-                q = np.uint64(quantise(p[0]))
-            entry[i] = q
+                entry[i] = quantise(p[0])
     else:
         for i in range(first, stop):
             kept_entries(F[i], ledger, m * per, slots[i], stays, p, batch.entry, 0, i)
