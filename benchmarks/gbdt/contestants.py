@@ -68,7 +68,7 @@ def lightgbm(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS
     return lgb.train(parameters, lgb.Dataset(split.X[rows], split.y[rows]), iterations)
 
 
-def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS) -> Any:
+def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS, **changed: Any) -> Any:
     """An XGBoost hist model, binning included, on one thread."""
     import xgboost as xgb
 
@@ -83,6 +83,7 @@ def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS)
         "lambda": L2,
         "nthread": 1,
         **_objective(split, "reg:squarederror", "binary:logistic", "multi:softprob"),
+        **changed,
     }
     matrix = xgb.QuantileDMatrix(split.X[rows], split.y[rows], max_bin=BINS, nthread=1)
     return xgb.train(parameters, matrix, iterations)
