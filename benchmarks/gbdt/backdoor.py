@@ -74,7 +74,7 @@ def run(request: Request) -> None:
     rows = []
     for name in request.sets("optdigits", "pendigits"):
         split = load(name)
-        for mode in request.modes("retrained", "never"):
+        for mode in request.modes("bounded", "retrained", "never"):
             trials = [trial(split, seed, derivatives=mode) for seed in range(request.seeds)]
             for part, what in enumerate(("attack success %", "accuracy %")):
                 cells = [mean_and_error([t[stage][part] for t in trials], 100.0) for stage in STAGES]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from gbdt.command import DEFAULT
 from gbdt.data import Split
 
 T = TypeVar("T")
@@ -17,6 +18,8 @@ Labels = npt.NDArray[Any]
 
 #: 20 leaves, learning rate 0.1, 100 iterations and lambda 1 are our defaults; bins are LightGBM's default.
 ITERATIONS, LEAVES, RATE, BINS, L2 = 100, 20, 0.1, 255, 1.0
+#: Bins of ours where all its options are default.
+OWN_BINS = 1024
 #: Sizes of D' as shares of the training rows; 0 is one row.
 SIZES = {"1 row": 0.0, "0.1 %": 0.001, "1 %": 0.01}
 
@@ -32,6 +35,11 @@ def ours(split: Split, **options: Any) -> Any:
 
     kind = raydt.OnlineGradientBoostingRegressor if split.regression else raydt.OnlineGradientBoostingClassifier
     return kind(**{"max_bins": BINS, **options})
+
+
+def options_of(mode: str) -> dict[str, Any]:
+    """Options of a mode: the defaults of the estimators; or a value of ``derivatives``, and no training in between."""
+    return {"max_bins": OWN_BINS} if mode == DEFAULT else {"derivatives": mode, "retrain": "never"}
 
 
 def fitted(split: Split, rows: Any = None, **options: Any) -> Any:

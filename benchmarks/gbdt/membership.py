@@ -68,7 +68,7 @@ def run(request: Request) -> None:
     rows = []
     for name in request.sets("optdigits", "pendigits"):
         split = whole(load(name))
-        for mode in request.modes("retrained", "never"):
+        for mode in request.modes("bounded", "retrained", "never"):
             trials = [trial(split, seed, derivatives=mode) for seed in range(request.seeds)]
             for stage in STAGES:
                 cells = [mean_and_error([t[stage, part] for t in trials], 100.0, 1) for part in PARTS]

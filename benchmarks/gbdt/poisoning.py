@@ -62,7 +62,7 @@ def run(request: Request) -> None:
         split = load(name)
         rows = []
         for positives, which in ((False, "any"), (True, "> 50K only")):
-            for mode in request.modes("retrained", "never"):
+            for mode in request.modes("bounded", "retrained", "never"):
                 trials = [trial(split, s, FLIPPED, positives, derivatives=mode) for s in range(request.seeds)]
                 for model in trials[0]:
                     accuracy, closed, same = (np.array([t[model][part] for t in trials]) for part in range(3))

@@ -55,7 +55,7 @@ def run(request: Request) -> None:
     rows = []
     for name in request.sets("adult", "givemesomecredit", "optdigits", "pendigits"):
         split = load(name)
-        for mode in request.modes("retrained"):
+        for mode in request.modes("bounded", "retrained"):
             for operation in ("add", "delete"):
                 for size, share in SIZES.items():
                     found = [trial(split, operation, share, s, derivatives=mode) for s in range(request.seeds)]
