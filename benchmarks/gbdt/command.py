@@ -30,7 +30,7 @@ COMMANDS = {
 }
 #: Values of ``derivatives``, the default first.
 MODES = ["bounded", "changed_leaves", "retrained", "never"]
-#: The estimators' own options, with which a benchmark may be asked to run beside those of the modes.
+#: All options as the estimators have them; see ``contestants.options_of``.
 DEFAULT = "default"
 KIT = Kit("gbdt", "Verification kit and speed of the in-place online GBDT.", COMMANDS, PEERS)
 
@@ -50,7 +50,7 @@ class Request:
         return self.data or default
 
     def modes(self, *default: str) -> tuple[str, ...]:
-        """Values of ``derivatives``."""
+        """Values of ``derivatives``, or ``DEFAULT``."""
         return self.derivatives or default
 
 
@@ -65,6 +65,6 @@ def main() -> None:
     parser.add_argument(
         "--data", nargs="+", default=(), choices=[*{**SETS, **STREAMS}], help="data sets, instead of the usual ones"
     )
-    parser.add_argument("--derivatives", nargs="+", default=(), choices=MODES)
+    parser.add_argument("--derivatives", nargs="+", default=(), choices=[DEFAULT, *MODES])
     given = parser.parse_args()
     KIT.run(given.name, Request(given.name, tuple(given.data), tuple(given.derivatives), given.seeds, given.plot))

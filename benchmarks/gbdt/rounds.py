@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gbdt.command import Request
-from gbdt.contestants import BINS, ITERATIONS, SIZES, size_of
+from gbdt.contestants import BINS, ITERATIONS, SIZES, options_of, size_of
 from gbdt.data import Split, load
 from kit import progress, show
 
@@ -50,10 +50,10 @@ class Updates:
         return {**counted, "seconds": seconds}
 
 
-def open_session(split: Split, derivatives: str, cluster: Any = None, **options: Any) -> Any:
+def open_session(split: Split, mode: str, cluster: Any = None, **options: Any) -> Any:
     """Two shards, in this process or on Ray, whose D' ends only where it is told to."""
     learner = learners()["gbdt"]
-    settings = {"max_bins": BINS, "update_every": 2**40, "derivatives": derivatives, "retrain": "never", **options}
+    settings = {"max_bins": BINS, "update_every": 2**40, **options_of(mode), **options}
     if split.regression:
         settings["objective"] = "squared_error"
     fixed = learner.Options(kind="gbdt", **settings)
