@@ -219,9 +219,8 @@ def test_poison_harms_and_its_deletion_mends():
 
     found = trial(_data(2, 400), 0, 120, positives=True, **{**TINY, "max_iter": 10})
     assert found["clean"][1:] == (1.0, 1.0)
-    assert found["poison inserted"][0] < found["deleted again"][0]
     assert found["poison inserted"][1] == 0.0
-    assert found["deleted again"][1] > 0.5
+    assert found["poison inserted"][2] < 0.85 < 0.95 < found["deleted again"][2]  # agreement with the clean model
 
 
 def test_similarity_counts_each_kind_of_difference():
