@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gbdt.command import Request
-from gbdt.contestants import add, delete, fitted, mean_and_error, predicted, quality
+from gbdt.contestants import add, delete, fitted, mean_and_error, options_of, predicted, quality
 from gbdt.data import Split, load
 from kit import progress, show
 
@@ -74,8 +74,8 @@ def run(request: Request) -> None:
     rows = []
     for name in request.sets("optdigits", "pendigits"):
         split = load(name)
-        for mode in request.modes("retrained", "never"):
-            trials = [trial(split, seed, derivatives=mode) for seed in range(request.seeds)]
+        for mode in request.modes("bounded", "retrained", "never"):
+            trials = [trial(split, seed, **options_of(mode)) for seed in range(request.seeds)]
             for part, what in enumerate(("attack success %", "accuracy %")):
                 cells = [mean_and_error([t[stage][part] for t in trials], 100.0) for stage in STAGES]
                 worst = max(

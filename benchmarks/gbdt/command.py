@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gbdt.data import SETS
+from gbdt.data import SETS, STREAMS
 from kit import Kit
 from paper.chart import Panel, Style
 
@@ -13,7 +13,8 @@ PEERS = ("lightgbm", "xgboost", "xgboost-cpu", "scikit-learn", "scipy", "ray")
 #: Name, module of this folder, and what it shows.
 COMMANDS = {
     "training": ("speed", "training time and test accuracy beside LightGBM and XGBoost"),
-    "updates": ("speed", "retrain time of LightGBM and XGBoost over our update time"),
+    "streams": ("streams", "sliding windows and deletions with default options beside retraining at each step"),
+    "updates": ("speed", "retrain time of LightGBM and XGBoost over our update time; default options, then each mode"),
     "memory": ("memory", "stored arrays and process peak beside the paper's Table 2"),
     "sparse": ("memory", "51k sparse features within 4 GB"),
     "backdoor": ("backdoor", "inject and remove a backdoor (appendix J, Table 4)"),
@@ -29,6 +30,10 @@ COMMANDS = {
     "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
     "distributed": ("distributed", "training 1,000,000 x 50 on Ray with 2 shards, beside one process"),
 }
+#: Values of ``derivatives``, the default first.
+MODES = ["bounded", "changed_leaves", "retrained", "never"]
+#: All options as the estimators have them; see ``contestants.options_of``.
+DEFAULT = "default"
 KIT = Kit("gbdt", "Verification kit and speed of the in-place online GBDT.", COMMANDS, PEERS)
 
 
@@ -47,7 +52,7 @@ class Request:
         return self.data or default
 
     def modes(self, *default: str) -> tuple[str, ...]:
-        """Values of ``derivatives``."""
+        """Values of ``derivatives``, or ``DEFAULT``."""
         return self.derivatives or default
 
 
@@ -59,7 +64,9 @@ def draw(request: Request, name: str, grid: list[list[Panel]], styles: dict[str,
 def main() -> None:
     """Entry point."""
     parser = KIT.parser()
-    parser.add_argument("--data", nargs="+", default=(), choices=[*SETS], help="data sets, instead of the usual ones")
-    parser.add_argument("--derivatives", nargs="+", default=(), choices=["never", "retrained", "changed_leaves"])
+    parser.add_argument(
+        "--data", nargs="+", default=(), choices=[*{**SETS, **STREAMS}], help="data sets, instead of the usual ones"
+    )
+    parser.add_argument("--derivatives", nargs="+", default=(), choices=[DEFAULT, *MODES])
     given = parser.parse_args()
     KIT.run(given.name, Request(given.name, tuple(given.data), tuple(given.derivatives), given.seeds, given.plot))

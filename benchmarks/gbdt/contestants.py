@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from gbdt.command import DEFAULT
 from gbdt.data import Split
 
 T = TypeVar("T")
@@ -17,6 +18,8 @@ Labels = npt.NDArray[Any]
 
 #: 20 leaves, learning rate 0.1, 100 iterations and lambda 1 are our defaults; bins are LightGBM's default.
 ITERATIONS, LEAVES, RATE, BINS, L2 = 100, 20, 0.1, 255, 1.0
+#: Bins of ours where all its options are default.
+OWN_BINS = 1024
 #: Sizes of D' as shares of the training rows; 0 is one row.
 SIZES = {"1 row": 0.0, "0.1 %": 0.001, "1 %": 0.01}
 
@@ -32,6 +35,11 @@ def ours(split: Split, **options: Any) -> Any:
 
     kind = raydt.OnlineGradientBoostingRegressor if split.regression else raydt.OnlineGradientBoostingClassifier
     return kind(**{"max_bins": BINS, **options})
+
+
+def options_of(mode: str) -> dict[str, Any]:
+    """Options of a mode: the defaults of the estimators; or a value of ``derivatives``, and no training in between."""
+    return {"max_bins": OWN_BINS} if mode == DEFAULT else {"derivatives": mode, "retrain": "never"}
 
 
 def fitted(split: Split, rows: Any = None, **options: Any) -> Any:
@@ -68,7 +76,7 @@ def lightgbm(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS
     return lgb.train(parameters, lgb.Dataset(split.X[rows], split.y[rows]), iterations)
 
 
-def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS) -> Any:
+def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS, **changed: Any) -> Any:
     """An XGBoost hist model, binning included, on one thread."""
     import xgboost as xgb
 
@@ -83,6 +91,7 @@ def xgboost(split: Split, rows: Any = slice(None), iterations: int = ITERATIONS)
         "lambda": L2,
         "nthread": 1,
         **_objective(split, "reg:squarederror", "binary:logistic", "multi:softprob"),
+        **changed,
     }
     matrix = xgb.QuantileDMatrix(split.X[rows], split.y[rows], max_bin=BINS, nthread=1)
     return xgb.train(parameters, matrix, iterations)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
-from gbdt.command import Request, draw
-from gbdt.contestants import add, delete, fitted, lightgbm, mean_and_error, quality
+from gbdt.command import DEFAULT, Request, draw
+from gbdt.contestants import add, delete, fitted, lightgbm, mean_and_error, options_of, quality
 from gbdt.data import Split, load
 from kit import progress, show
 from paper.chart import Panel, Style
@@ -74,23 +74,24 @@ def _batches(request: Request) -> None:
         panels = []
         for grow_first in (True, False):
             title = "5 % -> 100 % -> 5 %" if grow_first else "100 % -> 5 % -> 100 %"
-            for mode in request.modes("retrained", "never"):
+            for mode in request.modes("bounded", "retrained", "never"):
                 walks = []
                 for seed in range(request.seeds):
                     parts = np.array_split(np.random.default_rng(seed).permutation(len(split)), BATCHES)
                     every = request.plot and not seed
-                    walks.append(walk(split, parts, grow_first, None if every else (turn, end), derivatives=mode))
+                    walks.append(walk(split, parts, grow_first, None if every else (turn, end), **options_of(mode)))
                 for step in (turn, end):
                     scores = [[w[step][1][model] for w in walks] for model in MODELS]
                     gap = [w[step][1]["updated"] - w[step][1]["retrained"] for w in walks]
                     cells = [mean_and_error(values, 100.0) for values in (*scores, gap)]
                     rows.append([split.title, title, mode, f"{100 * walks[0][step][0]:.0f} %", *cells])
                     progress(*rows[-1])
-                if request.plot and mode == "retrained":
+                if request.plot and mode == "bounded":
                     panels.append(_panel(f"{split.title}, {title}: accuracy", walks[0]))
         grid.append(panels)
     header = ["data", "path", "derivatives", "at", *MODELS, "updated - retrained"]
-    show("Batch addition and removal", header, rows, f"Accuracy in per cent, {request.seeds} orders of the rows.")
+    note = f"Accuracy in per cent, {request.seeds} orders of the rows; retrain: never, only updates."
+    show("Batch addition and removal", header, rows, note)
     draw(request, "figure-3", grid, STYLES)
 
 
@@ -100,17 +101,19 @@ def _panel(title: str, found: list[tuple[float, dict[str, float]]]) -> Panel:
 
 
 def _tenths(request: Request) -> None:
-    for name in request.sets("demand", "electricity"):
+    for name in request.sets("electricity", "covtype", "demand"):
         split = load(name)
         parts = np.array_split(np.arange(len(split)), 10)
         scale = 1e3 if split.regression else 100.0
-        for mode in request.modes("retrained"):
+        for mode in request.modes(DEFAULT):
             rows = []
-            for step, (share, scores) in enumerate(walk(split, parts, True, derivatives=mode)):
+            for step, (share, scores) in enumerate(walk(split, parts, True, **options_of(mode))):
                 what = "train" if not step else "add" if step < len(parts) else "delete"
                 cells = [f"{scale * scores[model]:.3f}" if model in scores else "" for model in MODELS]
                 rows.append([f"{what} 10 %", f"{100 * share:.0f} %", *cells])
                 progress(split.title, *rows[-1])
             unit = "Mean squared error in thousandths" if split.regression else "Accuracy in per cent"
-            note = f"{unit}; the bins are those of the first tenth. Paper, at 10, 50, 100, 50, 10 %: {PAPER}."
+            bins = "latest training" if mode == DEFAULT else "first tenth"
+            note = f"{unit}; the bins are those of the {bins}."
+            note += f" Paper, at 10, 50, 100, 50, 10 %: {PAPER}." if split.regression else ""
             show(f"Chronological tenths, {split.title}, {mode}", ["step", "rows", *MODELS], rows, note)

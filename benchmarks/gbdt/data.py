@@ -20,6 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from measure import DATA
 
+from raydt.sources import open_source
+from raydt.sources.options import Sea
+
 Rows = npt.NDArray[np.int64]
 #: Seed of the split; everything else that is drawn has the seed of its trial.
 SPLIT_SEED = 7
@@ -44,7 +47,7 @@ class Split:
     @property
     def classes(self) -> int:
         """Number of classes, 0 for regression."""
-        return 0 if self.regression else int(max(self.y.max(), self.y_test.max())) + 1
+        return 0 if self.regression else int(np.concatenate([self.y, self.y_test]).max()) + 1
 
     def take(self, rows: Rows) -> Split:
         """With these training rows only."""
@@ -127,6 +130,37 @@ def _in_time_order(title: str, X: npt.NDArray[np.float64], y: npt.NDArray[Any], 
     return Split(title, np.ascontiguousarray(X[~test]), y[~test].copy(), X[test], y[test], regression)
 
 
+def _covtype() -> Split:
+    """The head of Covertype in file order; its classes are balanced, and the order drifts."""
+    table = read("covtype_head10k")
+    return _in_time_order("Covertype head", columns(table), labels(table), regression=False)
+
+
+def _sea() -> Split:
+    """The stream of configs/gbdt.yaml: 6,000 rows of SEA with three drifts."""
+    source = open_source(Sea(n=6000, drift=3, noise=0.1, seed=7))
+    parts = list(source.rows())
+    X, y = np.concatenate([part.X for part in parts]), np.concatenate([part.y for part in parts])
+    return _whole("SEA of configs/gbdt.yaml", X, y.astype(np.int64))
+
+
+def _head(title: str, name: str, rows: int | None = None) -> Split:
+    table = read(name).slice(0, rows)
+    return _whole(title, columns(table), labels(table))
+
+
+def _whole(title: str, X: npt.NDArray[np.float64], y: npt.NDArray[Any]) -> Split:
+    return Split(title, X, y, X[:0], y[:0])
+
+
+#: All rows in their order, none of them for testing: each is predicted before it is learned.
+STREAMS: dict[str, Callable[[], Split]] = {
+    "sea": _sea,
+    "electricity": lambda: _head("Electricity", "electricity"),
+    "covtype": lambda: _head("Covertype head", "covtype_head10k"),
+    "poker": lambda: _head("Poker, first 10,000", "poker_lsn", 10_000),
+}
+
 #: By the name of the command line.
 SETS: dict[str, Callable[[], Split]] = {
     "adult": _adult,
@@ -137,6 +171,7 @@ SETS: dict[str, Callable[[], Split]] = {
     "wine": lambda: _mixed("WineQuality, white", read("wine_quality_white"), 2 / 3, regression=True),
     "electricity": _electricity,
     "demand": _demand,
+    "covtype": _covtype,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from gbdt.command import Request
-from gbdt.contestants import add, agreement, delete, fitted, lightgbm, mean_and_error, predicted, trivial
+from gbdt.contestants import add, agreement, delete, fitted, lightgbm, mean_and_error, options_of, predicted, trivial
 from gbdt.data import Split, load
 from kit import progress, show
 
@@ -62,8 +62,8 @@ def run(request: Request) -> None:
         split = load(name)
         rows = []
         for positives, which in ((False, "any"), (True, "> 50K only")):
-            for mode in request.modes("retrained", "never"):
-                trials = [trial(split, s, FLIPPED, positives, derivatives=mode) for s in range(request.seeds)]
+            for mode in request.modes("bounded", "retrained", "never"):
+                trials = [trial(split, s, FLIPPED, positives, **options_of(mode)) for s in range(request.seeds)]
                 for model in trials[0]:
                     accuracy, closed, same = (np.array([t[model][part] for t in trials]) for part in range(3))
                     scaled = mean_and_error(accuracy, 100.0), mean_and_error(closed, 100.0, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gbdt.command import Request
-from gbdt.contestants import BINS, ITERATIONS, SIZES, size_of
+from gbdt.contestants import BINS, ITERATIONS, SIZES, options_of, size_of
 from gbdt.data import Split, load
 from kit import progress, show
 
@@ -50,10 +50,10 @@ class Updates:
         return {**counted, "seconds": seconds}
 
 
-def open_session(split: Split, derivatives: str, cluster: Any = None, **options: Any) -> Any:
+def open_session(split: Split, mode: str, cluster: Any = None, **options: Any) -> Any:
     """Two shards, in this process or on Ray, whose D' ends only where it is told to."""
     learner = learners()["gbdt"]
-    settings = {"max_bins": BINS, "update_every": 2**40, "derivatives": derivatives, **options}
+    settings = {"max_bins": BINS, "update_every": 2**40, **options_of(mode), **options}
     if split.regression:
         settings["objective"] = "squared_error"
     fixed = learner.Options(kind="gbdt", **settings)
@@ -93,7 +93,7 @@ def run(request: Request) -> None:
     for name in request.sets("adult", "pendigits"):
         split = load(name)
         trees = ITERATIONS * (split.classes if split.classes > 2 else 1)
-        for mode in request.modes("never", "retrained"):
+        for mode in request.modes("bounded", "never", "retrained"):
             for where, place in (("in process", None), ("Ray", cluster)):
                 session = open_session(split, mode, place)
                 for (operation, size), one in measure(split, session).items():
@@ -103,5 +103,5 @@ def run(request: Request) -> None:
                     progress(*rows[-1])
                 session.close()
     header = ["data", "derivatives", "shards", "D'", "exchanges", "fewest", "subtrees retrained", "bytes", "wall ms"]
-    note = f"Medians of {D_PRIMES} D' each, {SHARDS} shards."
+    note = f"Medians of {D_PRIMES} D' each, {SHARDS} shards; retrain: never, only updates."
     show("Exchanges per update", [*header, "exchanges, tree by tree"], rows, note)

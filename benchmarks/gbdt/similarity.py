@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from gbdt.command import Request
-from gbdt.contestants import SIZES, add, delete, fitted, mean_and_error, predicted, size_of
+from gbdt.contestants import SIZES, add, delete, fitted, mean_and_error, options_of, predicted, size_of
 from gbdt.data import Split, load
 from kit import progress, show
 
@@ -55,10 +55,10 @@ def run(request: Request) -> None:
     rows = []
     for name in request.sets("adult", "givemesomecredit", "optdigits", "pendigits"):
         split = load(name)
-        for mode in request.modes("retrained"):
+        for mode in request.modes("bounded", "retrained"):
             for operation in ("add", "delete"):
                 for size, share in SIZES.items():
-                    found = [trial(split, operation, share, s, derivatives=mode) for s in range(request.seeds)]
+                    found = [trial(split, operation, share, s, **options_of(mode)) for s in range(request.seeds)]
                     cells = [
                         mean_and_error([t[model][part] for t in found], 100.0)
                         for part in range(len(METRICS))

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 #: Commands that start neither Ray nor a process of their own.
 WITHOUT_OTHER_PROCESSES = (
     *("training", "updates", "backdoor", "membership", "poisoning", "similarity", "leaf-scores", "ranks", "ablation"),
-    *("batches", "tenths"),
+    *("batches", "tenths", "streams"),
 )
 TINY = {"max_iter": 3, "max_leaf_nodes": 4, "max_bins": 16}
 
@@ -37,6 +37,8 @@ def _kit(monkeypatch):
             monkeypatch.setattr(kit, "lightgbm", ours)
     speed = importlib.import_module("gbdt.speed")
     monkeypatch.setattr(speed, "CONTESTANTS", dict.fromkeys(("LightGBM", "XGBoost", "ours"), ours))
+    streams = importlib.import_module("gbdt.streams")
+    monkeypatch.setattr(streams, "PEERS", dict.fromkeys(("LightGBM", "XGBoost"), ours))
 
 
 def _data(classes: int, rows: int = 150, missing: bool = False):
@@ -50,6 +52,11 @@ def _data(classes: int, rows: int = 150, missing: bool = False):
         X[rng.random(len(X)) < 0.1, 2] = np.nan
     y = score if classes == 0 else np.searchsorted(np.linspace(-1.0, 1.0, classes - 1), score)
     return Split("tiny", X[:rows], y[:rows], X[rows:], y[rows:], classes == 0)
+
+
+def _stream(classes: int):
+    data = _data(classes)
+    return type(data)("tiny", data.X, data.y, data.X[:0], data.y[:0])
 
 
 @pytest.fixture(params=[2, 3], ids=["binary", "multiclass"])
@@ -67,15 +74,20 @@ def test_every_command_has_its_module():
 
 @pytest.mark.parametrize("name", WITHOUT_OTHER_PROCESSES)
 def test_a_command_prints_its_tables(monkeypatch, capsys, name):
-    from gbdt import ablation, cumulative, poisoning
+    from gbdt import ablation, cumulative, poisoning, streams
     from gbdt.command import COMMANDS, Request
-    from gbdt.data import SETS
+    from gbdt.data import SETS, STREAMS
 
     import raydt
 
     monkeypatch.setitem(SETS, "adult", lambda: _data(2))
     monkeypatch.setitem(SETS, "pendigits", lambda: _data(3))
     monkeypatch.setitem(SETS, "demand", lambda: _data(0))
+    for number, stream in enumerate(("electricity", "poker")):
+        monkeypatch.setitem(STREAMS, stream, lambda classes=number + 2: _stream(classes))
+    windows = [(stream, 60) for stream in ("electricity", "poker")]
+    cases = [streams.Case(stream, window, 20, None, 3, 4) for stream, window in (*windows, ("adult", 0))]
+    monkeypatch.setattr(streams, "CASES", cases)
     monkeypatch.setattr(poisoning, "FLIPPED", 30)
     monkeypatch.setattr(ablation, "SWEEPS", {"max_leaf_nodes": ("Figure 11", (3,))})
     for kind in ("Classifier", "Regressor"):
@@ -84,7 +96,8 @@ def test_a_command_prints_its_tables(monkeypatch, capsys, name):
     data = {"tenths": "demand", "membership": "pendigits", "backdoor": "pendigits"}.get(name, "adult")
     if name == "batches":
         monkeypatch.setattr(cumulative, "BATCHES", 3)
-    request = Request(name, (data,), () if name == "updates" else ("never",), seeds=1)
+    chosen = ("electricity", "poker", "adult") if name == "streams" else (data,)
+    request = Request(name, chosen, () if name == "updates" else ("never",), seeds=1)
     importlib.import_module(f"gbdt.{COMMANDS[name][0]}").run(request)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(lines) >= 3
@@ -206,9 +219,8 @@ def test_poison_harms_and_its_deletion_mends():
 
     found = trial(_data(2, 400), 0, 120, positives=True, **{**TINY, "max_iter": 10})
     assert found["clean"][1:] == (1.0, 1.0)
-    assert found["poison inserted"][0] < found["deleted again"][0]
     assert found["poison inserted"][1] == 0.0
-    assert found["deleted again"][1] > 0.5
+    assert found["poison inserted"][2] < 0.85 < 0.95 < found["deleted again"][2]  # agreement with the clean model
 
 
 def test_similarity_counts_each_kind_of_difference():
