@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,15 @@ from raydt.sessions.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_r
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
+
+
+class _NewExamples(NamedTuple):
+    """Examples to insert: ids, encoded features, dense and sparse, and targets."""
+
+    key: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.float64]
+    sparse: SparseRows | None
+    targets: Targets
 
 
 class Estimator(Fitted):
@@ -72,31 +81,46 @@ class Estimator(Fitted):
         InputError
             The examples came from a state whose ids are text.
         """
-        self._require_fitted()
-        self._require_examples()
-        self._refuse_text_ids("delete by value with forget_examples")
-        key = ids_of(ids)
-        self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
-        self._refuse_repeated(key)
-        before = self.digest() if digests else None
+        key = self._deletable(ids)
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y)
         if width:
             batch = replace(batch, sparse=SparseRows.empty(width))
-        receipt = apply_with_receipt(
-            self.session_,
-            batch,
-            self._classes,
-            self._fitted_options,
-            copies=COPIES_OF_AN_ESTIMATOR,
-            digest_before=before,
-            digests=digests,
-        )
-        self._advance(batch, receipt.log)
-        if digests:
-            self._known["digest"] = receipt.digest_after
+        return self._apply_with_receipt(batch, self.digest() if digests else None)
+
+    def replace_examples(self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True) -> Receipt:
+        """Delete examples by id and insert others, in one batch: one step of a sliding window.
+
+        All of it or, if an error is raised, nothing. Learners that collect updates apply both together, which costs
+        less than :meth:`forget` and ``partial_fit``.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (m,)
+            The examples to delete.
+        X : array-like, data frame or Arrow table, shape (n, d)
+        y : array-like, shape (n,)
+        new_ids : array-like of int, shape (n,), optional
+            Ids of the new examples, also those of deleted ones; running integers by default, returned in ``row_ids_``.
+        digests : bool
+            As in :meth:`forget`.
+
+        Raises
+        ------
+        UpdateError
+            An id to delete is not live, a new one is, or one is given twice.
+        InputError
+            Values that ``partial_fit`` would refuse, or lengths that differ.
+        """
+        gone = self._deletable(ids)
+        before = self.digest() if digests else None  # new labels are not learned yet
+        new = self._insertable(X, y, new_ids, gone)
+        op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
+        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets)
+        receipt = self._apply_with_receipt(replace(batch, sparse=new.sparse), before)
+        self._take_ids(new.key)
         return receipt
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
@@ -161,7 +185,34 @@ class Estimator(Fitted):
         self._set_fitted()
         self._open_session()
 
-    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
+    def _deletable(self, ids: Any) -> npt.NDArray[np.int64]:
+        """Ids of examples that can all be deleted, or an error."""
+        self._require_fitted()
+        self._require_examples()
+        self._refuse_text_ids("delete by value with forget_examples")
+        key = ids_of(ids)
+        self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
+        self._refuse_repeated(key)
+        return key
+
+    def _apply_with_receipt(self, batch: UpdateBatch, before: str | None) -> Receipt:
+        """Apply a batch that cannot be refused any more; with the digest ``before`` it, the receipt has both."""
+        receipt = apply_with_receipt(
+            self.session_,
+            batch,
+            self._classes,
+            self._fitted_options,
+            copies=COPIES_OF_AN_ESTIMATOR,
+            digest_before=before,
+            digests=before is not None,
+        )
+        self._advance(batch, receipt.log)
+        if before is not None:
+            self._known["digest"] = receipt.digest_after
+        return receipt
+
+    def _insertable(self, X: Any, y: Any, ids: Any, gone: npt.NDArray[np.int64]) -> _NewExamples:
+        """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         with self._encoder.undoing():
             rows = self._encoder.encode(X, type(self).__name__, grow=True)
@@ -175,17 +226,26 @@ class Estimator(Fitted):
                 if key.shape != (len(rows),):
                     raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
             self._refuse_repeated(key)
-            self._refuse(self._store().find(key) >= 0, key, DUPLICATE_ID)
+            self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
             targets = self._encoded(given)  # the last that can be refused
-        op = np.full(len(rows), INSERT, dtype=np.int8)
-        batch = replace(self._next_batch(op, key, rows, targets, len(rows) if warmup else 0), sparse=sparse)
+        return _NewExamples(key, rows, sparse, targets)
+
+    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
+        new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
+        op = np.full(len(new.key), INSERT, dtype=np.int8)
+        batch = self._next_batch(op, new.key, new.rows, new.targets, len(new.key) if warmup else 0)
+        batch = replace(batch, sparse=new.sparse)
         log = self.session_.apply(batch).log
         if self._traits.collects_updates:
             log = joined([log, self.session_.finish()])
         self._advance(batch, log)
+        self._take_ids(new.key)
+        return self
+
+    def _take_ids(self, key: npt.NDArray[np.int64]) -> None:
+        """Remember the ids of examples that were inserted."""
         self._next_id = max(self._next_id, int(key.max(initial=-1)) + 1)
         self.row_ids_ = key
-        return self
 
     def _next_batch(
         self,

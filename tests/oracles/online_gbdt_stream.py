@@ -145,8 +145,10 @@ class OnlineGBDTTwin:
     def is_dear(self, live: int) -> bool:
         """Whether an update in place would be as much work as a training, by the last one."""
         work, changes = self.work
-        now = (len(self.deletes) + len(self.inserts)) * work
-        return self.options.retrain == "auto" and changes > 0 and now >= changes * live * len(self.model.trees)
+        now = len(self.deletes) + len(self.inserts)
+        if self.options.retrain != "auto":
+            return False
+        return now * work >= changes * live * len(self.model.trees) if changes else 10 * now >= live
 
     def work_of(self, done: Work) -> int:
         """Work of an update, in rows that a tree is trained on."""

@@ -226,12 +226,15 @@ class GBDTCoordinator(BatchCoordinator):
         self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
 
     def _is_dear(self, changes: int) -> bool:
-        """Whether to update so many rows in place would be as much work as to train all trees anew, by the last time.
+        """Whether to update so many rows in place would be as much work as to train all trees anew.
 
-        Work is counted, never timed, so that every run and every number of shards decides alike.
+        The last update tells; before the first one, a tenth of the rows is too much. Work is counted, never timed, so
+        that every run and every number of shards decides alike.
         """
-        if self.options.retrain != "auto" or self.ensemble is None or not self._work_changes:
+        if self.options.retrain != "auto" or self.ensemble is None:
             return False
+        if not self._work_changes:
+            return 10 * changes >= self.store.live
         return self._work * changes >= self._work_changes * self.store.live * len(self.ensemble.leaf)
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
