@@ -1,7 +1,8 @@
 """Streams with default options through the public API, with receipts, beside retraining at each step.
 
-A window slides over the rows in their order: a step predicts the incoming rows, and one call deletes the oldest ones and
-inserts the incoming ones. Of CreditInfo training rows are deleted, in one call. The first training, and predicting, are not counted. All contestants take each step in turn.
+A window slides over the rows in their order: a step predicts the incoming rows, and one call deletes the oldest ones
+and inserts the incoming ones. Of CreditInfo training rows are deleted, in one call. The first training, and predicting,
+are not counted. All contestants take each step in turn.
 
 Goal: in every row of the table at most 1.0 times the CPU time of LightGBM and at most 0.3 points less accuracy, and on
 average more accuracy than it.
