@@ -21,7 +21,7 @@ from raydt.streams.row_stream import RowStream
 from tests.simulation.scenarios import DRAWN, examine, scenario
 
 #: Seeds a mutant may survive before it counts as not found.
-MOST_SEEDS = 150
+MOST_SEEDS = 600
 
 MUTANTS = {}
 

@@ -124,7 +124,7 @@ def test_batches_without_the_first_training():
     assert table.remark.startswith(
         "The first training, on 100 rows, took 0 s. All 30 batches took 465 ms, half of them"
     )
-    assert "retrained 25.0% of the trees they checked" in table.remark
+    assert "25.0% of the trees that were checked have changed" in table.remark
     assert dearest(events(0)).remark == "The first training, on 100 rows, took 0 s. No batch of updates was applied."
     assert dearest(events(5, np.zeros(6))).rows[0].share is None
 

@@ -201,18 +201,25 @@ def importances(model: Columns, names: Names) -> Table:
 # ---------------------------------------------------------------- the batches
 
 
+def _trained(events: Columns) -> npt.NDArray[Any]:
+    """Rows that all trees were trained on, by entry; runs of version 0.1 trained once, and did not say so."""
+    if "trained" in events or not events:
+        return events.get("trained", np.empty(0))
+    return np.where(events["trees_checked"] == 0, events["inserts"], 0)
+
+
 def first_training(events: Columns) -> npt.NDArray[np.bool_]:
     """Which entry is that of the first training; none may be."""
-    trained = events.get("trained", np.empty(0)) > 0
+    trained = _trained(events) > 0
     first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
     return first
 
 
 def batches_of(events: Columns) -> Columns:
     """The batches D' alone, without the first training."""
-    there = (events.get("trees_checked", np.empty(0)) > 0) | (events.get("trained", np.empty(0)) > 0)
-    there &= ~first_training(events)
-    return {name: column[there] for name, column in events.items()} if there.any() else {}
+    trained = _trained(events)
+    there = ((events.get("trees_checked", np.empty(0)) > 0) | (trained > 0)) & ~first_training(events)
+    return {name: column[there] for name, column in {**events, "trained": trained}.items()} if there.any() else {}
 
 
 def retrained_share(batches: Columns) -> str:
@@ -274,7 +281,7 @@ def dearest(events: Columns) -> Table:
     trained = first_training(events)
     first = ""
     if trained.any():
-        rows, took = int(events["trained"][trained].sum()), float(events["seconds"][trained].sum())
+        rows, took = int(_trained(events)[trained].sum()), float(events["seconds"][trained].sum())
         first = f"The first training, on {counted(rows, 'row')}, took {duration(took)}. "
     if not batches:
         return Table([], f"{first}No batch of updates was applied.")
