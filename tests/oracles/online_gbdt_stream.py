@@ -148,7 +148,7 @@ class OnlineGBDTTwin:
         now = len(self.deletes) + len(self.inserts)
         if self.options.retrain != "auto":
             return False
-        return now * work >= changes * live * len(self.model.trees) if changes else 10 * now >= live
+        return now * work >= changes * live * len(self.model.trees) if changes else 5 * now >= live
 
     def work_of(self, done: Work) -> int:
         """Work of an update, in rows that a tree is trained on."""

@@ -228,13 +228,13 @@ class GBDTCoordinator(BatchCoordinator):
     def _is_dear(self, changes: int) -> bool:
         """Whether to update so many rows in place would be as much work as to train all trees anew.
 
-        The last update tells; before the first one, a tenth of the rows is too much. Work is counted, never timed, so
+        The last update tells; before the first one, a fifth of the rows is too much. Work is counted, never timed, so
         that every run and every number of shards decides alike.
         """
         if self.options.retrain != "auto" or self.ensemble is None:
             return False
         if not self._work_changes:
-            return 10 * changes >= self.store.live
+            return 5 * changes >= self.store.live
         return self._work * changes >= self._work_changes * self.store.live * len(self.ensemble.leaf)
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
