@@ -148,7 +148,9 @@ class OnlineGBDTTwin:
         now = len(self.deletes) + len(self.inserts)
         if self.options.retrain != "auto":
             return False
-        return now * work >= changes * live * len(self.model.trees) if changes else 5 * now >= live
+        if now > changes and 5 * now >= live:
+            return True
+        return changes > 0 and min(now, changes) * work >= changes * live * len(self.model.trees)
 
     def work_of(self, done: Work) -> int:
         """Work of an update, in rows that a tree is trained on."""

@@ -228,14 +228,16 @@ class GBDTCoordinator(BatchCoordinator):
     def _is_dear(self, changes: int) -> bool:
         """Whether to update so many rows in place would be as much work as to train all trees anew.
 
-        The last update tells; before the first one, a fifth of the rows is too much. Work is counted, never timed, so
-        that every run and every number of shards decides alike.
+        The last update tells. Fewer rows are less work in proportion; more rows are not more in proportion, so of them
+        only a fifth of all rows is too much beside. Work is counted, never timed, so that every run and every number of
+        shards decides alike.
         """
         if self.options.retrain != "auto" or self.ensemble is None:
             return False
-        if not self._work_changes:
-            return 5 * changes >= self.store.live
-        return self._work * changes >= self._work_changes * self.store.live * len(self.ensemble.leaf)
+        known, training = self._work_changes, self.store.live * len(self.ensemble.leaf)
+        if changes > known and 5 * changes >= self.store.live:
+            return True
+        return known > 0 and self._work * min(changes, known) >= known * training
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
         """Fix the bins from the live rows and train on them; returns those that were held out (the first time)."""
