@@ -288,6 +288,7 @@ class OnlineGBDT:
     def sweep(self, number: int, gone: Sequence[Row], new: Sequence[Row], others: Sequence[Row]) -> None:
         """Algorithm 2: one pass over all trees. ``others``: old rows whose derivatives are computed anew."""
         refreshed = list(others)
+        self.work.checked += len(self.trees)
         all_joined, unfollowed = bool(others), 0.0
         compares = self.options.bounded and not others and self.options.tolerance > 0
         for m in range(self.options.max_iter):

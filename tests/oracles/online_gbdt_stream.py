@@ -155,9 +155,8 @@ class OnlineGBDTTwin:
     def work_of(self, done: Work) -> int:
         """Work of an update, in rows that a tree is trained on."""
         trees, inner = len(self.model.trees), self.options.max_leaf_nodes - 1
-        passes, changes = (done.deletes > 0) + (done.inserts > 0), done.deletes + done.inserts
-        judged = passes * trees * inner * len(self.model.candidates[0])
-        return done.rows + done.refreshed * trees // 4 + 2 * changes * trees + judged // 20
+        judged = done.checked * inner * len(self.model.candidates[0])
+        return done.rows + done.refreshed * trees // 4 + 2 * (done.deletes + done.inserts) * trees + judged // 20
 
     def trains_after(self) -> float:
         """Inserts and deletes after which the trees are trained anew."""

@@ -57,3 +57,4 @@ class Work:
     rows: int = 0
     refreshed: int = 0
     trained: int = 0
+    checked: int = 0
