@@ -22,7 +22,7 @@ from tests.simulation.streams import NAMED
 ROOT = Path(__file__).parents[2]
 
 #: Seeds of a nightly run, in blocks, and those after them that every test run takes.
-SEEDS, BLOCK, DAILY = 640, 64, 60
+SEEDS, BLOCK, DAILY = 640, 128, 60
 
 WHO = "shard", "coordinator", "driver"
 STREAMS, KINDS = list(NAMED), sorted({trial.learner.kind for trial in CASES})
