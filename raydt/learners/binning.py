@@ -62,23 +62,27 @@ def code_of(x: float, kind: int, values: Any, ranks: Any, begin: int, end: int) 
     return end - begin
 
 
-@kernel
-def _codes(x: Any, kind: int, values: Any, ranks: Any, out: Any) -> None:
-    for i in range(len(x)):
-        out[i] = code_of(x[i], kind, values, ranks, 0, len(values))
-
-
-def _distinct(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Distinct values, ascending; of at most two of them, as of one-hot columns, without a sort."""
-    if len(x):
+def _distinct(x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Distinct values, ascending, and how many numbers are up to each; without a sort if there are at most two."""
+    n = len(x)
+    if n:
         low, high = x.min(), x.max()
-        if np.all((x == low) | (x == high)):
-            return np.array([low, high][: 1 + bool(low < high)])
-    return np.unique(x)
+        lowest = np.count_nonzero(x == low)
+        if lowest == n:
+            return np.array([low]), np.array([n])
+        if lowest + np.count_nonzero(x == high) == n:
+            return np.array([low, high]), np.array([lowest, n])
+    ordered = np.sort(x)
+    first = np.flatnonzero(np.append(n > 0, ordered[1:] != ordered[:-1]))
+    return ordered[first], np.append(first[1:], n)
 
 
-def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDArray[np.float64]:
-    """Boundaries between the bins of some numbers, ascending; a value up to a boundary lies below it. O(n log n).
+def numeric_bins(
+    x: npt.NDArray[np.float64], most: int, method: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Boundaries between the bins of some numbers, ascending, and how many numbers are in each bin. O(n log n).
+
+    A value up to a boundary lies below it.
 
     Parameters
     ----------
@@ -89,21 +93,21 @@ def numeric_bins(x: npt.NDArray[np.float64], most: int, method: str) -> npt.NDAr
     method : {"doubling", "quantile"}
         As ``learner.binning``.
     """
-    values = _distinct(x)
-    if not len(values):
-        return values
+    n = len(x)
+    if not n:
+        return np.empty(0), np.zeros(1, dtype=np.int64)
+    values, up_to = _distinct(x)
     if method == "doubling":
         ends = np.empty(most, dtype=np.int64)
         ends = ends[: _doubled(values, most, ends)]
     elif len(values) <= most:
         ends = np.arange(1, len(values) + 1)
     else:
-        n = len(x)
-        upper = np.sort(x)[-(-np.arange(1, most + 1) * n // most) - 1]
-        ends = np.unique(np.searchsorted(values, upper, side="right"))
+        last = -(-np.arange(1, most + 1) * n // most) - 1  # in order, the last number of each bin
+        ends = np.unique(np.searchsorted(up_to, last, side="right") + 1)
     low, high = values[ends[:-1] - 1], values[ends[:-1]]
     middle = low / 2 + high / 2
-    return np.where(middle < high, np.maximum(middle, low), low)
+    return np.where(middle < high, np.maximum(middle, low), low), np.diff(up_to[ends - 1], prepend=0)
 
 
 class Bins(NamedTuple):
@@ -211,20 +215,22 @@ def learn_bins(
         x = columns[j % _TURNED]
         if kinds[j] == NUMERIC:
             missing = np.isnan(x)
-            seen[j] = missing.any()
-            known = x[~missing] if seen[j] else x
-            values.append(numeric_bins(known, max(1, max_bins - int(seen[j])), method))
-            ranks.append(np.zeros(len(values[j]), dtype=np.int32))
+            unknown = np.count_nonzero(missing)
+            seen[j] = unknown > 0
+            known = x[~missing] if unknown else x
+            boundaries, in_bin = numeric_bins(known, max(1, max_bins - int(seen[j])), method)
+            values.append(boundaries)
+            ranks.append(np.zeros(len(boundaries), dtype=np.int32))
+            default[j] = np.append(in_bin, unknown).argmax()
         else:
             categories, counts = np.unique(x[x >= 0], return_counts=True)
             kept = np.argsort(-counts, kind="stable")[: max_bins - 1]
             in_order = np.argsort(categories[kept])
-            seen[j] = counts[kept].sum() < n
+            others = n - int(counts[kept].sum())
+            seen[j] = others > 0
             values.append(categories[kept][in_order])
             ranks.append(in_order.astype(np.int32))
-        codes = np.empty(n, dtype=np.int32)
-        _codes(x, kinds[j], values[j], ranks[j], codes)
-        default[j] = np.bincount(codes).argmax() if n else 0
+            default[j] = np.append(counts[kept], others).argmax()
     seen[d:] = (ones > 0) & (ones < n)
     starts = np.cumsum([0, *(len(v) for v in values), *([0] * s)])
     all_kinds = np.concatenate([kinds, np.full(s, SPARSE)]).astype(np.int8)

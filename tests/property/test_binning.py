@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.learners import binning
 from raydt.learners.binning import SPARSE, Bins, code_of, joined, learn_bins
+from raydt.learners.gbdt.cells import CellStore
+from raydt.learners.rows import Rows
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples
@@ -37,10 +38,10 @@ def learned(column: list[float], kind: int, max_bins: int, method: str = "doubli
 
 def codes(bins: Bins, xs: list[float]) -> list[int]:
     """Codes of values of the only feature, by the compiled search and by the same search uncompiled."""
-    out = np.empty(len(xs), np.int64)
-    binning._codes(np.array(xs, np.float64), bins.kinds[0], bins.values, bins.ranks, out)
+    cells, slots = CellStore(bins, 1), np.arange(len(xs), dtype=np.int32)
+    cells.add_columns(slots, Rows.of(np.array(xs, np.float64).reshape(-1, 1)))
     plain = [int(code_of.py_func(x, bins.kinds[0], bins.values, bins.ranks, 0, len(bins.values))) for x in xs]
-    assert out.tolist() == plain
+    assert cells.cells.columns[0, slots].tolist() == plain
     return plain
 
 
@@ -53,6 +54,8 @@ def test_numeric_bins_equal_the_twin(column: list[float], later: list[float], ma
     assert codes(bins, asked) == [twin.code(x) for x in asked]
     assert int(bins.cuts()[0]) == len(twin.cuts)
     assert twin.cuts == list(range(len(twin.cuts)))
+    every = [twin.code(x) for x in column]
+    assert int(bins.default[0]) == max(sorted(set(every)), key=every.count, default=0)
 
 
 @examples(200)
@@ -76,6 +79,8 @@ def test_category_bins_equal_the_twin(column: list[float], max_bins: int) -> Non
     asked = [-1.0, *map(float, range(9))]
     assert codes(bins, asked) == [twin.code(x) for x in asked]
     assert list(range(int(bins.cuts()[0]))) == twin.cuts
+    every = [twin.code(x) for x in column]
+    assert int(bins.default[0]) == max(sorted(set(every)), key=every.count, default=0)
 
 
 @examples(100)

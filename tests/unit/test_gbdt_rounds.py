@@ -75,7 +75,7 @@ class Told:
         of_feature: dict[int, npt.NDArray[np.int64]] = {}
         for shard in self.session.shards:
             worker: Any = shard.worker
-            sums, first = worker._trees.sums[tree, self.trees.histogram[tree, node]], worker._candidates.first
+            sums, first = worker._trees.sums[tree, self.trees.histogram[tree, node]], worker._candidates.stored
             for i, feature in enumerate(worker.owned.tolist()):
                 of_feature[feature] = sums[:, first[i] : first[i + 1]]
         return [of_feature[feature] for feature in sorted(of_feature)]

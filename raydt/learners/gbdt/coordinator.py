@@ -68,7 +68,6 @@ class GBDTCoordinator(BatchCoordinator):
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
-        self._shards = shards
         self._plan = plan
         self._local: LocalTrees | None = None
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
@@ -249,7 +248,7 @@ class GBDTCoordinator(BatchCoordinator):
         origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
         classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
         most = former.iterations if former else o.max_iter
-        ensemble = Ensemble(o, bins, classes, origin, exponent, most, self.store.capacity, self._shards)
+        ensemble = Ensemble(o, bins, classes, origin, exponent, most, self.store.capacity)
         local = yield from self._prepare(ensemble, slots)
         watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
         if local is None:
@@ -327,6 +326,7 @@ class GBDTCoordinator(BatchCoordinator):
                 self._local.sum_up(refreshed, y)
             else:
                 yield from self._sum_up(refreshed)
+                yield Tell("encode", {"slots": slots})
         return (yield from self._update(e, slots, INSERTED, rows, refreshed))
 
     def _sum_up(self, slots: Slots) -> Exchange[None]:
@@ -453,4 +453,4 @@ class GBDTCoordinator(BatchCoordinator):
         self._pending.add(slots[pending == TO_INSERT], None, slots[pending == TO_DELETE])
         self.ensemble, self._local, self._restored = None, None, True
         if "tree_nodes" in state:
-            self.ensemble = restored(self.options, state, self.store.capacity, self._shards)
+            self.ensemble = restored(self.options, state, self.store.capacity)

@@ -81,7 +81,6 @@ class Ensemble:
     iterations : int
     capacity : int
         Slots of examples.
-    shards : int
     """
 
     def __init__(
@@ -93,10 +92,9 @@ class Ensemble:
         exponent: int,
         iterations: int,
         capacity: int,
-        shards: int,
     ) -> None:
         self.options, self.bins, self.classes, self.exponent = options, bins, classes, exponent
-        self.iterations, self._shards = iterations, shards
+        self.iterations = iterations
         o = options
         squared = classes == 0
         alone = one_tree(o, classes)
@@ -132,7 +130,7 @@ class Ensemble:
 
     def grower(self) -> Grower:
         """Grows these trees with the shards."""
-        return Grower(self.trees, self.units, self.rates, self._shards, self.per, self.candidates)
+        return Grower(self.trees, self.units, self.rates, self.per, self.candidates)
 
     def begin(self) -> dict[str, Any]:
         """The request ``begin``, by which shards make room for the histograms of these trees."""
@@ -255,13 +253,13 @@ def trees_of(arrays: Arrays, max_leaf_nodes: int) -> Trees:
     return trees
 
 
-def restored(options: GBDTOptions, state: Arrays, capacity: int, shards: int) -> Ensemble:
+def restored(options: GBDTOptions, state: Arrays, capacity: int) -> Ensemble:
     """The ensemble of a saved state, without the rows that wait to be inserted; rows take slots 0, 1, ..."""
     classes, exponent = int(state["classes"][0]), int(state["exponent"][0])
     bins, origin = Bins.from_arrays(state), float(state["origin"][0])
-    per = Ensemble(options, bins, classes, origin, exponent, 0, 0, shards).per
+    per = Ensemble(options, bins, classes, origin, exponent, 0, 0).per
     iterations = len(state["tree_nodes"]) // per
-    ensemble = Ensemble(options, bins, classes, origin, exponent, iterations, capacity, shards)
+    ensemble = Ensemble(options, bins, classes, origin, exponent, iterations, capacity)
     ensemble.take(state, state["leaf"], state["ledger"])
     ensemble.drift[:] = state["drift"]
     return ensemble
@@ -273,7 +271,7 @@ def with_class(old: Ensemble, classes: int, y: npt.NDArray[Any], slots: npt.NDAr
     From two classes on the mirrored trees of class 0 are made: the same splits, first derivatives of the other sign.
     """
     capacity = old.leaf.shape[1]
-    new = Ensemble(old.options, old.bins, classes, 0.0, 0, old.iterations, capacity, old._shards)
+    new = Ensemble(old.options, old.bins, classes, 0.0, 0, old.iterations, capacity)
     known = old.per if old.per > 1 else 2
     for m in range(old.iterations):
         for k in range(classes):

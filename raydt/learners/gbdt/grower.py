@@ -1,9 +1,9 @@
 """The coordinator's half of growing trees: requests to grow from some roots, and the rounds with the shards.
 
-One shard that owns every feature grows the trees of a request by itself, in one round. Several shards answer with the
-best split of each open leaf among their features, and the side of each of its rows. The coordinator names the leaves to
-split next, maybe ahead (``leafwise``), in all trees of the request: one round for the roots, one for each level of the
-deepest tree, and one that names the splits that were made.
+The shards answer with the best split of each open leaf among their features, and the side of each of its rows. The
+coordinator names the leaves to split next, maybe ahead (``leafwise``), in all trees of the request: one round for the
+roots, one for each level of the deepest tree, and one that names the splits that were made. It passes on the sides of
+rows as they are, and learns the leaf of each row at the end, so that it does no work for a row.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.exchange.messages import Ask, Exchange, Tell
-from raydt.learners.gbdt.growth import SPLIT, Jobs
-from raydt.learners.gbdt.growth_rounds import STEP
-from raydt.learners.gbdt.leafwise import growths_of, merge, room
+from raydt.exchange.messages import Ask, Exchange
+from raydt.learners.gbdt.growth import SPLIT, STEP, Jobs
+from raydt.learners.gbdt.leafwise import OpenLeaf, growths_of, merge, room
 from raydt.learners.gbdt.roots import Roots
 from raydt.learners.gbdt.split_search import LEFT_G, LEFT_H, Units
 from raydt.learners.gbdt.trees import FREE, LEAF, Rates, Trees, set_values
@@ -52,15 +51,14 @@ class Grower:
         Changed in place.
     units : Units
     rates : Rates
-    shards : int
     per : int
         Trees of an iteration.
     candidates : int
         Candidates of an iteration, of all features.
     """
 
-    def __init__(self, trees: Trees, units: Units, rates: Rates, shards: int, per: int, candidates: int) -> None:
-        self.trees, self.units, self.rates, self._shards, self._per = trees, units, rates, shards, per
+    def __init__(self, trees: Trees, units: Units, rates: Rates, per: int, candidates: int) -> None:
+        self.trees, self.units, self.rates, self._per = trees, units, rates, per
         self._candidates = candidates
         self._most = trees.feature.shape[1] // 2 + 1
         self.rounds = 0
@@ -95,37 +93,31 @@ class Grower:
         return splits
 
     def _grow(self, roots: Roots, g: npt.NDArray[np.int32], leaf: npt.NDArray[Any]) -> Exchange[npt.NDArray[np.int64]]:
-        alone = self._shards == 1
-        jobs = self._jobs(roots, alone)
-        self.rounds += 1
-        replies = yield Ask("grow", {"jobs": jobs, "slots": roots.slots, "g": g, "alone": alone})
-        if alone:
-            splits, leaf_of = replies[0]["splits"], replies[0]["leaf"]
-        else:
-            splits, leaf_of = yield from self._rounds(jobs, replies)
-        for t, a, b in zip(jobs.tree, jobs.first_root[:-1], jobs.first_root[1:], strict=True):
-            begin, end = roots.begin[a], roots.end[b - 1]
-            leaf[t, roots.slots[begin:end]] = leaf_of[begin:end]
+        jobs = self._jobs(roots)
+        splits = yield from self._rounds(jobs, roots.slots, g, leaf)
         made = np.zeros(len(roots.tree), dtype=np.int64)
         root_of = np.empty(self.trees.feature.shape[1], dtype=np.int64)
-        _put(self.trees, jobs, np.asarray(splits), self.rates, root_of, made)
+        _put(self.trees, jobs, splits, self.rates, root_of, made)
         return made
 
-    def _jobs(self, roots: Roots, alone: bool) -> Jobs:
+    def _jobs(self, roots: Roots) -> Jobs:
         """The request to grow from some roots."""
         which, first = np.unique(roots.tree, return_index=True)
         budget = self._most - self.trees.leaves[which].astype(np.int64)
         totals = np.stack([self.trees.G[roots.tree, roots.node], self.trees.H[roots.tree, roots.node]], axis=1)
         first_root = np.append(first, len(roots.tree))
         free = _free(self.trees, which)
-        ahead = budget if alone else room(budget)
         of_root = roots.node, roots.histogram, roots.begin, roots.end
-        return Jobs(which, which // self._per, budget, ahead, first_root, *of_root, totals, *free)
+        return Jobs(which, which // self._per, budget, room(budget), first_root, *of_root, totals, *free)
 
-    def _rounds(self, jobs: Jobs, roots: list[Any]) -> Exchange[tuple[npt.NDArray[np.void], npt.NDArray[np.int16]]]:
-        """Grow the trees of all jobs together with the shards; the splits made, and the node of each row."""
+    def _rounds(
+        self, jobs: Jobs, slots: npt.NDArray[np.int32], g: npt.NDArray[np.int32], leaf_of: npt.NDArray[Any]
+    ) -> Exchange[npt.NDArray[np.void]]:
+        """Grow the trees of all jobs; the splits made. ``leaf_of`` takes the leaves of the rows."""
+        self.rounds += 1
+        replies = yield Ask("grow", {"jobs": jobs, "slots": slots, "g": g})
         growths = growths_of(jobs)
-        opened, replies = [leaf for growth in growths for leaf in growth.leaves], roots
+        opened = [leaf for growth in growths for leaf in growth.leaves]
         while True:
             merge(opened, replies, self.units)
             for growth in growths:
@@ -135,19 +127,32 @@ class Grower:
                 break
             opened = [child for _, leaf in parted for child in leaf.children]
             steps = [(index, leaf.number, leaf.found[LEFT_G], leaf.found[LEFT_H]) for index, leaf in parted]
-            on_left = np.packbits(np.concatenate([leaf.sides for _, leaf in parted]))
             self.rounds += 1
-            replies = yield Ask("split", {"steps": np.array(steps, dtype=STEP), "on_left": on_left})
+            sides = _sides([leaf for _, leaf in parted])
+            replies = yield Ask("split", {"steps": np.array(steps, dtype=STEP), "on_left": sides})
         splits = np.array([split for growth in growths for split in growth.splits], dtype=SPLIT)
         made = np.array([number for growth in growths for number in growth.made], dtype=np.int64)
         self.rounds += 1
-        yield Tell("end", {"splits": splits, "leaves": made})
-        leaf_of = np.empty(int(jobs.end.max(initial=0)), dtype=np.int16)
+        last = [leaf for growth in growths for leaf in growth.last]
+        told = {
+            "splits": splits,
+            "leaves": made,
+            "last": np.array([leaf.number for leaf in last], dtype=np.int64),
+            "on_left": _sides(last),
+        }
+        # All shards have the same rows in each leaf, so that one of them tells.
+        replies = yield Ask("end", told, [{"tells": shard == 0} for shard in range(len(replies))])
         for growth in growths:
+            of_row = leaf_of[jobs.tree[growth.index]]
             for leaf in growth.leaves:
                 if leaf.node >= 0:
-                    leaf_of[leaf.rows] = leaf.node
-        return splits, leaf_of
+                    of_row[replies[0][leaf.begin : leaf.end]] = leaf.node
+        return splits
+
+
+def _sides(leaves: list[OpenLeaf]) -> npt.NDArray[np.uint8]:
+    """The sides of the rows of some leaves, one leaf after the other."""
+    return np.concatenate([leaf.sides for leaf in leaves]) if leaves else np.empty(0, dtype=np.uint8)
 
 
 @kernel

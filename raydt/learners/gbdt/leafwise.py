@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.learners.gbdt.growth import Jobs
-from raydt.learners.gbdt.split_search import CUT, FEATURE, LEFT_G, LEFT_H, Units, gain_of
+from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEFT_G, LEFT_H, Units, gain_of
 
 
 def split_ahead(budget: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -38,35 +38,38 @@ class OpenLeaf:
     ----------
     number : int
         Among the leaves of the request at the shards.
-    rows : ndarray of int64
-        Row numbers in the request.
+    begin, end : int
+        Its rows, among those of the request in the order of leaves.
     G, H : int
     gain : float
         Of its best split, 0 if there is none.
     found : ndarray of int64
         That split.
-    sides : ndarray of bool
-        Which of the rows it sends to the left.
+    sides : ndarray of uint8
+        Which of the rows it sends to the left, a bit each.
+    left : int
+        How many these are.
     children : tuple of OpenLeaf
         Empty unless the shards have split it, maybe ahead.
     node : int
         In the tree; -1 if it is not a leaf of it, or not any more.
     """
 
-    __slots__ = ("G", "H", "children", "found", "gain", "node", "number", "rows", "sides")
+    __slots__ = ("G", "H", "begin", "children", "end", "found", "gain", "left", "node", "number", "sides")
 
-    def __init__(self, number: int, rows: npt.NDArray[np.int64], G: int, H: int, node: int = -1) -> None:
-        self.number, self.rows, self.G, self.H, self.node = number, rows, G, H, node
-        self.gain = 0.0
-        self.found = np.full(4, -1)
-        self.sides = np.empty(0, dtype=np.bool_)
+    def __init__(self, number: int, begin: int, end: int, G: int, H: int, node: int = -1) -> None:
+        self.number, self.begin, self.end, self.G, self.H, self.node = number, begin, end, G, H, node
+        self.gain, self.left = 0.0, 0
+        self.found = np.full(FIELDS, -1)
+        self.sides = np.empty(0, dtype=np.uint8)
         self.children: tuple[OpenLeaf, ...] = ()
 
     def part(self, number: int) -> tuple[OpenLeaf, ...]:
         """The children by its best split, numbered from ``number`` on."""
         G, H = int(self.found[LEFT_G]), int(self.found[LEFT_H])
-        left = OpenLeaf(number, self.rows[self.sides], G, H)
-        return left, OpenLeaf(number + 1, self.rows[~self.sides], self.G - G, self.H - H)
+        middle = self.begin + self.left
+        left = OpenLeaf(number, self.begin, middle, G, H)
+        return left, OpenLeaf(number + 1, middle, self.end, self.G - G, self.H - H)
 
 
 #: Open leaves, the next one to split first: by falling gain, then in the order in which they were opened.
@@ -93,7 +96,8 @@ class LeafwiseGrowth:
         self.leaves = [
             OpenLeaf(
                 first + i,
-                np.arange(jobs.begin[r], jobs.end[r]),
+                int(jobs.begin[r]),
+                int(jobs.end[r]),
                 int(jobs.totals[r, 0]),
                 int(jobs.totals[r, 1]),
                 int(jobs.root[r]),
@@ -108,6 +112,8 @@ class LeafwiseGrowth:
         #: Fields of the splits made (``growth.SPLIT``), and which leaves were split, by number.
         self.splits: list[tuple[int, ...]] = []
         self.made: list[int] = []
+        #: The leaf of the last split, whose rows the shards have not parted: its children are not searched.
+        self.last: list[OpenLeaf] = []
 
     def advance(self) -> None:
         """Make all splits that are known: until the tree is grown, or the children of the next leaf are needed."""
@@ -128,6 +134,8 @@ class LeafwiseGrowth:
         self._budget -= 1
         self._ahead += len(leaf.children) > 0
         leaf.node = -1
+        if not leaf.children:
+            self.last.append(leaf)
         for child, node in zip(leaf.children or leaf.part(-1), (left, right), strict=True):
             child.node = node
             self.leaves.append(child)
@@ -153,7 +161,7 @@ class LeafwiseGrowth:
 
 
 def growths_of(jobs: Jobs) -> list[LeafwiseGrowth]:
-    """The trees of a request; their leaves are numbered as in :func:`raydt.learners.gbdt.growth.new_leaves`."""
+    """The trees of a request; their leaves are numbered as in :func:`raydt.learners.gbdt.growth.new_growth`."""
     first = jobs.first_root[:-1] + 2 * (np.cumsum(jobs.room) - jobs.room)
     return [LeafwiseGrowth(jobs, index, int(number)) for index, number in enumerate(first)]
 
@@ -169,13 +177,19 @@ def merge(opened: list[OpenLeaf], replies: list[Any], units: Units) -> None:
     totals = np.array([(leaf.G, leaf.H) for leaf in opened], dtype=np.int64)
     gain, winner = np.zeros(len(opened)), np.full(len(opened), -1)
     _best_of_shards(found, totals, units, gain, winner)
-    bits = [np.unpackbits(reply["sides"]).view(np.bool_) for reply in replies]
-    begin = 0
+    ends = [np.cumsum(_bytes_of(opened, reply["found"])) for reply in replies]
     for i, leaf in enumerate(opened):
-        end = begin + len(leaf.rows)
-        if winner[i] >= 0:
-            leaf.gain, leaf.found, leaf.sides = float(gain[i]), found[winner[i], i], bits[winner[i]][begin:end]
-        begin = end
+        shard = winner[i]
+        if shard >= 0:
+            reply, end = replies[shard], ends[shard]
+            leaf.gain, leaf.found, leaf.left = float(gain[i]), found[shard, i], int(reply["left"][i])
+            leaf.sides = reply["sides"][end[i - 1] if i else 0 : end[i]]
+
+
+def _bytes_of(opened: list[OpenLeaf], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many bytes the sides of each leaf take in an answer: none where the shard has no split."""
+    rows = np.array([leaf.end - leaf.begin for leaf in opened], dtype=np.int64)
+    return np.where(found[:, FEATURE] >= 0, (rows + 7) >> 3, 0)
 
 
 @kernel

@@ -37,7 +37,8 @@ from raydt.learners.gbdt.local_pass import (
     train_pass,
     update_pass,
 )
-from raydt.learners.gbdt.tree_growth import GrowthRoom, LocalSums, growth_room
+from raydt.learners.gbdt.open_leaves import LocalSums
+from raydt.learners.gbdt.tree_growth import GrowthRoom, growth_room
 from raydt.learners.gbdt.update import Counts
 from raydt.learners.rows import RowsOnShards
 

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.ragged import RaggedStore
 from raydt.examples.features import Features
 from raydt.learners.binning import Bins, learn_bins
 from raydt.learners.gbdt.candidates import draw, most_candidates
-from raydt.learners.gbdt.growth import SPLIT, Growth, JobRows, Jobs, grow_alone, new_leaves
-from raydt.learners.gbdt.growth_rounds import keep_splits, open_all, sides, split_each
-from raydt.learners.gbdt.histograms import Change, Codes, ShardTrees, change_sums, encode
+from raydt.learners.gbdt.cells import ENCODED, CellStore
+from raydt.learners.gbdt.growth import Growth, Jobs, keep_splits, new_growth, open_roots, part_rows, sides, split_leaves
+from raydt.learners.gbdt.histograms import Change, ShardTrees, change_sums
+from raydt.learners.gbdt.open_leaves import LocalSums
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units, count_better
-from raydt.learners.rows import ShardWithRows
-
-#: Rows encoded at once.
-_ENCODED = 1 << 14
+from raydt.learners.rows import Rows, ShardWithRows
 
 
 class GBDTShard(ShardWithRows):
@@ -42,9 +39,8 @@ class GBDTShard(ShardWithRows):
         #: All features of this shard, ascending: these columns, then sparse ones.
         self.owned = np.concatenate([self.columns, len(features.names) + self._sparse_of])
         self._kinds = features.kinds[self.columns]
-        self._entries = RaggedStore()
-        self._columns = np.empty((len(self.columns), 0), dtype=np.uint16)
-        self._bins: Bins | None = None
+        self._cells: CellStore | None = None
+        self._trees: ShardTrees | None = None
         self._change: Change | None = None
         self._growth: Growth | None = None
 
@@ -53,30 +49,31 @@ class GBDTShard(ShardWithRows):
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows, encoded too once there are bins."""
         super()._on_rows(slots, X, indptr, indices)
-        if len(slots) and self._bins is not None:
+        if len(slots) and self._cells is not None:
             self._on_encode(slots)
-
-    @property
-    def _codes(self) -> Codes:
-        return Codes(*self._entries.rows, self._columns)
 
     def _on_encode(self, slots: Any) -> None:
         """Find the bins of rows that become part of the model."""
+        assert self._cells is not None
         self._held.make_room(slots)
-        have, dense = self._columns.shape[1], len(self.columns)
-        if len(self._held.X) > have:
-            longer = np.empty((dense, len(self._held.X)), dtype=np.uint16)
-            longer[:, :have] = self._columns
-            self._columns = longer
-        for begin in range(0, len(slots), _ENCODED):
-            part = np.array(slots[begin : begin + _ENCODED])
-            X, sparse = self._held.X[part], self._held.sparse(part)
-            own = np.searchsorted(self._sparse_of, sparse.indices).astype(np.int32)
-            counts = np.empty(len(part), dtype=np.int64)
-            entries = np.empty(X.size + len(own), dtype=np.uint32)
-            offsets = self._candidates.offsets
-            used = encode(part, X, sparse.lengths, own, self._bins, offsets, self._columns, counts, entries)
-            self._entries.put(part, counts, entries[:used])
+        parts = [np.array(slots[begin : begin + ENCODED]) for begin in range(0, len(slots), ENCODED)]
+        if self._trees is not None:
+            for part in parts:
+                self._cells.add(part, self._own(part))
+            return
+        self._cells.make_room(slots)
+        for part in parts:
+            self._cells.add_columns(part, self._own(part))
+        self._cells.choose(slots)
+        for part in parts:
+            self._cells.arrange(part, self._own(part))
+        self._draw()
+
+    def _own(self, slots: npt.NDArray[np.int32]) -> Rows:
+        """The features of some rows, numbered as this shard does."""
+        sparse = self._held.sparse(slots)
+        own = np.searchsorted(self._sparse_of, sparse.indices).astype(np.int32)
+        return Rows(np.ascontiguousarray(self._held.X[slots]), sparse.indptr, own)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: histograms follow from rows, leaves and ledger."""
@@ -84,7 +81,7 @@ class GBDTShard(ShardWithRows):
 
     def restore(self, state: dict[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
-        self._entries, self._bins = RaggedStore(), None
+        self._cells = self._trees = None
         self._held.restore(state)
 
     # ---------------------------------------------------------------- bins and histograms
@@ -98,28 +95,42 @@ class GBDTShard(ShardWithRows):
         return bins.arrays()
 
     def _on_begin(self, bins: Any, all_cuts: Any, trees: int, per: int, squared: bool, units: Any) -> None:
-        """Take the bins of these columns, and make room for the histograms of ``trees`` trees, ``per`` an iteration."""
-        o = self._options
-        self._bins = Bins.from_arrays(bins).select(self.owned)
-        self._units, self._squared = Units(*units), squared
+        """Take the bins of these columns, for ``trees`` trees, ``per`` an iteration; the first rows come next."""
+        self._bins, self._all_cuts = Bins.from_arrays(bins).select(self.owned), np.array(all_cuts)
+        self._units, self._squared, self._per, self._iterations = Units(*units), squared, per, trees // per
+        self._cells, self._trees, self._change = CellStore(self._bins, len(self.columns)), None, None
+
+    def _draw(self) -> None:
+        """Draw the candidates, and make room for the histograms."""
+        assert self._cells is not None
+        o, iterations, whole = self._options, self._iterations, self._cells.whole
         most = most_candidates(o.candidate_fraction, o.max_bins)
-        self._candidates = draw(self._bins, self.owned, all_cuts, most, o.random_state, trees // per)
-        nodes, inner = 2 * o.max_leaf_nodes - 1, o.max_leaf_nodes - 1
+        self._candidates = draw(self._bins, self.owned, self._all_cuts, most, o.random_state, iterations, whole)
+        trees, nodes, inner = iterations * self._per, 2 * o.max_leaf_nodes - 1, o.max_leaf_nodes - 1
         self._trees = ShardTrees(
             np.full((trees, nodes), -1, dtype=np.int16),
             np.full((trees, nodes), -1, dtype=np.int16),
-            np.zeros((trees, inner, int(self._candidates.first[-1]) + 1, 2), dtype=np.int64),
-            per,
+            np.zeros((trees, inner, int(self._candidates.stored[-1]) + 1, 2), dtype=np.int64),
+            self._per,
         )
-        self._scratch, self._change = np.empty(len(self.owned) + 1, dtype=np.uint32), None
+        self._scratch = np.empty(len(self.owned) + 1, dtype=np.uint32)
+
+    @property
+    def _local(self) -> LocalSums:
+        """Cells, candidates and histograms, for kernels."""
+        assert self._cells is not None
+        assert self._trees is not None
+        return LocalSums(self._cells.cells, self._candidates, self._units, self._trees.sums)
 
     def _on_shorten(self, trees: int) -> None:
         """Keep the first trees only."""
         f = self._trees
+        assert f is not None
         self._trees = ShardTrees(f.parent[:trees].copy(), f.histogram[:trees].copy(), f.sums[:trees].copy(), f.per)
 
     def _on_resume(self, parent: Any, histogram: Any) -> None:
         """Take the shape of trees that were restored; histograms are 0 until rows are added by ``change``."""
+        assert self._trees is not None
         self._trees.parent[:], self._trees.histogram[:] = parent, histogram
         self._trees.sums[:] = 0
 
@@ -138,63 +149,49 @@ class GBDTShard(ShardWithRows):
         return better
 
     def _apply(self, change: Change, sign: int) -> None:
-        change_sums(self._trees, change, sign, self._codes, self._candidates, self._scratch)
+        change_sums(self._trees, change, sign, self._local.cells, self._candidates, self._scratch)
 
     # ---------------------------------------------------------------- growing
 
-    def _on_grow(self, jobs: Jobs, slots: Any, g: Any, alone: bool) -> Any:
-        """Grow trees to the end if this shard owns all features, else open their roots."""
-        n, roots = len(slots), np.diff(jobs.first_root)
-        order, spare = np.arange(n, dtype=np.int32), np.empty(n, dtype=np.int32)
-        most = roots + jobs.room  # histograms of each job
-        if alone:  # the jobs use the pool one after the other
-            pooled, pool_first = int(most.max(initial=0)), np.zeros_like(most)
-        else:
-            pooled, pool_first = int(most.sum()), np.cumsum(most) - most
-        growth = Growth(
-            jobs,
-            new_leaves(roots, jobs.room),
-            JobRows(slots, g, order, spare, self._squared),
-            self._codes,
-            self._candidates,
-            self._units,
-            np.empty((pooled, int(self._candidates.first[-1]) + 1, 2), dtype=np.int64),
-            pool_first,
+    def _on_grow(self, jobs: Jobs, slots: Any, g: Any) -> Any:
+        """Open the roots of some trees, and answer for them."""
+        self._growth = growth = new_growth(jobs, slots, g, self._squared, int(self._candidates.stored[-1]))
+        open_roots(growth, self._local)
+        return self._answer(
+            np.concatenate([a + np.arange(n) for a, n in zip(growth.first[:-1], growth.opened, strict=True)])
         )
-        if alone:
-            splits, leaf_of = np.empty(int(jobs.budget.sum()), dtype=SPLIT), np.empty(n, dtype=np.int16)
-            made = grow_alone(growth, self._trees, np.empty(n, dtype=np.bool_), splits, leaf_of)
-            return {"splits": splits[:made], "leaf": leaf_of}
-        self._growth = growth
-        open_all(growth, self._trees.sums)
-        first = growth.leaves.first
-        return self._answer(np.concatenate([first[i] + np.arange(count) for i, count in enumerate(roots)]))
 
     def _on_split(self, steps: Any, on_left: Any) -> Any:
         """Split some leaves, and answer for their children."""
-        assert self._growth is not None
-        bits = np.unpackbits(np.asarray(on_left)).view(np.bool_)
         children = np.empty((len(steps), 2), dtype=np.int64)
-        split_each(self._growth, np.array(steps), bits, children)
+        split_leaves(self._growth, self._local, np.array(steps), np.asarray(on_left), children)
         return self._answer(children.ravel())
 
     def _answer(self, opened: npt.NDArray[np.int64]) -> Any:
         """The best split of each of some leaves (with its global feature), and the sides of their rows."""
         assert self._growth is not None
-        leaves = self._growth.leaves
-        found = leaves.found[opened]
+        leaf, found = self._growth.leaf[opened], self._growth.found[opened]
         has = found[:, FEATURE] >= 0
         found[has, FEATURE] = self.owned[found[has, FEATURE]]
-        rows = int((leaves.leaf["end"] - leaves.leaf["begin"])[opened].sum())
-        out = np.empty(rows, dtype=np.bool_)
-        sides(self._growth, opened, out)
-        return {"found": found, "sides": np.packbits(out)}
+        bits = np.empty(int(((leaf["end"] - leaf["begin"] + 7) >> 3).sum()), dtype=np.uint8)
+        left = np.empty(len(opened), dtype=np.int64)
+        used = sides(self._growth, self._local, opened, bits, left)
+        return {"found": found, "left": left, "sides": bits[:used]}
 
-    def _on_end(self, splits: Any, leaves: Any) -> None:
-        """Take the splits that were made, of these leaves, and give the memory back."""
-        assert self._growth is not None
-        splits = np.array(splits)
-        histogram = np.full(len(self._growth.leaves.leaf), -1)
+    def _on_end(self, splits: Any, leaves: Any, last: Any, on_left: Any, tells: bool) -> Any:
+        """Take the splits that were made, of these leaves, and give the memory back.
+
+        Answers with the slots of all rows, leaf after leaf, if it is the shard that tells. Of the ``last`` splits the
+        rows are parted now.
+        """
+        growth, splits = self._growth, np.array(splits)
+        assert growth is not None
+        assert self._trees is not None
+        histogram = np.full(len(growth.leaf), -1)
         histogram[leaves] = splits["histogram"]
-        keep_splits(self._growth, splits, histogram, self._trees)
+        keep_splits(growth, self._local, splits, histogram, self._trees.parent, self._trees.histogram)
         self._growth = None
+        if not tells:
+            return growth.slots[:0]
+        part_rows(growth, np.asarray(last), np.asarray(on_left))
+        return growth.slots

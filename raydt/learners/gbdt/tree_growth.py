@@ -16,23 +16,10 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.arrays.sparse import is_one
-from raydt.learners.gbdt.candidates import Candidates
-from raydt.learners.gbdt.cells import Cells, Places, add_cells, add_places, no_places
-from raydt.learners.gbdt.growth import OPEN_LEAF
-from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEAST_GAIN, LEFT_G, LEFT_H, Units, scan
+from raydt.learners.gbdt.cells import Places, no_places
+from raydt.learners.gbdt.open_leaves import OPEN_LEAF, copy_sums, search, sum_up_leaf
+from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEFT_G, LEFT_H
 from raydt.learners.gbdt.trees import FREE, LEAF, set_values
-
-
-class LocalSums(NamedTuple):
-    """Rows, candidates and the histogram of every inner node, of all features.
-
-    ``sums``, int64, shape (trees, inner nodes, S + 1, 2), has G and H by stored segment.
-    """
-
-    cells: Cells
-    candidates: Candidates
-    units: Units
-    sums: npt.NDArray[np.int64]
 
 
 class GrowthRoom(NamedTuple):
@@ -124,36 +111,6 @@ def _part(room: Any, begin: int, end: int, j: int, cut: int, cells: Any, candida
 
 
 @inner_kernel
-def _search(local: Any, row: int, room: Any, e: int) -> None:
-    """Find the best split of an open leaf."""
-    leaf = room.leaf[e]
-    leaf.gain = 0.0
-    if leaf.end - leaf.begin > 1:
-        sums = room.pool[leaf.histogram]
-        _, leaf.gain = scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, LEAST_GAIN, 0, room.found[e])
-
-
-@inner_kernel
-def _sum_up(local: Any, row: int, room: Any, e: int, squared: bool) -> None:
-    """Make the histogram of an open leaf from its rows."""
-    leaf = room.leaf[e]
-    sums, a, b = room.pool[leaf.histogram], leaf.begin, leaf.end
-    sums[:] = 0
-    if len(room.places.ends):
-        add_places(room.slots[a:b], room.g[a:b], squared, room.places, sums)
-    else:
-        add_cells(room.slots[a:b], room.g[a:b], squared, local.cells, local.candidates.segment[row], sums)
-
-
-@inner_kernel
-def _keep(sums: Any, into: Any) -> None:
-    """Copy a histogram."""
-    for s in range(len(sums)):
-        into[s, 0] = sums[s, 0]
-        into[s, 1] = sums[s, 1]
-
-
-@inner_kernel
 def _keep_and_subtract(sums: Any, into: Any, less: Any) -> None:
     """Copy a histogram, and subtract another one from it."""
     for s in range(len(sums)):
@@ -187,10 +144,10 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
         tried_h[node], room.made[e], room.root_of[e] = -1, 0, e
         if budget > 0:
             if room.root[e, 1] >= 0:
-                _keep(sums[room.root[e, 1]], room.pool[e])
+                copy_sums(sums[room.root[e, 1]], room.pool[e])
             else:
-                _sum_up(local, row, room, e, squared)
-            _search(local, row, room, e)
+                sum_up_leaf(local, row, room, e, squared)
+            search(local, row, room, e)
     opened, pooled, added = roots, roots, 0
     free_node, free_histogram = 0, 0
     while added < budget:
@@ -231,12 +188,12 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
             small, large = (a, b) if middle - leaf.begin <= leaf.end - middle else (b, a)
             leaves[large].histogram, leaves[small].histogram = leaf.histogram, pooled
             pooled += 1
-            _sum_up(local, row, room, small, squared)
+            sum_up_leaf(local, row, room, small, squared)
             _keep_and_subtract(room.pool[leaf.histogram], sums[free_histogram], room.pool[leaves[small].histogram])
-            _search(local, row, room, a)
-            _search(local, row, room, b)
+            search(local, row, room, a)
+            search(local, row, room, b)
         else:
-            _keep(room.pool[leaf.histogram], sums[free_histogram])
+            copy_sums(room.pool[leaf.histogram], sums[free_histogram])
         opened += 2
     trees.leaves[t] += added
     of_row = model.leaf[t]
