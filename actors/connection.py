@@ -72,10 +72,10 @@ class Connection:
         self._cluster = connect(address, self._requested, metrics_port=metrics_port)
 
     def _compile(self) -> None:
-        from raydt.sessions.warmup import compile_kernels  # importing this module must not import Numba
+        from raydt.sessions.warmup import compile_missing  # importing this module must not import Numba
 
         learner, options, _ = self._what
-        compile_kernels(learner, options)
+        compile_missing(learner, options)
 
     def open(self, epoch: int = 1) -> RaySession:
         """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.

@@ -32,7 +32,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.sessions.session import Arrays
 from raydt.sessions.snapshots import whole
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.warmup import compile_missing
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class RaySession:
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[UpdateBatch, Any]] = deque()
         requested = bundles(shards, resources)
-        compile_kernels(learner, options)
+        compile_missing(learner, options)
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested)
