@@ -1,4 +1,4 @@
-"""The coordinator actor: runs a learner's generators against the shard actors.
+"""The coordinator actor: runs a learner's generators, by itself while the model is small, then with the shards.
 
 Invariant: a batch is applied only at the position the model is at. What the driver has sent ahead of a batch that
 was not taken in full, or that failed, comes back untouched.
@@ -19,10 +19,12 @@ from actors.watch import Peer, Watch
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange import faults
+from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
 from raydt.sessions.session import Arrays
+from raydt.sessions.small_model import SmallModel
 from raydt.sessions.snapshots import take_snapshot
 
 _NOWHERE = -1
@@ -37,7 +39,8 @@ class Coordinator:
     def __init__(self) -> None:
         self._pulse = Pulse()
         self._coordinator: LearnerCoordinator
-        self._driver: RayDriver
+        self._driver: RayDriver | InProcessDriver
+        self._small: SmallModel | None
         self._position: int | None = None  # sequence number of the next update; None = whatever comes first
 
     def identity(self) -> Identity:
@@ -58,15 +61,17 @@ class Coordinator:
         """Build the coordinator of ``shards``, which have begun ``epoch``."""
         self._pulse.beat()
         faults.begin_epoch(epoch)
-        self._coordinator = learner.coordinator(options, features, len(shards), replace(plan, shared_store=False))
-        self._driver = RayDriver(shards, epoch, Watch(patience))
+        self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
+        self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)
+        self._ray = RayDriver(shards, epoch, self._watch)
+        self._begin(SmallModel(learner, options, features, plan))
 
     def apply(
         self, batch: UpdateBatch, skip_refused: bool, segments: Sequence[Segment] | None = None
     ) -> BatchResult | None:
         """Apply one batch; None, and no effect, if it does not begin at the model's position.
 
-        With ``segments``, a batch that was applied in full is followed by a snapshot, without its ``parts``.
+        With ``segments``, a batch that was applied in full is followed by a snapshot, without the ``parts`` of shards.
         """
         self._pulse.beat()
         if self._position is not None and batch.start != self._position:
@@ -74,6 +79,8 @@ class Coordinator:
         fault("coordinator.before_batch")
         self._position = _NOWHERE  # until the batch has ended well
         began = time.perf_counter()
+        if self._small is not None and not self._small.holds_with(batch):
+            self._divide(self._small)
         result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
         result.seconds = time.perf_counter() - began
         if segments is not None and result.applied == len(batch):
@@ -88,7 +95,7 @@ class Coordinator:
         self._pulse.beat()
         fault("coordinator.before_finish")
         log = self._driver.run(self._coordinator.finish())
-        self._driver.acknowledge()
+        self._ray.acknowledge()
         return log or {}
 
     def digest(self) -> str:
@@ -98,7 +105,7 @@ class Coordinator:
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic, and ``peak_rss_bytes`` of this process."""
-        traffic = self._driver.traffic
+        traffic = self._ray.traffic
         return {
             **self._coordinator.statistics(),
             "rounds": traffic.rounds,
@@ -112,23 +119,57 @@ class Coordinator:
         return self._coordinator.model()
 
     def snapshot(self, segments: Sequence[Segment]) -> Snapshot:
-        """A snapshot here and now, without its ``parts``: those the shards have set aside."""
+        """A snapshot here and now, without the ``parts`` that shards have set aside."""
         self._pulse.beat()
         return self._snapshot(segments)
 
-    def restore(self, state: Arrays) -> None:
-        """Replace everything by a saved state; the next batch may begin anywhere."""
+    def holds(self, rows: int, ones: int) -> bool:
+        """Whether a model of so many rows is restored here, with its groups, and not at the shards."""
+        self._pulse.beat()
+        return SmallModel(self._learner, self._options, self._features, self._plan).holds(rows, ones)
+
+    def restore(self, state: Arrays, groups: dict[int, Arrays] | None) -> None:
+        """Replace everything by a saved state; the next batch may begin anywhere. Without groups, shards have them."""
         self._pulse.beat()
         fault("coordinator.before_restore")
-        self._driver.acknowledge()
-        self._coordinator.restore(own(state))
+        self._ray.acknowledge()
+        if groups is None:
+            self._begin(None)
+            self._coordinator.restore(own(state))
+        else:
+            small = SmallModel(self._learner, self._options, self._features, self._plan)
+            small.restore(own(state), own(groups))
+            self._begin(small)
         self._position = None
 
     def progress(self) -> float:
         """Processor seconds of the working threads; called while the actor works."""
         return self._pulse.seconds()
 
+    def _begin(self, small: SmallModel | None) -> None:
+        """Go on with a model that this process holds, or with the shards."""
+        self._small = small if small is not None and small.holds(0, 0) else None
+        if self._small is not None:
+            self._coordinator, self._driver = self._small.session.coordinator, self._small.session.driver
+        else:
+            self._coordinator = self._learner.coordinator(self._options, self._features, len(self._shards), self._plan)
+            self._driver = self._ray
+
+    def _divide(self, small: SmallModel) -> None:
+        """Give the rows of a model to the shards."""
+        state, groups = small.session.state()
+        self._begin(None)
+        self._coordinator.restore(state)
+        restored = [
+            shard.handle.restore.remote({int(group): groups[int(group)] for group in owned})
+            for shard, owned in zip(self._shards, self._features.assign(len(self._shards)), strict=True)
+        ]
+        self._watch.collect(restored, self._shards)
+
     def _snapshot(self, segments: Sequence[Segment]) -> Snapshot:
-        snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
+        if self._small is not None:
+            snapshot = self._small.session.snapshot(segments)
+        else:
+            snapshot = self._driver.run(take_snapshot(self._coordinator, segments))
         fault("coordinator.before_snapshot")
         return snapshot

@@ -31,6 +31,7 @@ from raydt.exchange.messages import GroupSnapshot, Position
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.sessions.session import Arrays
+from raydt.sessions.small_model import ones_of
 from raydt.sessions.snapshots import whole
 from raydt.sessions.warmup import compile_missing
 
@@ -180,7 +181,7 @@ class RaySession:
                 source = None
             result = own(result)
             if result.snapshot is not None:
-                result.snapshot.parts = self._parts(result.snapshot.aside)
+                self._complete(result.snapshot)
             yield batch, result
         if failure is not None:
             raise failure
@@ -217,8 +218,13 @@ class RaySession:
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now."""
         snapshot: Snapshot = self._ask("snapshot", tuple(segments))
-        snapshot.parts = self._parts(snapshot.aside)
+        self._complete(snapshot)
         return snapshot
+
+    def _complete(self, snapshot: Snapshot) -> None:
+        """Add the parts of the shards, if the coordinator did not hold all."""
+        if not snapshot.parts:
+            snapshot.parts = self._parts(snapshot.aside)
 
     def _parts(self, number: Position) -> Iterator[dict[int, GroupSnapshot]]:
         """Yield the snapshots of the shards, one after the other: each is a large object in this process's memory."""
@@ -234,8 +240,11 @@ class RaySession:
     def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
         """Replace everything by a saved state, whatever is under way."""
         self._abandon()
-        self._ask("restore", state)
         shards = self._peers[1:]
+        if self._ask("holds", len(state["id"]), ones_of(groups)):
+            self._ask("restore", state, groups)
+            return
+        self._ask("restore", state, None)
         restored = [
             shard.handle.restore.remote({int(group): groups[int(group)] for group in owned})
             for shard, owned in zip(shards, self._features.assign(len(shards)), strict=True)

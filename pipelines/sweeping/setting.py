@@ -14,7 +14,7 @@ from pipelines.running.records.tally import Tally
 from raydt.errors import RaydtError
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
-from raydt.learners.base import LearnerOptions, WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
 from raydt.sources.stored import StoredSource
@@ -22,7 +22,6 @@ from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
 
 #: A setting has one process, so that no rebuild is large enough to be divided.
-NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)
 
 #: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
 CURVE = ("updates", "leaves", "accuracy", "f1")

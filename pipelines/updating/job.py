@@ -27,7 +27,7 @@ from pipelines.updating.changes import (
 from raydt.errors import ConfigError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
@@ -89,7 +89,7 @@ def update(
     if target is None and not dry_run:
         raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
     names = StateNames.of(saved, label, id_column)
-    session = InProcessSession(saved.learner, saved.options, saved.features, 1, WorkPlan(local_work_limit=2**62))
+    session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
     session.restore(saved.arrays, saved.groups)
     store = session.coordinator.store
     gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()

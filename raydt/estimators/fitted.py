@@ -24,7 +24,7 @@ from raydt.examples.store import ExampleStore
 from raydt.folders.arrays import save_folder
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Learner, Traits, WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -143,7 +143,7 @@ class Fitted(Parameters, ABC):
             self.feature_names_in_ = np.array(features.names + sparse, dtype=object)
 
     def _open_session(self) -> None:
-        plan = WorkPlan(local_work_limit=2**62)
+        plan = NOTHING_DIVIDED
         self.session_ = InProcessSession(self._learner, self._fitted_options, self._features(), 1, plan)
 
     def _store(self) -> ExampleStore:

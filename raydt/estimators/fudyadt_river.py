@@ -24,7 +24,7 @@ from raydt.examples.targets import MOST_CLASSES
 from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession
 from raydt.sources.columns.encoding import LARGEST_INTEGER
 
@@ -206,7 +206,7 @@ class RiverTreeClassifier(_Classifier):
         self._categories = {key: {} for key in self._keys if key in chosen or isinstance(x[key], str)}
         self._encode(x)
         learner = learners()["fudyadt"]
-        self._session = InProcessSession(learner, self._options(), self._features(), 1, WorkPlan(2**62))
+        self._session = InProcessSession(learner, self._options(), self._features(), 1, NOTHING_DIVIDED)
 
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
         """The row, shape (1, d), and the categories in it that have no code yet (key, value; -1 in the row's place).

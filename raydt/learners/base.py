@@ -48,6 +48,9 @@ class Traits:
         Updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
     rebuilds : bool
         Parts of the model are rebuilt.
+    divides_work : bool
+        There is work on many rows at once, which several shards do sooner than one process. If there is none, shards
+        only give room for more rows.
     counts, levels : tuple of str
         Further statistics of the coordinator: counters that only grow, and values that may fall.
     stays : tuple of str
@@ -60,6 +63,7 @@ class Traits:
     warmup: str = ""
     collects_updates: bool = False
     rebuilds: bool = True
+    divides_work: bool = False
     counts: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     stays: tuple[str, ...] = (
@@ -80,9 +84,11 @@ class WorkPlan:
     Attributes
     ----------
     local_work_limit : int
-        The coordinator itself does work on fewer cells (rows x features): a BUILD, or all of a boosted model.
+        The coordinator's process does work on fewer cells (rows x features) itself. On Ray it does all work of a
+        model with fewer live cells, and without the shards (:class:`~raydt.sessions.small_model.SmallModel`); 0 leaves
+        all work to them.
     row_cache_bytes : int or None
-        Budget of the coordinator's feature cache; 0 keeps none, None has no limit.
+        Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
     shared_store : bool
         Coordinator and shards live in one process and use the coordinator's store.
     """
@@ -90,6 +96,10 @@ class WorkPlan:
     local_work_limit: int = 4_000_000
     row_cache_bytes: int | None = None
     shared_store: bool = True
+
+
+#: The plan of a process that shares its work with nobody.
+NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,10 @@ from raydt.learners.rows import Rows, RowsOnShards
 Slots = npt.NDArray[np.int32]
 #: Rows times trees that are summed up again in one round.
 _SUMMED = 1 << 22
-#: Of a cell that this process keeps, at most: its bin, by column and by row.
-_CELL_BYTES = 4
 
 
 class GBDTCoordinator(BatchCoordinator):
-    """Trees, ledger, ids and pending updates; of features the bins, where there are so few that it needs no shards.
+    """Trees, ledger, ids and pending updates; in the process of the shards, rows as bins too.
 
     Parameters
     ----------
@@ -196,8 +194,6 @@ class GBDTCoordinator(BatchCoordinator):
     def _apply(self) -> Exchange[None]:
         """Apply the pending updates: train, or take them through the trees."""
         began = time.perf_counter()
-        if self._local is not None and not self._is_small(self.store.live + len(self._pending.deletes)):
-            yield from self._to_shards()
         pending, self._pending = self._pending, PendingUpdates()
         counts = Counts()
         self._changes += len(pending)
@@ -267,7 +263,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _prepare(self, ensemble: Ensemble, slots: Slots) -> Exchange[LocalTrees | None]:
         """Encode rows and make room for histograms: here, or (None) at the shards."""
         self._local = None
-        if self._is_small(len(slots)):
+        if self._plan.shared_store:
             self._local = LocalTrees(ensemble, self.features)
             yield from self._local.encode_first(slots, self._rows)
         else:
@@ -275,26 +271,10 @@ class GBDTCoordinator(BatchCoordinator):
             yield Tell("encode", {"slots": slots})
         return self._local
 
-    def _is_small(self, rows: int) -> bool:
-        """Whether this process works on a model of so many rows without the shards: it costs less than asking them."""
-        cells = rows * (len(self.features.names) + self.features.sparse)
-        plan, most = self._plan, self._plan.row_cache_bytes
-        fits = most is None or cells * _CELL_BYTES <= most
-        return plan.shared_store or (cells < plan.local_work_limit and fits)
-
     def _held(self) -> Slots:
         """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
         held = np.setdiff1d(self.store.slots(), self._pending.inserts)
         return np.union1d(held, self._pending.deletes).astype(np.int32)
-
-    def _to_shards(self) -> Exchange[None]:
-        """Give the shards the work on a model that has become large, or was restored."""
-        self._local = None
-        yield from self._sum_up(self._held())
-        inserts = self._pending.inserts
-        if len(inserts):
-            self._pending.rows = yield from self._rows.take(inserts)
-            yield Tell("encode", {"slots": inserts})
 
     def _delete(self, slots: Slots) -> Exchange[Counts]:
         """Take rows out of the trees."""
@@ -350,12 +330,15 @@ class GBDTCoordinator(BatchCoordinator):
         """After a restore: make what is not saved."""
         if self._restored and self.ensemble is not None:
             held, inserts = self._held(), self._pending.inserts
-            if self._is_small(len(held) + len(inserts)):
+            if self._plan.shared_store:
                 local = yield from self._prepare(self.ensemble, np.union1d(held, inserts).astype(np.int32))
                 assert local is not None
                 local.sum_up(held, self.store.y)
             else:
-                yield from self._to_shards()
+                yield from self._sum_up(held)
+                if len(inserts):
+                    self._pending.rows = yield from self._rows.take(inserts)
+                    yield Tell("encode", {"slots": inserts})
         self._restored = False
 
     # ---------------------------------------------------------------- the model

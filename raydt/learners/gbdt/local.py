@@ -1,8 +1,7 @@
 """One process does the work of all shards itself: no messages, no Python for a tree or a node.
 
-A single process always works so, and on Ray the coordinator does while a model is small. It keeps the rows as cells,
-and the histogram of every inner node. Nothing of that is saved: it follows from rows, leaves and ledger, bit for bit.
-The shards keep the raw rows, for snapshots, and take over once the model is large.
+It keeps the rows as cells, and the histogram of every inner node. Nothing of that is saved: it follows from rows,
+leaves and ledger, bit for bit. The shards, in the same process, keep the raw rows, for snapshots.
 """
 
 from __future__ import annotations

@@ -1,0 +1,66 @@
+"""A model that is small enough for one process: the coordinator holds all of it until shards pay.
+
+To ask a shard in another process takes longer than most of what it is asked. So on Ray a learner begins as a session in
+the coordinator's process, and its shards take over once work is large enough to be divided, or rows need more memory
+than one process may use. What moves is the state of a checkpoint, so that the results are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch
+from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions, WorkPlan
+from raydt.sessions.session import InProcessSession
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: A value of a row, in bytes.
+_VALUE = 8
+
+
+class SmallModel:
+    """A learner in one process, and when it has to leave it.
+
+    Parameters
+    ----------
+    learner : Learner
+    options : LearnerOptions
+    features : Features
+    plan : WorkPlan
+        Its ``local_work_limit`` holds if the learner has large work, its ``row_cache_bytes`` always; 0 of either leaves
+        all work to the shards.
+    """
+
+    def __init__(self, learner: Learner, options: LearnerOptions, features: Features, plan: WorkPlan) -> None:
+        self.session = InProcessSession(learner, options, features, 1, NOTHING_DIVIDED)
+        self._dense, self._plan = len(features.names), plan
+        self._divides = learner.traits(options).divides_work
+        self._rows = self._ones = 0
+
+    def holds(self, rows: int, ones: int) -> bool:
+        """Whether a model of so many rows, with so many ones in sparse features, stays in this process."""
+        plan, cells = self._plan, rows * self._dense + ones
+        fits = plan.row_cache_bytes is None or cells * _VALUE < plan.row_cache_bytes
+        return fits and plan.local_work_limit > 0 and (cells < plan.local_work_limit or not self._divides)
+
+    def holds_with(self, batch: UpdateBatch) -> bool:
+        """Whether it stays when a batch is applied. The ones of live rows are estimated from those of all rows."""
+        self._rows += len(batch.X)
+        self._ones += 0 if batch.sparse is None else len(batch.sparse.indices)
+        rows = self.session.coordinator.store.live + len(batch.X)
+        return self.holds(rows, rows * self._ones // max(1, self._rows))
+
+    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+        """Replace everything by a saved state."""
+        self.session.restore(state, groups)
+        self._rows, self._ones = len(state["id"]), ones_of(groups)
+
+
+def ones_of(groups: Mapping[int, Mapping[str, npt.NDArray[Any]]]) -> int:
+    """Ones in the sparse features of all rows of a state."""
+    return sum(len(group["sparse_values"]) for group in groups.values() if "sparse_values" in group)
