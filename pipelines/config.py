@@ -76,10 +76,11 @@ class Cluster(_Section):
     local_work_limit: int = Field(
         4_000_000,
         ge=0,
-        description="cells (rows x features) below which the coordinator does the work itself: a rebuild, or all",
+        description="cells (live rows x features) below which the coordinator holds the model, and cells of a rebuild "
+        "below which it does that alone; learners without large work ignore it; 0: the shards do all work",
     )
     row_cache_bytes: int | None = Field(
-        None, ge=0, description="bytes of features the coordinator may cache; 0: none, null: no limit"
+        None, ge=0, description="bytes of features the coordinator may hold; 0: none, null: no limit"
     )
     resources: Resources = Field(Resources(), description="resources the actors reserve on the cluster")
     patience_seconds: float = Field(

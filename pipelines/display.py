@@ -49,7 +49,8 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
         (
             "where",
-            f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them",
+            f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them"
+            + ("" if summary["rounds"] else ": the coordinator held the whole model"),
         ),
     ]
     recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)

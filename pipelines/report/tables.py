@@ -97,8 +97,8 @@ def shard_work(run: RunFolder) -> Table:
     if not any(entry.get("requests") for entry in work):
         return Table(
             rows,
-            f"The shard{' was' if len(work) == 1 else 's were'} given no work: every rebuild was below "
-            "cluster.local_work_limit, so the coordinator did it from its row cache.",
+            f"The shard{' was' if len(work) == 1 else 's were'} given no work: the model stayed below "
+            "cluster.local_work_limit, so the coordinator held all of it.",
         )
     if not total or len(work) == 1:
         return Table(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,10 +28,10 @@ def in_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
 
 
-def on_ray(trial: Trial, folder: Path, shards: int) -> pipelines.RunResult:
+def on_ray(trial: Trial, path: Path, shards: int, *, folder: str = "ray", **where: Any) -> pipelines.RunResult:
     """A run of the case on the Ray that is there."""
-    config = trial.config(folder, cluster={"backend": "ray", "shards": shards, "patience_seconds": 60})
-    return pipelines.replay(config, folder / "ray")
+    config = trial.config(path, cluster={"backend": "ray", "shards": shards, "patience_seconds": 60, **where})
+    return pipelines.replay(config, path / folder)
 
 
 @every_case("identity on Ray", one_of_each)
@@ -40,6 +41,19 @@ def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, tmp_p
     assert results(run) == expected
     assert run.summary["rounds"] > 0
     assert [entry["requests"] > 0 for entry in run.summary["work"]] == [True] * 3
+
+
+@every_case("outgrown on Ray", one_of_each)
+def test_a_model_that_outgrows_the_coordinator_does_not_show(trial: Trial, cluster, tmp_path: Path) -> None:
+    """Its first rows stay with the coordinator; the shards go on, and later incarnations begin where they left."""
+    expected = results(pipelines.replay(trial.config(tmp_path), tmp_path / "here"))
+    where = {"local_work_limit": 90, "row_cache_bytes": 90 * 8}
+    run = on_ray(trial, tmp_path, 2, **where)
+    assert results(run) == expected
+    assert all(entry["requests"] > 0 for entry in run.summary["work"])
+    whole = on_ray(trial, tmp_path, 2, local_work_limit=10**9, row_cache_bytes=None, folder="whole")
+    assert results(whole) == expected
+    assert whole.summary["rounds"] == 0
 
 
 def killed(trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: str) -> list[str]:
