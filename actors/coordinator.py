@@ -67,6 +67,15 @@ class Coordinator:
         self._begin(SmallModel(learner, options, features, plan))
 
     def apply(
+        self, batches: Sequence[tuple[UpdateBatch, Sequence[Segment] | None]], skip_refused: bool
+    ) -> list[BatchResult | None]:
+        """Apply batches in order, each with the segments stored if a snapshot is to follow it (:meth:`_apply`).
+
+        None for each batch after one that was not taken in full.
+        """
+        return [self._apply(batch, skip_refused, segments) for batch, segments in batches]
+
+    def _apply(
         self, batch: UpdateBatch, skip_refused: bool, segments: Sequence[Segment] | None = None
     ) -> BatchResult | None:
         """Apply one batch; None, and no effect, if it does not begin at the model's position.

@@ -37,8 +37,10 @@ from raydt.sessions.warmup import compile_missing
 
 T = TypeVar("T")
 
-#: Batches under way at the coordinator: one at work, one waiting, one being sent.
+#: Messages under way to the coordinator: one at work, one waiting, one being sent.
 AHEAD = 3
+#: Updates in a message from which on no further batch is added.
+TOGETHER = 8192
 
 #: Seconds without progress after which an actor is lost.
 PATIENCE = 20.0
@@ -92,7 +94,7 @@ class RaySession:
         self._features, self._watch = features, Watch(patience, cluster.answers if cluster.started else None)
         self._group: Any = None
         self._peers: list[Peer] = []
-        self._under_way: deque[tuple[UpdateBatch, Any]] = deque()
+        self._under_way: deque[tuple[list[UpdateBatch], Any]] = deque()
         requested = bundles(shards, resources)
         compile_missing(learner, options)
         try:
@@ -156,40 +158,48 @@ class RaySession:
         self._require_idle()
         source: Iterator[UpdateBatch] | None = iter(batches)
         failure: Exception | None = None
-        apply = self._peers[0].handle.apply
         while True:
             while source is not None and len(self._under_way) < AHEAD:
-                try:
-                    batch = next(source)
-                except StopIteration:
+                # The first message is sent at once; the coordinator is busy while the next are filled.
+                taken, failure = _take(source, TOGETHER if self._under_way else 1)
+                if taken:
+                    self._under_way.append((taken, self._send(taken, skip_refused)))
+                if failure is not None or not taken:
                     source = None
-                except Exception as error:
-                    source, failure = None, error
-                else:
-                    # The stream's state is for whoever takes the result; the coordinator has no use for it.
-                    segments = None if batch.barrier is None else tuple(batch.barrier.segments)
-                    reply = apply.remote(replace(batch, barrier=None), skip_refused, segments)
-                    self._under_way.append((batch, reply))
             if not self._under_way:
                 break
-            result: BatchResult | None = self._call(self._under_way[0][1])
-            batch, _ = self._under_way.popleft()
-            if result is None:
-                raise ExchangeError(f"the batch of update {batch.start} does not start at the model's next update")
-            if result.applied < len(batch):
-                self._abandon()
-                source = None
-            result = own(result)
-            if result.snapshot is not None:
-                self._complete(result.snapshot)
-            yield batch, result
+            results: list[BatchResult | None] = self._call(self._under_way[0][1])
+            taken, _ = self._under_way[0]
+            for index, (batch, result) in enumerate(zip(taken, results, strict=True)):
+                if result is None:
+                    raise ExchangeError(f"the batch of update {batch.start} does not start at the model's next update")
+                last = index + 1 == len(taken) or result.applied < len(batch)
+                if last:
+                    self._under_way.popleft()
+                if result.applied < len(batch):
+                    self._abandon()
+                    source = None
+                result = own(result)
+                if result.snapshot is not None:
+                    self._complete(result.snapshot)
+                yield batch, result
+                if last:
+                    break
         if failure is not None:
             raise failure
+
+    def _send(self, batches: list[UpdateBatch], skip_refused: bool) -> Any:
+        """Send batches in one message. A stream's state is for whoever takes the result, not for the coordinator."""
+        sent = [
+            (replace(batch, barrier=None), None if batch.barrier is None else tuple(batch.barrier.segments))
+            for batch in batches
+        ]
+        return self._peers[0].handle.apply.remote(sent, skip_refused)
 
     @property
     def under_way(self) -> int:
         """Batches at the coordinator."""
-        return len(self._under_way)
+        return sum(len(batches) for batches, _ in self._under_way)
 
     def finish(self) -> Log:
         """Complete what waits for more updates; the log of that."""
@@ -288,6 +298,23 @@ class RaySession:
             raise ExchangeError("the session is closed")
         if self._under_way:
             raise ExchangeError(
-                f"batches in progress: {len(self._under_way)}; read all results of process() first, "
-                "or close the session"
+                f"batches in progress: {self.under_way}; read all results of process() first, or close the session"
             )
+
+
+def _take(source: Iterator[UpdateBatch], updates: int) -> tuple[list[UpdateBatch], Exception | None]:
+    """Batches for one message: until they have so many updates, or one is to be followed by a snapshot.
+
+    Also what reading has raised; no batches and no error once there are no more.
+    """
+    taken: list[UpdateBatch] = []
+    while sum(map(len, taken)) < updates:
+        try:
+            taken.append(next(source))
+        except StopIteration:
+            break
+        except Exception as error:
+            return taken, error
+        if taken[-1].barrier is not None:
+            break
+    return taken, None
