@@ -43,11 +43,11 @@ def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, tmp_p
     assert [entry["requests"] > 0 for entry in run.summary["work"]] == [True] * 3
 
 
-@every_case("outgrown on Ray", one_of_each)
+@every_case("outgrown on Ray", never)
 def test_a_model_that_outgrows_the_coordinator_does_not_show(trial: Trial, cluster, tmp_path: Path) -> None:
     """Its first rows stay with the coordinator; the shards go on, and later incarnations begin where they left."""
     expected = results(pipelines.replay(trial.config(tmp_path), tmp_path / "here"))
-    where = {"local_work_limit": 90, "row_cache_bytes": 90 * 8}
+    where = {"local_work_limit": 20, "row_cache_bytes": 20 * 8}
     run = on_ray(trial, tmp_path, 2, **where)
     assert results(run) == expected
     assert all(entry["requests"] > 0 for entry in run.summary["work"])
