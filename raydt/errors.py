@@ -112,6 +112,10 @@ class NotWrittenError(ModelFileError):
     exit_code = 1
 
 
+class CheckpointsFailError(RaydtError):
+    """Checkpoints of a run keep failing, so that a loss would cost more and more work."""
+
+
 class ExchangeError(RaydtError):
     """A message out of order between coordinator and shard."""
 

@@ -278,6 +278,7 @@ class Run:
                 progress.stage(f"recovered in {duration(recovered['seconds'])}, {again}")
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
+            self.checkpointer.require_success()
             if batch.barrier is not None and result.snapshot is not None:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
@@ -341,6 +342,7 @@ class Run:
         if self._latest is not None:
             self._latest.intake.stop()
         self.checkpointer.settle()
+        self.checkpointer.require_success()
         last = self._last_checkpoint(lost)
         # A run that has not begun leaves nothing that could be gone on with.
         there = self.begun or self._past is not None

@@ -1,7 +1,8 @@
 """When a checkpoint is due, and writing it in the background.
 
 Invariant: at most one checkpoint is asked for or being written, so that each follows the one before it. A checkpoint
-that fails is a warning: the ones before it are intact, and the next one is tried when it is due.
+that fails is a warning: the ones before it are intact, and the next one is tried when it is due. If several fail one
+after the other, a loss would cost more and more work, and the run has to stop.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Any
 
 from actors.telemetry import Meter, Unmetered
 from pipelines.config import Checkpoint
-from raydt.errors import RaydtError
+from raydt.errors import CheckpointsFailError, RaydtError
 from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.streams.base import Stream
 
 log = logging.getLogger(__name__)
+
+#: Checkpoints that may fail one after the other before the run stops.
+MOST_FAILURES = 5
 
 
 class Checkpointer:
@@ -62,6 +66,7 @@ class Checkpointer:
         self.written = self.failed = self.bytes = 0
         self.seconds = 0.0
         self.last: int | None = None
+        self._failed_in_a_row, self._cause = 0, ""
 
     def begin(self, stream: Stream, updates: int, last: int | None) -> None:
         """``stream`` resumes (or starts) after so many updates, at the checkpoint ``last``, if there is one.
@@ -101,6 +106,21 @@ class Checkpointer:
         self.settle()
         self._write(number, meta, snapshot, components)
 
+    def require_success(self) -> None:
+        """Stop a run whose checkpoints keep failing.
+
+        Raises
+        ------
+        CheckpointsFailError
+            The last :data:`MOST_FAILURES` checkpoints have failed.
+        """
+        if self._failed_in_a_row >= MOST_FAILURES:
+            last = "there is no checkpoint" if self.last is None else f"the last one is of update {self.last:,}"
+            raise CheckpointsFailError(
+                f"the last {self._failed_in_a_row} checkpoints could not be written, and {last}: {self._cause}. "
+                "Mend the cause, then run raydt resume"
+            )
+
     def settle(self) -> None:
         """Wait for what is being written."""
         writing, self._writing = self._writing, None
@@ -128,8 +148,9 @@ class Checkpointer:
             self._write(number, meta, snapshot, components)
         except Exception as error:  # whatever it was: the run continues, and logs it
             self.failed += 1
+            self._failed_in_a_row += 1
             what = str(error) if isinstance(error, RaydtError) else f"{type(error).__name__}: {error}"
-            known = isinstance(error, RaydtError)
+            known, self._cause = isinstance(error, RaydtError), what
             extra = {"event": "checkpoint_failed", "at": number}
             log.warning("a checkpoint could not be written: %s", what, extra=extra, exc_info=None if known else error)
         finally:
@@ -142,7 +163,7 @@ class Checkpointer:
         began = self._clock()
         size = self.store.write(number, meta, snapshot, components)
         seconds = self._clock() - began
-        self.written, self.last = self.written + 1, number
+        self.written, self.last, self._failed_in_a_row = self.written + 1, number, 0
         self.seconds, self.bytes = self.seconds + seconds, self.bytes + size
         self._meter.checkpointed(seconds)
         what = {"event": "checkpoint_written", "at": number, "bytes": size, "seconds": round(seconds, 3)}
