@@ -27,6 +27,7 @@ from actors.session import RaySession
 from actors.watch import Watch
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
+from raydt.exchange.snapshot import Barrier
 from raydt.learners.rows import Rows
 
 
@@ -183,7 +184,7 @@ class TestSession:
     @pytest.fixture
     def session(self, monkeypatch):
         """A session whose coordinator answers as the test says; nothing is started."""
-        monkeypatch.setattr("actors.session.compile_kernels", lambda learner, options: None)
+        monkeypatch.setattr("actors.session.compile_missing", lambda learner, options: None)
         monkeypatch.setattr("actors.session.ray", SimpleNamespace(kill=lambda handle: None))
         monkeypatch.setattr(RaySession, "_open", lambda session, *_: None)
         applied = SimpleNamespace(remote=lambda *_: "reply")
@@ -192,7 +193,7 @@ class TestSession:
         monkeypatch.setattr(RaySession, "_start", lambda session, *_: session._peers.append(peer))
         cluster = SimpleNamespace(started=True, answers=lambda: True)
         session = RaySession(cluster, None, None, None, shards=1)
-        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [None for _ in replies])
+        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [[None] for _ in replies])
         return session
 
     def test_a_closed_session_refuses(self, session):
@@ -202,14 +203,14 @@ class TestSession:
                 call()
 
     def test_a_session_at_work_refuses(self, session):
-        session._under_way.append(("batch", "reply"))
+        session._under_way.append((["batch"], "reply"))
         for call in (session.digest, session.work, lambda: next(session.process([]))):
             with pytest.raises(ExchangeError, match=r"batches in progress: 1; read all results of process\(\) first"):
                 call()
 
     def test_what_reading_the_batches_raises_is_raised_after_their_results(self, session, monkeypatch):
         done = SimpleNamespace(applied=0, snapshot=None)
-        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [done for _ in replies])
+        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: [[done] for _ in replies])
         monkeypatch.setattr("actors.session.own", lambda result: result)
         empty = np.empty(0)
         batch = UpdateBatch(0, np.zeros(0, np.int8), np.arange(0), np.ones((0, 1)), empty, 2, empty)
@@ -222,6 +223,27 @@ class TestSession:
         assert next(results) == (batch, done)
         with pytest.raises(ConfigError, match="row 1: bad"):
             next(results)
+
+    def test_the_first_batch_is_sent_at_once_and_later_ones_together(self, session, monkeypatch):
+        """A message ends with enough updates, or with a batch that a snapshot is to follow."""
+        empty, sent = np.empty(0), []
+
+        def apply(batches, skip_refused):
+            sent.append([batch.start for batch, _ in batches])
+            return [SimpleNamespace(applied=len(batch), snapshot=None) for batch, _ in batches]
+
+        def batch(start):
+            barrier = Barrier({}) if start == 14 else None
+            ids, op = np.arange(2), np.zeros(2, np.int8)
+            return UpdateBatch(start, op, ids, np.ones((2, 1)), empty, 2, empty, barrier=barrier)
+
+        monkeypatch.setattr("actors.session.TOGETHER", 6)
+        monkeypatch.setattr(session._peers[0].handle, "apply", SimpleNamespace(remote=apply))
+        monkeypatch.setattr(session._watch, "collect", lambda replies, peers: replies)
+        results = list(session.process(map(batch, range(0, 20, 2))))
+        assert sent == [[0], [2, 4, 6], [8, 10, 12], [14], [16, 18]]
+        assert [taken.start for taken, _ in results] == list(range(0, 20, 2))
+        assert session.under_way == 0
 
     def test_a_batch_out_of_turn_is_an_error(self, session):
         empty = np.empty(0)
