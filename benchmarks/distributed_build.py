@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from measure import machine
@@ -18,19 +19,16 @@ from actors.session import RaySession
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession
 
-rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-d = int(sys.argv[2]) if len(sys.argv) > 2 else 50
+ROWS, COLUMNS = 1_000_000, 50
 LEARNER = learners()["fudyadt"]
 OPTIONS = LEARNER.Options(kind="fudyadt", epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10)
-FEATURES = Features(tuple(f"x{j}" for j in range(d)), (False,) * d)
-print(machine("ray"), f"rows {rows} features {d}")
 
 
-def stream(size: int = 50_000):
-    """Warm-up of ``rows`` rows, in parts."""
+def stream(rows: int, d: int, size: int = 50_000) -> Iterator[UpdateBatch]:
+    """A warm-up of ``rows`` rows, in parts."""
     rng = np.random.default_rng(1)
     weights = rng.normal(size=d)
     for begin in range(0, rows, size):
@@ -41,9 +39,9 @@ def stream(size: int = 50_000):
         yield UpdateBatch(begin, op, np.arange(begin, begin + m), X, y, 2, np.full(m, -1), rows)
 
 
-def rebuild_times(session, repeats: int = 5) -> list[float]:
+def rebuild_times(session: Any, rows: int, d: int, repeats: int) -> list[float]:
     """The root holds ``rows`` and takes rows / 2 updates: delete and insert to just below, then time the trigger."""
-    for _ in session.process(stream()):
+    for _ in session.process(stream(rows, d)):
         pass
     rng = np.random.default_rng(2)
     seq, times = rows, []
@@ -66,18 +64,22 @@ def rebuild_times(session, repeats: int = 5) -> list[float]:
     return times[1:]
 
 
-def run(name: str, session) -> float:
-    began = time.perf_counter()
-    times = rebuild_times(session)
-    everything = time.perf_counter() - began
-    print(f"{name:34s} BUILD {statistics.median(times):6.2f} s  {[round(t, 2) for t in times]}")
-    print(f"{'':34s} digest {session.digest()[7:19]}, the whole run {everything:.0f} s")
-    session.close()
-    return statistics.median(times)
+def compare(rows: int, d: int, repeats: int = 5) -> tuple[float, float]:
+    """Median wall seconds of a BUILD in this process, and on Ray with 2 shards; their digests are equal."""
+    features = Features(tuple(f"x{j}" for j in range(d)), (False,) * d)
+    alone = InProcessSession(LEARNER, OPTIONS, features, 1, NOTHING_DIVIDED)
+    shared = RaySession(connect("local", bundles(2)), LEARNER, OPTIONS, features, shards=2)
+    medians, digests = [], set()
+    for session in (alone, shared):
+        medians.append(statistics.median(rebuild_times(session, rows, d, repeats)))
+        digests.add(session.digest())
+        session.close()
+    assert len(digests) == 1, "the trees differ"
+    return medians[0], medians[1]
 
 
-alone = run("in process, one core", InProcessSession(LEARNER, OPTIONS, FEATURES, 1, WorkPlan(2**62)))
-cluster = connect("local", bundles(2))
-ours = RaySession(cluster, LEARNER, OPTIONS, FEATURES, shards=2, plan=WorkPlan(shared_store=False), owns_cluster=True)
-shared = run("Ray, 2 shards", ours)
-print(f"in process / Ray: {alone / shared:.2f}")
+if __name__ == "__main__":
+    rows, d = (int(given) for given in sys.argv[1:3]) if len(sys.argv) > 2 else (ROWS, COLUMNS)
+    print(machine("ray"))
+    alone, shared = compare(rows, d)
+    print(f"BUILD of {rows:,} x {d}: in process {alone:.2f} s, Ray with 2 shards {shared:.2f} s: {alone / shared:.2f}")

@@ -5,6 +5,7 @@ Synthetic rows, 50 numbers, two classes, 20 iterations.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,6 @@ from kit import progress, show
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 
 ROWS, COLUMNS, PART = 1_000_000, 50, 50_000
@@ -45,8 +45,16 @@ def training(session: Any, rows: int) -> tuple[float, float, str]:
     return answer
 
 
-def run(request: Request) -> None:
-    """Print the table."""
+def compare(repeats: int) -> tuple[float, float]:
+    """Median wall seconds of the training in this process, and on Ray with 2 shards; their digests are equal."""
+    found = times(repeats)
+    assert len({digest for several in found.values() for _, _, digest in several}) == 1, "the models differ"
+    alone, shared = (statistics.median(one[0] for one in several) for several in found.values())
+    return alone, shared
+
+
+def times(repeats: int) -> dict[str, list[tuple[float, float, str]]]:
+    """What :func:`training` gives, in turns."""
     from actors.cluster import bundles, connect
     from actors.session import RaySession
 
@@ -54,19 +62,21 @@ def run(request: Request) -> None:
     options = learner.Options(kind="gbdt", **OPTIONS)
     features = Features(tuple(f"x{j}" for j in range(COLUMNS)), (False,) * COLUMNS)
     cluster = connect("local", bundles(2))
-    plan = WorkPlan(local_work_limit=0, shared_store=False)
-    times: dict[str, list[tuple[float, float, str]]] = {"in process, one core": [], "Ray, 2 shards": []}
-    for _ in range(request.seeds):
-        times["in process, one core"].append(training(InProcessSession(learner, options, features, 1), ROWS))
-        times["Ray, 2 shards"].append(
-            training(RaySession(cluster, learner, options, features, shards=2, plan=plan), ROWS)
-        )
-    rows = []
-    for name, several in times.items():
-        cells = [f"{np.median([one[i] for one in several]):.2f}" for i in (0, 1)]
+    found: dict[str, list[tuple[float, float, str]]] = {"in process, one core": [], "Ray, 2 shards": []}
+    for _ in range(repeats):
+        found["in process, one core"].append(training(InProcessSession(learner, options, features, 1), ROWS))
+        found["Ray, 2 shards"].append(training(RaySession(cluster, learner, options, features, shards=2), ROWS))
+    return found
+
+
+def run(request: Request) -> None:
+    """Print the table."""
+    found, rows = times(request.seeds), []
+    for name, several in found.items():
+        cells = [f"{statistics.median(one[i] for one in several):.2f}" for i in (0, 1)]
         rows.append([name, *cells, several[0][2]])
         progress(*rows[-1])
-    alone, shared = (np.median([one[0] for one in several]) for several in times.values())
+    alone, shared = (statistics.median(one[0] for one in several) for several in found.values())
     header = ["where", "training, wall s", "with reading and binning of all rows, wall s", "digest"]
     note = f"{ROWS:,} rows of {COLUMNS} numbers, 20 iterations; in process / Ray: {alone / shared:.2f}."
     show("Training with shards", header, rows, note)

@@ -1,0 +1,107 @@
+"""Ray beside one process: every shipped config, a long stream, large work, and the demo. Wall time.
+
+Each replay is a command of its own, with kernels from the cache; its seconds are those of the stream, as it reports
+them. Ray is a private one on this machine, with 2 shards.
+
+Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|large|demo]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kit import progress, show
+from measure import machine
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+PARTS = ("configs", "long", "large", "demo")
+
+
+def shipped() -> list[str]:
+    """Configs that bring their own data."""
+    return [
+        path.stem
+        for path in sorted(CONFIGS.glob("*.yaml"))
+        if (source := yaml.safe_load(path.read_text()).get("source")) and source["kind"] == "synthetic"
+    ]
+
+
+def command(*arguments: str) -> dict[str, Any]:
+    """Summary of a command that writes a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        called = [sys.executable, "-m", "pipelines.cli", *arguments, "--out", f"{folder}/run"]
+        done = subprocess.run(called, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(called)} failed:\n{done.stderr}")
+        summary: dict[str, Any] = json.loads(Path(folder, "run", "summary.json").read_text())
+    return summary
+
+
+def pair(name: str, config: str, repeats: int, *settings: str) -> list[str]:
+    """One row: median seconds of the stream in process and on Ray."""
+    medians, digests = {}, set()
+    for backend in ("in_process", "ray"):
+        given = [f"--set=cluster.backend={backend}", *(f"--set={one}" for one in settings)]
+        if backend == "in_process":
+            given += ["--set=cluster.address=null", "--set=cluster.metrics_port=null"]
+        runs = [command("replay", str(CONFIGS / f"{config}.yaml"), *given) for _ in range(repeats)]
+        medians[backend] = statistics.median(run["seconds"] for run in runs)
+        starts = statistics.median(run["startup_seconds"] for run in runs)
+        digests |= {run["model_digest"] for run in runs}
+        updates, rounds = runs[0]["updates"], runs[0]["rounds"]
+    assert len(digests) == 1, f"{config}: the digests differ"
+    here, ray = medians["in_process"], medians["ray"]
+    row = [name, f"{updates:,}", f"{here:.2f}", f"{ray:.2f}", f"{ray / here:.2f}", f"{rounds:,}", f"{starts:.1f}"]
+    progress(*row)
+    return row
+
+
+def large() -> list[list[str]]:
+    """Work on 1,000,000 x 50 cells that shards divide."""
+    import distributed_build
+    from gbdt import distributed
+
+    build = distributed_build.compare(distributed_build.ROWS, distributed_build.COLUMNS, 3)
+    training = distributed.compare(3)
+    return [
+        [name, f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
+        for name, (here, ray) in (("BUILD of FuDyADT", build), ("training of the GBDT, 20 iterations", training))
+    ]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--part", choices=PARTS, action="append")
+    asked = parser.parse_args()
+    parts = asked.part or PARTS
+    print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    header = ["stream", "updates", "in process s", "Ray s", "Ray / in process", "rounds", "start of Ray s"]
+    if "configs" in parts:
+        show("Shipped configs", header, [pair(name, name, asked.repeats) for name in shipped()])
+    if "long" in parts:
+        rows = [pair("SEA, fudyadt", "fudyadt", asked.repeats, "source.n=1000000")]
+        rows.append(pair("SEA, confidence_tree", "confidence_tree", asked.repeats, "source.n=1000000"))
+        show("1,000,000 examples", header, rows)
+    if "large" in parts:
+        show("1,000,000 x 50", ["work", "in process, one core s", "Ray, 2 shards s", "in process / Ray"], large())
+    if "demo" in parts:
+        runs = [command("demo") for _ in range(asked.repeats)]
+        speed = statistics.median(run["updates_per_second"] for run in runs)
+        requests = [shard["requests"] for shard in runs[0]["work"]]
+        show("Demo", ["updates/s", "requests of each shard"], [[f"{speed:,.0f}", ", ".join(map(str, requests))]])
+    print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
+
+
+if __name__ == "__main__":
+    main()
