@@ -24,7 +24,7 @@ from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
 from raydt.sessions.session import Arrays
-from raydt.sessions.small_model import SmallModel
+from raydt.sessions.small_model import SmallModel, most_cells
 from raydt.sessions.snapshots import take_snapshot
 
 _NOWHERE = -1
@@ -64,7 +64,8 @@ class Coordinator:
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
         self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)
         self._ray = RayDriver(shards, epoch, self._watch)
-        self._begin(SmallModel(learner, options, features, plan))
+        self._most = most_cells(learner.traits(options).divides_work, plan)
+        self._begin(self._new())
 
     def apply(
         self, batches: Sequence[tuple[UpdateBatch, Sequence[Segment] | None]], skip_refused: bool
@@ -135,7 +136,8 @@ class Coordinator:
     def holds(self, rows: int, ones: int) -> bool:
         """Whether a model of so many rows is restored here, with its groups, and not at the shards."""
         self._pulse.beat()
-        return SmallModel(self._learner, self._options, self._features, self._plan).holds(rows, ones)
+        small = self._new()
+        return small is not None and small.holds(rows, ones)
 
     def restore(self, state: Arrays, groups: dict[int, Arrays] | None) -> None:
         """Replace everything by a saved state; the next batch may begin anywhere. Without groups, shards have them."""
@@ -146,7 +148,7 @@ class Coordinator:
             self._begin(None)
             self._coordinator.restore(own(state))
         else:
-            small = SmallModel(self._learner, self._options, self._features, self._plan)
+            small = SmallModel(self._learner, self._options, self._features, self._most)
             small.restore(own(state), own(groups))
             self._begin(small)
         self._position = None
@@ -155,11 +157,15 @@ class Coordinator:
         """Processor seconds of the working threads; called while the actor works."""
         return self._pulse.seconds()
 
+    def _new(self) -> SmallModel | None:
+        """An empty model, if this process may hold one."""
+        return None if self._most == 0 else SmallModel(self._learner, self._options, self._features, self._most)
+
     def _begin(self, small: SmallModel | None) -> None:
         """Go on with a model that this process holds, or with the shards."""
-        self._small = small if small is not None and small.holds(0, 0) else None
-        if self._small is not None:
-            self._coordinator, self._driver = self._small.session.coordinator, self._small.session.driver
+        self._small = small
+        if small is not None:
+            self._coordinator, self._driver = small.session.coordinator, small.session.driver
         else:
             self._coordinator = self._learner.coordinator(self._options, self._features, len(self._shards), self._plan)
             self._driver = self._ray

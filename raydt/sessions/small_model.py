@@ -23,6 +23,23 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 _VALUE = 8
 
 
+def most_cells(divides: bool, plan: WorkPlan) -> int | None:
+    """Cells (live rows x features) from which on the shards take over; None if they never do.
+
+    Parameters
+    ----------
+    divides : bool
+        Whether the learner has large work (:attr:`~raydt.learners.base.Traits.divides_work`).
+    plan : WorkPlan
+        A limit of 0 leaves all work to the shards.
+    """
+    if not plan.local_work_limit:
+        return 0
+    limits = [plan.local_work_limit] if divides else []
+    limits += [] if plan.row_cache_bytes is None else [-(-plan.row_cache_bytes // _VALUE)]
+    return min(limits, default=None)
+
+
 class SmallModel:
     """A learner in one process, and when it has to leave it.
 
@@ -31,22 +48,18 @@ class SmallModel:
     learner : Learner
     options : LearnerOptions
     features : Features
-    plan : WorkPlan
-        Its ``local_work_limit`` holds if the learner has large work, its ``row_cache_bytes`` always; 0 of either leaves
-        all work to the shards.
+    most : int or None
+        Of :func:`most_cells`.
     """
 
-    def __init__(self, learner: Learner, options: LearnerOptions, features: Features, plan: WorkPlan) -> None:
+    def __init__(self, learner: Learner, options: LearnerOptions, features: Features, most: int | None) -> None:
         self.session = InProcessSession(learner, options, features, 1, NOTHING_DIVIDED)
-        self._dense, self._plan = len(features.names), plan
-        self._divides = learner.traits(options).divides_work
+        self._dense, self._most = len(features.names), most
         self._rows = self._ones = 0
 
     def holds(self, rows: int, ones: int) -> bool:
         """Whether a model of so many rows, with so many ones in sparse features, stays in this process."""
-        plan, cells = self._plan, rows * self._dense + ones
-        fits = plan.row_cache_bytes is None or cells * _VALUE < plan.row_cache_bytes
-        return fits and plan.local_work_limit > 0 and (cells < plan.local_work_limit or not self._divides)
+        return self._most is None or rows * self._dense + ones < self._most
 
     def holds_with(self, batch: UpdateBatch) -> bool:
         """Whether it stays when a batch is applied. The ones of live rows are estimated from those of all rows."""

@@ -10,7 +10,7 @@ from raydt.arrays.digest import digest
 from raydt.errors import UpdateError
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.messages import Ask, Tell
-from raydt.learners.base import LearnerOptions
+from raydt.learners.base import LearnerOptions, Traits, WorkPlan
 
 ACTS = (
     "report",
@@ -41,6 +41,10 @@ def compute(seconds):
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
+
+
+#: The shards do all work.
+ON_SHARDS = WorkPlan(local_work_limit=0)
 
 
 class Slow:
@@ -141,6 +145,9 @@ class FaultyCoordinator:
 class Faulty:
     kind = "faulty"
     Options = LearnerOptions
+
+    def traits(self, options):
+        return Traits()
 
     def coordinator(self, options, features, shards, plan):
         assert not plan.shared_store

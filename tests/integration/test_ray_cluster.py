@@ -26,9 +26,9 @@ from pipelines.doctor import listeners, serves_metrics
 from raydt.errors import ProcessLostError
 from raydt.examples.features import Features
 from raydt.learners.base import LearnerOptions
-from tests.integration.faulty import Faulty, act
+from tests.integration.faulty import ON_SHARDS, Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
-connection = actors.Connection(Faulty(), LearnerOptions(kind="faulty"), features, shards=3, patience=5)
+connection = actors.Connection(Faulty(), LearnerOptions(kind="faulty"), features, shards=3, plan=ON_SHARDS, patience=5)
 session = connection.open()
 processes = psutil.Process().children(recursive=True)
 facts = {
@@ -76,10 +76,10 @@ from actors.session import RaySession
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.learners.base import LearnerOptions
-from tests.integration.faulty import Faulty, act
+from tests.integration.faulty import ON_SHARDS, Faulty, act
 what = Faulty(), LearnerOptions(kind="faulty"), Features(("a", "b"), (False,) * 2, groups=2)
 cluster = connect(None, bundles(2))
-session = RaySession(cluster, *what, shards=2)
+session = RaySession(cluster, *what, shards=2, plan=ON_SHARDS)
 facts = {
     "started": cluster.started,
     "rows": [result.applied for _, result in session.process([act("report", 0), act("report", 1)])],
@@ -87,7 +87,7 @@ facts = {
 session.close()
 try:
     cluster.reserve_seconds = 1
-    RaySession(cluster, *what, shards=3)
+    RaySession(cluster, *what, shards=3, plan=ON_SHARDS)
 except ConfigError as error:
     facts["error"] = str(error)
 cluster.close()

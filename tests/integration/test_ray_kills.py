@@ -35,6 +35,8 @@ CONFIG = {
 #: Columns that say how the work was done and not what came out.
 HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
 
+#: Bytes of 312 rows: with more of them the coordinator does not hold the model, but still does most rebuilds.
+AFTER_A_WHILE = {"row_cache_bytes": 100_000}
 #: Cells of a BUILD of 500 rows; larger ones are done by the shards.
 ON_SHARDS = 20_000
 
@@ -61,7 +63,7 @@ def replay(cluster, tmp_path, monkeypatch):
     def replayed(faults="", checkpoint_every=500, **settings):
         monkeypatch.setenv("RAYDT_FAULTS", faults)
         overrides = ["cluster.backend=ray", f"checkpoint.every_updates={checkpoint_every}"]
-        overrides += [f"cluster.{name}={value}" for name, value in settings.items()]
+        overrides += [f"cluster.{name}={value}" for name, value in {**AFTER_A_WHILE, **settings}.items()]
         return pipelines.replay(CONFIG, tmp_path / "run", overrides=overrides)
 
     yield replayed
@@ -83,6 +85,7 @@ def in_step(monkeypatch):
 
     monkeypatch.setattr(Checkpointer, "write", write_and_wait)
     monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
+    monkeypatch.setattr("actors.session.TOGETHER", 1)
 
 
 def actors_here(kind=""):

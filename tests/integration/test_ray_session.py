@@ -29,7 +29,7 @@ from raydt.errors import (
 from raydt.examples.features import Features
 from raydt.exchange.snapshot import Barrier
 from raydt.learners.base import LearnerOptions
-from tests.integration.faulty import Faulty, act
+from tests.integration.faulty import ON_SHARDS, Faulty, act
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 @contextmanager
 def faulty(cluster, shards=2, **kwargs):
     features = Features(("a", "b"), (False, False), groups=2)
+    kwargs = {"plan": ON_SHARDS, **kwargs}
     session = RaySession(cluster, Faulty(), LearnerOptions(kind="faulty"), features, shards=shards, **kwargs)
     try:
         yield session

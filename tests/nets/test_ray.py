@@ -26,6 +26,7 @@ def in_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Checkpointer, "write", write_and_wait)
     monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
+    monkeypatch.setattr("actors.session.TOGETHER", 1)
 
 
 def on_ray(trial: Trial, path: Path, shards: int, *, folder: str = "ray", **where: Any) -> pipelines.RunResult:

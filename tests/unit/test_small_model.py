@@ -9,7 +9,7 @@ import pytest
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.small_model import SmallModel, ones_of
+from raydt.sessions.small_model import SmallModel, most_cells, ones_of
 from raydt.sessions.warmup import small_stream
 
 
@@ -18,7 +18,8 @@ def small(kind: str, plan: WorkPlan, sparse: bool = False) -> SmallModel:
     learner = learners()[kind]
     case = next(case for case in learner.cases() if case.dense and case.sparse == sparse)
     options = learner.Options.model_validate({**case.options, "kind": kind})
-    return SmallModel(learner, options, small_stream(case)[0], plan)
+    most = most_cells(learner.traits(options).divides_work, plan)
+    return SmallModel(learner, options, small_stream(case)[0], most)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_live_rows_and_those_of_the_batch_count() -> None:
     cells = len(batch.X) * 3 + len(batch.sparse.indices)
     options = learner.Options.model_validate({**case.options, "kind": "gbdt"})
     for limit in (cells, cells + 1):
-        model = SmallModel(learner, options, features, WorkPlan(limit))
+        model = SmallModel(learner, options, features, limit)
         assert model.holds_with(batch) == (cells < limit)
     model.session.apply(batch)
     later = replace(batch, start=batch.stop)
@@ -69,7 +70,7 @@ def test_a_restored_model_counts_its_ones() -> None:
     case = next(case for case in learner.cases() if case.dense and case.sparse)
     features, batch = small_stream(case)
     options = learner.Options.model_validate({**case.options, "kind": "gbdt"})
-    first, second = (SmallModel(learner, options, features, WorkPlan(10**9)) for _ in range(2))
+    first, second = (SmallModel(learner, options, features, 10**9) for _ in range(2))
     first.session.apply(batch)
     state, groups = first.session.state()
     assert ones_of(groups) == len(state["id"])  # each row of the stream has one
