@@ -171,11 +171,11 @@ class RaySession:
             results: list[BatchResult | None] = self._call(self._under_way[0][1])
             taken, _ = self._under_way[0]
             for index, (batch, result) in enumerate(zip(taken, results, strict=True)):
-                if result is None:
-                    raise ExchangeError(f"the batch of update {batch.start} does not start at the model's next update")
-                last = index + 1 == len(taken) or result.applied < len(batch)
+                last = index + 1 == len(taken) or result is None or result.applied < len(batch)
                 if last:
                     self._under_way.popleft()
+                if result is None:
+                    raise ExchangeError(f"the batch of update {batch.start} does not start at the model's next update")
                 if result.applied < len(batch):
                     self._abandon()
                     source = None
@@ -251,7 +251,7 @@ class RaySession:
         """Replace everything by a saved state, whatever is under way."""
         self._abandon()
         shards = self._peers[1:]
-        if self._ask("holds", len(state["id"]), ones_of(groups)):
+        if self._ask("holds", len(state["born"]), ones_of(groups)):
             self._ask("restore", state, groups)
             return
         self._ask("restore", state, None)

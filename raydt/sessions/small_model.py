@@ -71,7 +71,7 @@ class SmallModel:
     def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
         """Replace everything by a saved state."""
         self.session.restore(state, groups)
-        self._rows, self._ones = len(state["id"]), ones_of(groups)
+        self._rows, self._ones = len(state["born"]), ones_of(groups)
 
 
 def ones_of(groups: Mapping[int, Mapping[str, npt.NDArray[Any]]]) -> int:

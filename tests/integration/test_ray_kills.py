@@ -35,8 +35,8 @@ CONFIG = {
 #: Columns that say how the work was done and not what came out.
 HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
 
-#: Bytes of 312 rows: with more of them the coordinator does not hold the model, but still does most rebuilds.
-AFTER_A_WHILE = {"row_cache_bytes": 100_000}
+#: Cells of 900 rows and one: with so many the coordinator does not hold the model, but still does all rebuilds.
+AFTER_A_WHILE = {"local_work_limit": 36_001}
 #: Cells of a BUILD of 500 rows; larger ones are done by the shards.
 ON_SHARDS = 20_000
 
@@ -162,7 +162,7 @@ def test_processes_killed_at_points(replay, undisturbed, faults, settings):
         if "before_restore" in "".join(faults[epoch : epoch + 1]):
             assert recovery["from_update"] is None  # the next fault fell before it was back at a checkpoint
         else:
-            assert 0 < recovery["from_update"] < recovery["at_update"]
+            assert 0 < recovery["from_update"] <= recovery["at_update"]  # equal right after a checkpoint
 
 
 @pytest.mark.parametrize("seed", range(3))
