@@ -26,6 +26,7 @@ from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, Wor
 from raydt.sessions.session import Arrays
 from raydt.sessions.small_model import SmallModel, most_cells
 from raydt.sessions.snapshots import take_snapshot
+from raydt.sessions.warmup import compile_missing
 
 _NOWHERE = -1
 
@@ -60,6 +61,7 @@ class Coordinator:
     ) -> None:
         """Build the coordinator of ``shards``, which have begun ``epoch``."""
         self._pulse.beat()
+        compile_missing(learner, options)  # as the driver has on its machine
         faults.begin_epoch(epoch)
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
         self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)

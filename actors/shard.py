@@ -17,6 +17,7 @@ from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import GroupSnapshot, Payload, Position
 from raydt.learners.base import Learner, LearnerOptions
+from raydt.sessions.warmup import compile_missing
 
 
 class FeatureShard:
@@ -46,6 +47,7 @@ class FeatureShard:
     ) -> None:
         """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1)."""
         self._pulse.beat()
+        compile_missing(learner, options)  # as the driver has on its machine
         faults.begin_epoch(epoch, index)
         self._shard = exchange_shard.FeatureShard(learner.shard(options, features, own(groups)), index)
         self._shard.begin_epoch(epoch)

@@ -51,8 +51,6 @@ def pair(name: str, config: str, repeats: int, *settings: str) -> list[str]:
     medians, digests = {}, set()
     for backend in ("in_process", "ray"):
         given = [f"--set=cluster.backend={backend}", *(f"--set={one}" for one in settings)]
-        if backend == "in_process":
-            given += ["--set=cluster.address=null", "--set=cluster.metrics_port=null"]
         runs = [command("replay", str(CONFIGS / f"{config}.yaml"), *given) for _ in range(repeats)]
         medians[backend] = statistics.median(run["seconds"] for run in runs)
         starts = statistics.median(run["startup_seconds"] for run in runs)

@@ -74,7 +74,7 @@ class Cluster(_Section):
     shards: int = Field(2, ge=1, description="number of shards the features are distributed over")
     batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
     local_work_limit: int = Field(
-        4_000_000,
+        20_000_000,
         ge=0,
         description="cells (live rows x features) below which the coordinator holds the model, and cells of a rebuild "
         "below which it does that alone; learners without large work ignore it; 0: the shards do all work",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
@@ -28,8 +29,8 @@ def look_at(config: Config) -> dict[str, Any]:
         ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
         ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
         ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on
-        the cost, ``deletions`` in the log (null without one; their ids are not looked up), and ``ok``: false if a
-        replay would stop at a bad row.
+        the cost, ``where`` work is done, ``deletions`` in the log (null without one; their ids are not looked up), and
+        ``ok``: false if a replay would stop at a bad row.
     """
     source, stream = open_stream(config)
     require_useful_shards(config.cluster, features_of(source, config))
@@ -46,6 +47,7 @@ def look_at(config: Config) -> dict[str, Any]:
         "promised": promise.promised,
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
+        "where": place_of_work(config, features_of(source, config), source.n_rows),
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

@@ -22,6 +22,7 @@ from pipelines.running.outcome.outcome import write_report
 from pipelines.running.outcome.result import RunResult
 from pipelines.running.outcome.summary import read_summary
 from pipelines.running.preparation.config_diff import refuse_changes
+from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.preparing import (
     clear_place_of_states,
     features_of,
@@ -38,7 +39,6 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.manifest import MANIFEST
-from raydt.presentation.words import counted
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]
@@ -197,8 +197,7 @@ def _run(
     past: Past | None = None,
 ) -> RunResult:
     """Begin a run, or resume it."""
-    where = "on Ray" if config.cluster.backend == "ray" else "in this process"
-    progress.stage(f"starting {config.learner.kind} with {counted(config.cluster.shards, 'shard')} {where}")
+    progress.stage(f"starting {config.learner.kind}: {place_of_work(config, features)}")
     if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
         progress.stage(STARTING_RAY)
     run: Run | None = None

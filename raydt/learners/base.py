@@ -93,7 +93,7 @@ class WorkPlan:
         Coordinator and shards live in one process and use the coordinator's store.
     """
 
-    local_work_limit: int = 4_000_000
+    local_work_limit: int = 20_000_000
     row_cache_bytes: int | None = None
     shared_store: bool = True
 

@@ -63,7 +63,7 @@ def test_results_are_on_stdout_and_progress_on_stderr(raydt, job, tmp_path):
     assert code == 0
     assert json.loads(out)["updates"] == 500
     assert json.loads(out)["path"] == str(tmp_path / "run")
-    assert err == "starting fudyadt with 2 shards in this process\n"
+    assert err == "starting fudyadt: this process does all work\n"
 
 
 def test_the_text_names_the_run_and_the_baselines(raydt, job, tmp_path):

@@ -1,0 +1,46 @@
+"""What runs where, in words: for ``validate`` and the first line of a job."""
+
+from __future__ import annotations
+
+from pipelines.config import Config
+from raydt.examples.features import Features
+from raydt.learners import traits_of
+from raydt.learners.base import WorkPlan
+from raydt.presentation.words import counted
+from raydt.sessions.small_model import most_cells
+from raydt.streams import SlidingWindow
+
+
+def place_of_work(config: Config, features: Features, rows: int | None = None) -> str:
+    """Where the work of a run is done, and why.
+
+    Parameters
+    ----------
+    config : Config
+    features : Features
+    rows : int or None
+        Of the source, where they are known.
+    """
+    cluster, kind = config.cluster, config.learner.kind
+    if cluster.backend == "in_process":
+        return "this process does all work"
+    shards = counted(cluster.shards, "shard")
+    divides = traits_of(config.learner).divides_work
+    most = most_cells(divides, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
+    if most == 0:
+        return f"{shards} on Ray and their coordinator do all work"
+    if most is None:
+        return (
+            f"the coordinator on Ray does all work: {kind} has none that shards do sooner, and cluster.row_cache_bytes "
+            "sets no limit to its memory"
+        )
+    wide = len(features.names)
+    size = f"{-(-most // wide):,} live examples" if wide else f"{most:,} ones in live examples"
+    live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
+    if wide and live is not None and live * wide < most and not features.sparse:
+        return (
+            f"the coordinator on Ray does all work: {shards} would pay from {size} on, and there are at most {live:,}. "
+            "cluster.backend: in_process does without Ray"
+        )
+    reason = "work is large enough to be divided" if divides else "they take more memory than cluster.row_cache_bytes"
+    return f"the coordinator on Ray does all work below {size}, then {shards} with it: from there on {reason}"

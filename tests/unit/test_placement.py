@@ -1,0 +1,41 @@
+"""What runs where, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.config import Config
+from pipelines.running.preparation.placement import place_of_work
+from raydt.examples.features import Features
+
+
+def place(kind: str, rows: int | None = None, sparse: int = 0, window: int | None = None, **cluster: Any) -> str:
+    """The place of the work of a learner on rows of four numbers."""
+    stream = {"model": "sliding_window", "window": window} if window else {"model": "incremental"}
+    config = Config.model_validate(
+        {"source": {"kind": "synthetic"}, "stream": stream, "learner": {"kind": kind}, "cluster": cluster}
+    )
+    return place_of_work(config, Features(tuple("abcd"), (False,) * 4, sparse=sparse), rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"kind": "gbdt", "backend": "in_process"}, "this process does all work"),
+        ({"kind": "gbdt", "local_work_limit": 0, "shards": 1}, "1 shard on Ray and their coordinator do all work"),
+        ({"kind": "confidence_tree"}, "has none that shards do sooner"),
+        (
+            {"kind": "confidence_tree", "row_cache_bytes": 80},
+            "below 3 live examples, then 2 shards with it: from",
+        ),
+        ({"kind": "fudyadt", "local_work_limit": 10}, "below 3 live examples, then 2 shards"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 3}, "then 2 shards"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2}, "2 shards would pay from 3 live examples on"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 99, "window": 2}, "there are at most 2"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2, "sparse": 5}, "then 2 shards"),
+    ],
+)
+def test_the_place_of_the_work(given: dict[str, Any], expected: str) -> None:
+    assert expected in place(**given)
