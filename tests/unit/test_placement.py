@@ -13,9 +13,14 @@ from raydt.examples.features import Features
 
 def place(kind: str, rows: int | None = None, sparse: int = 0, window: int | None = None, **cluster: Any) -> str:
     """The place of the work of a learner on rows of four numbers."""
-    stream = {"model": "sliding_window", "window": window} if window else {"model": "incremental"}
+    stream = {"model": "sliding_window", "window": window} if window else {"model": "incremental", "warmup": 10}
     config = Config.model_validate(
-        {"source": {"kind": "synthetic"}, "stream": stream, "learner": {"kind": kind}, "cluster": cluster}
+        {
+            "source": {"kind": "synthetic", "generator": "sea", "n": 100},
+            "stream": stream,
+            "learner": {"kind": kind},
+            "cluster": cluster,
+        }
     )
     return place_of_work(config, Features(tuple("abcd"), (False,) * 4, sparse=sparse), rows)
 
