@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import bits_at
 from raydt.learners.forest.hashing import CUTS, ORDER, drawn_feature, put_back, unit_at
 
@@ -22,7 +22,7 @@ from raydt.learners.forest.hashing import CUTS, ORDER, drawn_feature, put_back, 
 NO_CATEGORY = -1.0
 
 
-@inner_kernel
+@inlined_kernel
 def cut_between(low: float, high: float, unit: float) -> float:
     """A threshold from ``low`` up to below ``high``."""
     width = high - low
@@ -33,7 +33,7 @@ def cut_between(low: float, high: float, unit: float) -> float:
     return inside
 
 
-@inner_kernel
+@inlined_kernel
 def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -> None:
     """Thresholds of a number whose extremes are known. ``tried`` and ``cuts`` are those of one feature."""
     tried.two = np.int16(tried.lows + tried.highs == present and tried.low < tried.high)
@@ -57,7 +57,7 @@ def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -
     tried.used = np.int16(regular)
 
 
-@inner_kernel
+@inlined_kernel
 def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
     """Count a row in or out."""
     if numeric:
@@ -67,7 +67,7 @@ def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
         bucket[y] += by
 
 
-@inner_kernel
+@inlined_kernel
 def rows_in(bucket: Any, numeric: bool) -> int:
     """Rows of a bucket."""
     n = np.int64(0)
@@ -79,7 +79,7 @@ def rows_in(bucket: Any, numeric: bool) -> int:
     return n
 
 
-@inner_kernel
+@inlined_kernel
 def bucket_of(cuts: Any, used: int, value: float) -> int:
     """How many thresholds lie below a value."""
     b = 0
@@ -88,7 +88,7 @@ def bucket_of(cuts: Any, used: int, value: float) -> int:
     return b
 
 
-@inner_kernel
+@inlined_kernel
 def category_at(cuts: Any, used: int, value: float) -> int:
     """Place of a category among the candidates, -1 if it is none."""
     for j in range(used):
@@ -97,14 +97,36 @@ def category_at(cuts: Any, used: int, value: float) -> int:
     return -1
 
 
-@inner_kernel
+@inlined_kernel
 def hash_of(key: np.uint64, category: float) -> np.uint64:
     """The drawn number of a category, by its value."""
     number: np.uint64 = bits_at(key, np.int64(category))
     return number
 
 
-@inner_kernel
+@inlined_kernel
+def count_two(buckets: Any, cuts: Any, used: int, n: int, values: Any, labels: Any, category: bool) -> None:
+    """Buckets of n labelled values of two classes: one pass for each candidate, which the compiler makes wide."""
+    n_before = ones_before = 0
+    for j in range(used):
+        cut, n_left, ones = cuts[j], 0, 0
+        if category:
+            for i in range(n):
+                inside = np.int64(values[i] == cut)
+                n_left += inside
+                ones += inside & labels[i]
+        else:
+            for i in range(n):
+                inside = np.int64(values[i] <= cut)
+                n_left += inside
+                ones += inside & labels[i]
+        buckets[j, 1] = ones - ones_before
+        buckets[j, 0] = n_left - n_before - (ones - ones_before)
+        if not category:
+            n_before, ones_before = n_left, ones
+
+
+@inlined_kernel
 def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
     """Extremes, thresholds and buckets of n values (``scratch.values``); False if they are constant."""
     values, labels = scratch.values, scratch.labels
@@ -113,22 +135,21 @@ def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, 
         x = values[i]
         low = x if x < low else low  # never of NaN
         high = x if x > high else high
+    lows = highs = 0
+    for i in range(n):
+        x = values[i]
+        lows += x == low
+        highs += x == high
         missing += x != x
     if missing == n or (low == high and missing == 0):
         return False
-    lows = highs = 0
-    for i in range(n):
-        lows += values[i] == low
-        highs += values[i] == high
     tried.low, tried.high = low, high
     tried.lows, tried.highs, tried.missing = lows, highs, missing
     draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
     used = np.int64(tried.used)
-    buckets[:] = 0
-    if used == 1 and missing == 0 and not rules.numeric:
-        cut = cuts[0]
-        for i in range(n):
-            buckets[np.int64(values[i] > cut), labels[i]] += 1
+    clear(buckets)
+    if not rules.numeric and buckets.shape[1] == 2:
+        count_two(buckets, cuts, used, n, values, labels, False)
         return True
     for i in range(n):
         x = values[i]
@@ -137,19 +158,29 @@ def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, 
     return True
 
 
-@inner_kernel
-def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
-    """Candidates and buckets of n categories (``scratch.values``); False if they are constant."""
-    values, labels, hashes, limit = scratch.values, scratch.labels, scratch.hashes, rules.thresholds
-    first, constant = values[0], True
-    for i in range(1, n):
-        constant = constant and values[i] == first
-    if constant:
-        return False
+@inlined_kernel
+def clear(buckets: Any) -> None:
+    """Set all counts to 0."""
+    for b in range(buckets.shape[0]):
+        for m in range(buckets.shape[1]):
+            buckets[b, m] = 0
+
+
+@inlined_kernel
+def smallest_categories(cuts: Any, key: np.uint64, n: int, scratch: Any, limit: int) -> int:
+    """The values of the smallest drawn numbers among n categories, in this order; how many. Values that were met lately
+    are in a small table, so that most rows cost one comparison."""
+    values, hashes, met = scratch.values, scratch.hashes, scratch.met
+    for place in range(len(met)):
+        met[place] = NO_CATEGORY
     used = 0
     for i in range(n):
         value = values[i]
-        if value == NO_CATEGORY or category_at(cuts, used, value) >= 0:
+        place = np.int64(value) & (len(met) - 1)
+        if met[place] == value or value == NO_CATEGORY:
+            continue
+        met[place] = value
+        if category_at(cuts, used, value) >= 0:
             continue
         number = hash_of(key, value)
         at = used
@@ -162,18 +193,35 @@ def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int
             place = used - 1 - back
             cuts[place], hashes[place] = cuts[place - 1], hashes[place - 1]
         cuts[at], hashes[at] = value, number
-    buckets[:] = 0
-    for i in range(n):
-        j = category_at(cuts, used, values[i])
-        add_to_bucket(buckets[j if j >= 0 else limit], labels[i], 1, rules.numeric)
+    return used
+
+
+@inlined_kernel
+def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+    """Candidates and buckets of n categories (``scratch.values``); False if they are constant."""
+    values, labels, limit = scratch.values, scratch.labels, rules.thresholds
+    first, other = values[0], 1
+    while other < n and values[other] == first:
+        other += 1
+    if other == n:
+        return False
+    used = smallest_categories(cuts, key, n, scratch, limit)
+    clear(buckets)
     tried.low = tried.high = 0.0
     tried.lows = tried.highs = tried.missing = 0
     tried.two = np.int16(0)
     tried.used = np.int16(used)
+    if not rules.numeric and buckets.shape[1] == 2:
+        count_two(buckets, cuts, used, n, values, labels, True)
+        return True
+    for i in range(n):
+        j = category_at(cuts, used, values[i])
+        if j >= 0:
+            add_to_bucket(buckets[j], labels[i], 1, rules.numeric)
     return True
 
 
-@inner_kernel
+@inlined_kernel
 def measure(
     forest: Any,
     node: int,
@@ -202,18 +250,24 @@ def measure(
     return measure_number(tried, cuts, buckets, key, n, scratch, rules)
 
 
-@inner_kernel
+@inlined_kernel
 def label_rows(begin: int, n: int, examples: Any, scratch: Any) -> None:
     """Labels of the n rows in ``scratch`` from ``begin`` on."""
     for i in range(n):
         scratch.labels[i] = examples.y[scratch.slots[begin + i]]
 
 
-@inner_kernel
-def fill_block(forest: Any, node: int, block: int, begin: int, n: int, examples: Any, scratch: Any, rules: Any) -> int:
-    """Choose the features of a node and count their candidates, from n rows from ``begin`` on; how many. O(n P S)."""
+@inlined_kernel
+def fill_block(
+    forest: Any, node: int, block: int, begin: int, n: int, known: int, examples: Any, scratch: Any, rules: Any
+) -> int:
+    """Choose the features of a node and count their candidates, from n rows from ``begin`` on; how many. O(n P S).
+
+    Features that are known to be constant, those in entry ``known`` of ``scratch.constant``, are not looked at; those
+    found constant are added to it.
+    """
     label_rows(begin, n, examples, scratch)
-    skipped, d = forest.blocks.skipped, len(examples.X)
+    skipped, constant, d = forest.blocks.skipped, scratch.constant, len(examples.X)
     key = bits_at(forest.nodes[node].key, ORDER)
     for word in range(skipped.shape[1]):
         skipped[block, word] = 0
@@ -221,70 +275,73 @@ def fill_block(forest: Any, node: int, block: int, begin: int, n: int, examples:
     while drawn < d and kept < rules.features:
         feature = drawn_feature(key, drawn, scratch.order, scratch.swaps)
         drawn += 1
-        if measure(forest, node, block, kept, feature, begin, n, examples, scratch, rules):
-            kept += 1
-        else:
-            skipped[block, feature >> 6] |= np.uint64(1) << np.uint64(feature & 63)
+        word, bit = feature >> 6, np.uint64(1) << np.uint64(feature & 63)
+        if not constant[known, word] & bit:
+            if measure(forest, node, block, kept, feature, begin, n, examples, scratch, rules):
+                kept += 1
+                continue
+            constant[known, word] |= bit
+        skipped[block, word] |= bit
     put_back(scratch.order, scratch.swaps, drawn)
     forest.blocks.kept[block] = kept
     return kept
 
 
-@inner_kernel
-def score_of(left: Any, totals: Any, numeric: bool) -> float:
-    """The score of a split, the larger the better; -1 if it does not part the rows.
+@inlined_kernel
+def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool) -> float:
+    """The score of a split of n rows, the larger the better; -1 if it does not part them.
 
-    Of classes the sum over both sides of (sum of c_k^2) / n; of numbers the square of n q_left - n_left q, over
-    n_left n_right. Integers, exact, and then the same float64 operations everywhere.
+    The sum over the classes of (n l_k - n_left c_k)^2, over n_left n_right: the decrease of the Gini index times n^2.
+    Of numbers the same of their sums, instead of the counts of a class. Each difference is an exact integer; what
+    follows are the same float64 operations everywhere.
     """
-    if numeric:
-        n, n_left = totals[0], left[0]
-        n_right = n - n_left
-        if n_left <= 0 or n_right <= 0:
-            return -1.0
-        lack = np.float64(left[1] * n - n_left * totals[1])
-        of_numbers: float = lack * lack / (np.float64(n_left) * np.float64(n_right))
-        return of_numbers
-    n_left = n_right = squares_left = squares_right = np.int64(0)
-    for k in range(len(left)):
-        on_left = left[k]
-        on_right = totals[k] - on_left
-        n_left += on_left
-        n_right += on_right
-        squares_left += on_left * on_left
-        squares_right += on_right * on_right
+    n_right = n - n_left
     if n_left <= 0 or n_right <= 0:
         return -1.0
-    of_classes: float = np.float64(squares_left) / np.float64(n_left) + np.float64(squares_right) / np.float64(n_right)
-    return of_classes
+    if numeric or len(left) == 2:  # of two classes, both differences are of one size
+        lack = np.float64(left[1] * n - n_left * totals[1])
+        squares = lack * lack if numeric else lack * lack + lack * lack
+    else:
+        squares = 0.0
+        for k in range(len(left)):
+            lack = np.float64(left[k] * n - n_left * totals[k])
+            squares += lack * lack
+    score: float = squares / np.float64(n_left * n_right)
+    return score
 
 
-@inner_kernel
+@inlined_kernel
 def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rules: Any) -> Any:
     """The best candidate of a node: feature (-1: none) and threshold. O(P S K).
 
     The greatest score; of equals the smaller feature, of one feature the candidate that comes first.
     """
-    blocks, left = forest.blocks, scratch.left
+    blocks, left, n = forest.blocks, scratch.left, np.int64(forest.nodes[node].n)
     totals, width = forest.totals[node], blocks.buckets.shape[3]
     best, feature, threshold = -1.0, np.int64(-1), 0.0
     for place in range(blocks.kept[block]):
         tried = blocks.tried[block, place]
         j_feature = np.int64(tried.feature)
         category = examples.categorical[j_feature]
+        n_left = np.int64(0)
         for m in range(width):
             left[m] = 0
         for j in range(tried.used):
+            if category:
+                n_left = np.int64(0)
             for m in range(width):
                 counted = np.int64(blocks.buckets[block, place, j, m])
                 left[m] = counted if category else left[m] + counted
-            score = score_of(left, totals, rules.numeric)
+                n_left += counted
+            if rules.numeric:
+                n_left = left[0]
+            score = score_of(left, n_left, totals, n, rules.numeric)
             if score > best or (score == best and score >= 0.0 and j_feature < feature):
                 best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
     return feature, threshold
 
 
-@inner_kernel
+@inlined_kernel
 def change_number(tried: Any, cuts: Any, buckets: Any, x: float, y: int, by: int, present: int, rules: Any) -> bool:
     """Count a value in or out of a feature's candidates; True if they have to be counted anew.
 
@@ -319,7 +376,8 @@ def change_category(
         number, last = hash_of(key, x), hash_of(key, cuts[used - 1])
         if number < last or (number == last and x < cuts[used - 1]):
             return True
-    add_to_bucket(buckets[j if j >= 0 else limit], y, by, rules.numeric)
+    if j >= 0:
+        add_to_bucket(buckets[j], y, by, rules.numeric)
     if by > 0:
         return False
     if j >= 0 and rows_in(buckets[j], rules.numeric) == 0:

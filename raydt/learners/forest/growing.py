@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.rng import bits_at
 from raydt.learners.forest.candidates import (
     best_of,
@@ -42,14 +42,14 @@ from raydt.learners.forest.nodes import (
 from raydt.learners.nodes import goes_left
 
 
-@inner_kernel
+@inlined_kernel
 def _make_leaf(forest: Any, node: int, begin: int, end: int, scratch: Any) -> None:
     """Link the rows of a leaf."""
     for i in range(begin, end):
         link(forest, node, scratch.entries[i])
 
 
-@inner_kernel
+@inlined_kernel
 def _part(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: Any) -> int:
     """Bring the rows of a split node in order, left ones first; where the right ones begin. Stable."""
     feature, threshold = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
@@ -68,14 +68,66 @@ def _part(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: 
     return middle
 
 
+@inlined_kernel
+def _count_children(forest: Any, node: int, begin: int, middle: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Count the rows of the children of a fresh split."""
+    nodes, totals = forest.nodes, forest.totals
+    left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
+    nodes[left].n = 0
+    for m in range(totals.shape[1]):
+        totals[left, m] = 0
+    for i in range(begin, middle):
+        count(forest, left, examples.y[scratch.slots[i]], 1, rules.numeric)
+    nodes[right].n = nodes[node].n - nodes[left].n
+    for m in range(totals.shape[1]):
+        totals[right, m] = totals[node, m] - totals[left, m]
+
+
 @inner_kernel
-def _count_rows(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: Any, rules: Any) -> None:
-    """Count the rows of a fresh node."""
-    forest.nodes[node].n = 0
-    for m in range(forest.totals.shape[1]):
-        forest.totals[node, m] = 0
+def _grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: Any) -> int:
+    """Make a leaf or a split of the node at a place of the stack; how many children follow it there."""
+    nodes, stack, begins, ends = forest.nodes, scratch.stack, scratch.begins, scratch.ends
+    node, begin, end = np.int64(stack[top]), np.int64(begins[top]), np.int64(ends[top])
+    if not may_be_parted(forest, node, rules):
+        _make_leaf(forest, node, begin, end, scratch)
+        return 0
+    block = new_block(forest)
+    if fill_block(forest, node, block, begin, end - begin, top, examples, scratch, rules) == 0:
+        free_block(forest, block)
+        _make_leaf(forest, node, begin, end, scratch)
+        return 0
+    feature, threshold = best_of(forest, node, block, examples, scratch, rules)
+    key, depth = nodes[node].key, np.int64(nodes[node].depth) + 1
+    nodes[node].feature, nodes[node].threshold, nodes[node].block = feature, threshold, block
+    left = new_child(forest, tree, depth, bits_at(key, 0))
+    right = new_child(forest, tree, depth, bits_at(key, 1))
+    nodes[node].left, nodes[node].right = left, right
+    forest.shape[tree, 1] += 1
+    middle = _part(forest, node, begin, end, examples, scratch)
+    _count_children(forest, node, begin, middle, examples, scratch, rules)
+    stack[top], begins[top], ends[top] = right, middle, end
+    stack[top + 1], begins[top + 1], ends[top + 1] = left, begin, middle
+    for word in range(scratch.constant.shape[1]):
+        scratch.constant[top + 1, word] = scratch.constant[top, word]
+    return 2
+
+
+@inner_kernel
+def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
+    begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
+    near, slots = scratch.near, scratch.slots
+    for j in range(len(examples.X)):
+        for i in range(begin, end):
+            near.X[j, i - begin] = examples.X[j, slots[i]]
     for i in range(begin, end):
-        count(forest, node, examples.y[scratch.slots[i]], 1, rules.numeric)
+        near.y[i - begin] = examples.y[slots[i]]
+    for i in range(begin, end):
+        slots[i] = i - begin
+    top = base + 1
+    while top > base:
+        top -= 1
+        top += _grow(forest, tree, top, near, scratch, rules)
 
 
 @inner_kernel
@@ -84,35 +136,17 @@ def build(forest: Any, tree: int, root: int, n: int, examples: Any, scratch: Any
 
     Counts of the root are right already.
     """
-    nodes, stack, begins, ends, top, made = forest.nodes, scratch.stack, scratch.begins, scratch.ends, 1, 1
-    stack[0], begins[0], ends[0] = root, 0, n
+    before, top = forest.shape[tree, 0], 1
+    scratch.stack[0], scratch.begins[0], scratch.ends[0] = root, 0, n
+    for word in range(scratch.constant.shape[1]):
+        scratch.constant[0, word] = 0
     while top > 0:
         top -= 1
-        node, begin, end = np.int64(stack[top]), np.int64(begins[top]), np.int64(ends[top])
-        if not may_be_parted(forest, node, rules):
-            _make_leaf(forest, node, begin, end, scratch)
-            continue
-        block = new_block(forest)
-        if fill_block(forest, node, block, begin, end - begin, examples, scratch, rules) == 0:
-            free_block(forest, block)
-            _make_leaf(forest, node, begin, end, scratch)
-            continue
-        feature, threshold = best_of(forest, node, block, examples, scratch, rules)
-        key, depth = nodes[node].key, np.int64(nodes[node].depth) + 1
-        nodes[node].feature, nodes[node].threshold, nodes[node].block = feature, threshold, block
-        left = new_child(forest, tree, depth, bits_at(key, 0))
-        right = new_child(forest, tree, depth, bits_at(key, 1))
-        nodes[node].left, nodes[node].right = left, right
-        forest.shape[tree, 1] += 1
-        made += 2
-        middle = _part(forest, node, begin, end, examples, scratch)
-        _count_rows(forest, left, begin, middle, examples, scratch, rules)
-        forest.nodes[right].n = nodes[node].n - nodes[left].n
-        for m in range(forest.totals.shape[1]):
-            forest.totals[right, m] = forest.totals[node, m] - forest.totals[left, m]
-        stack[top], begins[top], ends[top] = right, middle, end
-        stack[top + 1], begins[top + 1], ends[top + 1] = left, begin, middle
-        top += 2
+        if scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
+            _grow_nearby(forest, tree, top, examples, scratch, rules)
+        else:
+            top += _grow(forest, tree, top, examples, scratch, rules)
+    made: int = forest.shape[tree, 0] - before + 1
     return made
 
 
@@ -175,7 +209,7 @@ def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
     return any_differs
 
 
-@inner_kernel
+@inlined_kernel
 def _change_block(forest: Any, node: int, y: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
     """Count the row at hand in or out of the candidates of a node whose counts are right.
 
@@ -217,7 +251,9 @@ def _count_anew(forest: Any, node: int, changed: int, n: int, examples: Any, scr
                 if not measure(forest, node, block, place, feature, 0, n, examples, scratch, rules):
                     changed = 2
     if changed == 2:
-        fill_block(forest, node, block, 0, n, examples, scratch, rules)
+        for word in range(scratch.constant.shape[1]):
+            scratch.constant[0, word] = 0
+        fill_block(forest, node, block, 0, n, 0, examples, scratch, rules)
 
 
 @inner_kernel

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.rng import below_at, bits_at, stream_key
 
 #: What the numbers of a node's sequence are keys of; 0 and 1 are those of its children.
@@ -116,14 +116,14 @@ def memberships(seeds: Any, ids: Any, trees: int, out: Any) -> None:
         trees_of(seeds, ids[i], trees, out[i])
 
 
-@inner_kernel
+@inlined_kernel
 def unit_at(key: np.uint64, counter: int) -> float:
     """A number in (0, 1): an odd multiple of 2**-53."""
     unit: float = (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
     return unit
 
 
-@inner_kernel
+@inlined_kernel
 def drawn_feature(key: np.uint64, place: int, order: Any, swaps: Any) -> int:
     """The feature at the next place of a node's order; ``order`` is a permutation that the call changes in two places.
 
@@ -138,7 +138,7 @@ def drawn_feature(key: np.uint64, place: int, order: Any, swaps: Any) -> int:
     return drawn
 
 
-@inner_kernel
+@inlined_kernel
 def put_back(order: Any, swaps: Any, drawn: int) -> None:
     """Make the identity of ``order`` again after so many draws."""
     for back in range(drawn):

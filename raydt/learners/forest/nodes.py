@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty, grown
 from raydt.learners.number_sums import mass_ceiling
 
@@ -109,8 +109,16 @@ class Examples(NamedTuple):
     categorical: npt.NDArray[np.bool_]
 
 
+#: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
+NEAR_CELLS = 1 << 16
+
+
 class Scratch(NamedTuple):
-    """Room for a build: slots and entries of its rows, twice, a column, its order of features, and stacks."""
+    """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
+
+    ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
+    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
+    """
 
     slots: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int32]
@@ -125,8 +133,11 @@ class Scratch(NamedTuple):
     ends: npt.NDArray[np.int32]
     row: npt.NDArray[np.float64]
     differs: npt.NDArray[np.uint64]
+    constant: npt.NDArray[np.uint64]
     left: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
+    near: Examples
+    met: npt.NDArray[np.float64]
 
 
 class Forest(NamedTuple):
@@ -202,8 +213,11 @@ def with_classes(forest: Forest, classes: int) -> Forest:
     return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
 
 
-def new_scratch(rows: int, d: int, width: int, rules: Rules) -> Scratch:
+def new_scratch(rows: int, width: int, rules: Rules, categorical: npt.NDArray[np.bool_]) -> Scratch:
     """Room for builds of so many rows."""
+    d = len(categorical)
+    few = min(rows, NEAR_CELLS // max(1, d))
+    near = Examples(np.empty((d, few)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
     words, depth = (d + 63) // 64, rules.max_depth + 3
 
     def ints(size: int) -> npt.NDArray[np.int32]:
@@ -218,8 +232,11 @@ def new_scratch(rows: int, d: int, width: int, rules: Rules) -> Scratch:
         *(ints(size) for size in (d, 2 * depth, 2 * depth, 2 * depth)),
         np.empty(d),
         np.zeros(words, dtype=np.uint64),
+        np.zeros((2 * depth, words), dtype=np.uint64),
         np.empty(width, dtype=np.int64),
         np.empty(rules.thresholds, dtype=np.uint64),
+        near,
+        np.empty(64),
     )
 
 
@@ -233,7 +250,7 @@ def has_room(forest: Any, rows: int) -> bool:
     return enough
 
 
-@inner_kernel
+@inlined_kernel
 def new_child(forest: Any, tree: int, depth: int, key: np.uint64) -> int:
     """Take a node, without rows yet."""
     reg, nodes = forest.reg, forest.nodes
@@ -254,7 +271,7 @@ def new_child(forest: Any, tree: int, depth: int, key: np.uint64) -> int:
     return node
 
 
-@inner_kernel
+@inlined_kernel
 def free_node(forest: Any, tree: int, node: int) -> None:
     """Give a node back, which is neither a leaf with rows nor has a block."""
     forest.levels[tree, forest.nodes[node].depth] -= 1
@@ -264,7 +281,7 @@ def free_node(forest: Any, tree: int, node: int) -> None:
     forest.reg[SPARE] += 1
 
 
-@inner_kernel
+@inlined_kernel
 def new_block(forest: Any) -> int:
     """Take a block; what it held before is still there."""
     reg = forest.reg
@@ -279,7 +296,7 @@ def new_block(forest: Any) -> int:
     return block
 
 
-@inner_kernel
+@inlined_kernel
 def free_block(forest: Any, block: int) -> None:
     """Give a block back."""
     forest.blocks.kept[block] = forest.reg[BLOCKS_FREE]
@@ -287,7 +304,7 @@ def free_block(forest: Any, block: int) -> None:
     forest.reg[BLOCKS_SPARE] += 1
 
 
-@inner_kernel
+@inlined_kernel
 def link(forest: Any, leaf: int, entry: int) -> None:
     """Put an entry at the head of a leaf's list."""
     links, head = forest.links, forest.nodes[leaf].head
@@ -299,7 +316,7 @@ def link(forest: Any, leaf: int, entry: int) -> None:
     forest.nodes[leaf].head = entry
 
 
-@inner_kernel
+@inlined_kernel
 def unlink(forest: Any, entry: int) -> None:
     """Take an entry out of its leaf's list."""
     links = forest.links
@@ -312,7 +329,7 @@ def unlink(forest: Any, entry: int) -> None:
         links.previous[after] = before
 
 
-@inner_kernel
+@inlined_kernel
 def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
     """Count a row of class y, or of y units, in (``by`` 1) or out (-1) at a node."""
     forest.nodes[node].n += by
@@ -324,7 +341,7 @@ def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
         forest.totals[node, y] += by
 
 
-@inner_kernel
+@inlined_kernel
 def may_be_parted(forest: Any, node: int, rules: Any) -> bool:
     """Whether the leaf rule leaves it to the candidates: enough rows, not all of one label, and not too deep."""
     n = np.int64(forest.nodes[node].n)

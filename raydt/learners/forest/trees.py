@@ -128,7 +128,7 @@ class Trees:
         self.examples = Examples(
             np.empty((d, 0)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
-        self.scratch = new_scratch(0, d, classes, self.rules)
+        self.scratch = new_scratch(0, classes, self.rules, self._categorical)
 
     # ---------------------------------------------------------------- rows
 
@@ -136,7 +136,7 @@ class Trees:
         """Room for rows in slots below ``slots``, and for classes."""
         if not self.rules.numeric and classes > self.forest.totals.shape[1]:
             self.forest = with_classes(self.forest, classes)
-            self.scratch = new_scratch(len(self.scratch.slots), self._d, classes, self.rules)
+            self.scratch = new_scratch(len(self.scratch.slots), classes, self.rules, self._categorical)
         had = len(self.examples.y)
         if slots <= had:
             return
@@ -199,7 +199,7 @@ class Trees:
         self.forest = with_room(self.forest, rows)
         if len(self.scratch.slots) <= rows:
             width = self.forest.totals.shape[1]
-            self.scratch = new_scratch(max(rows + rows // 4, 64), self._d, width, self.rules)
+            self.scratch = new_scratch(max(rows + rows // 4, 64), width, self.rules, self._categorical)
 
     def open_all(self) -> None:
         """Make every tree one open leaf of its rows, as after a change of all labels."""
