@@ -15,12 +15,10 @@ from raydt.learners.forest.advancing import CLOSED, ENDED, Work, advance
 from raydt.learners.forest.growing import resolve
 from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.nodes import (
-    OPEN,
     Examples,
     Links,
-    has_room,
-    link,
     count,
+    link,
     most_rows,
     new_forest,
     new_scratch,
@@ -79,6 +77,25 @@ def _copy_out(forest: Any, trees: Any, stack: Any, parents: Any, out: Any) -> No
                 stack[top + 1], parents[top + 1] = nodes[node].left, -1
                 top += 2
             at += 1
+
+
+@kernel
+def _mark(forest: Any, k: int, stack: Any, found: Any) -> None:
+    """Mark the slots of all rows."""
+    nodes = forest.nodes
+    for tree in range(len(forest.roots)):
+        stack[0], top = forest.roots[tree], 1
+        while top > 0:
+            top -= 1
+            node = np.int64(stack[top])
+            if nodes[node].feature >= 0:
+                stack[top] = nodes[node].right
+                stack[top + 1] = nodes[node].left
+                top += 2
+            entry = nodes[node].head
+            while entry >= 0:
+                found[entry // k] = True
+                entry = forest.links.next[entry]
 
 
 @kernel
@@ -201,9 +218,10 @@ class Trees:
             width = self.forest.totals.shape[1]
             self.scratch = new_scratch(max(rows + rows // 4, 64), width, self.rules, self._categorical)
 
-    def open_all(self) -> None:
-        """Make every tree one open leaf of its rows, as after a change of all labels."""
+    def open_all(self, y: npt.NDArray[np.int64]) -> None:
+        """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()
+        self.examples.y[: len(y)] = y
         keys = bits(self.seeds.roots, self.numbers)
         links = self.forest.links
         classes = self.forest.totals.shape[1]
@@ -212,12 +230,8 @@ class Trees:
 
     def _live(self) -> Slots:
         """Slots of the rows in the trees, ascending. O(nodes + rows k)."""
-        k, links, nodes = self.options.copies, self.forest.links, self.forest.nodes
         found = np.zeros(len(self.examples.y), dtype=np.bool_)
-        for head in nodes["head"][: int(self.forest.reg[0])].tolist():
-            while head >= 0:
-                found[head // k] = True
-                head = int(links.next[head])
+        _mark(self.forest, self.options.copies, self.scratch.stack, found)
         return np.flatnonzero(found).astype(np.int32)
 
     # ---------------------------------------------------------------- what there is
