@@ -26,7 +26,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 #: Cells (members x features) of trees that are built again; of a larger forest some trees are.
 REBUILT_CELLS = 20_000_000
 _LIVE = np.iinfo(np.int64).max
-_ARRAYS = ("feature", "threshold", "right", "totals")
+_ARRAYS = ("feature", "threshold", "left", "right", "totals")
 
 
 def audit(options: ForestOptions, features: Features, state: Arrays, history: History) -> AuditReport:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.learners.checking import check_held, require, typed
-from raydt.learners.forest.model import LABEL_BITS, LEAST_EXPONENT, depths_of
+from raydt.learners.forest.model import LABEL_BITS, LEAST_EXPONENT, depths_of, in_units
 from raydt.learners.forest.options import ForestOptions
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -30,7 +30,7 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     n = arrays["feature"].size
     fits = (nodes > 0).all() and (nodes <= n).all() and nodes.sum() == n
     require(fits, "tree_nodes", "does not count the nodes of each tree")
-    for name, dtype in (("feature", np.int32), ("threshold", np.float64), ("right", np.int32)):
+    for name, dtype in (("feature", np.int32), ("threshold", np.float64), ("left", np.int32), ("right", np.int32)):
         typed(arrays, name, dtype, (n,))
     feature, threshold, right, totals = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
     width = totals.shape[1] if totals.ndim == 2 else 0
@@ -48,6 +48,8 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     require(int(depth.max(initial=0)) <= options.max_depth, "right", "has a node that is too deep")
     starts = np.cumsum(nodes) - nodes
     tree = np.searchsorted(starts, inner, side="right") - 1
+    require(np.array_equal(arrays["left"][inner], inner - starts[tree] + 1), "left", "is not the next node of a split")
+    require((arrays["left"][leaves] == -1).all(), "left", "gives a child to a leaf")
     both = totals[inner + 1] + totals[starts[tree] + right[inner]]
     require(np.array_equal(totals[inner], both), "totals", "has a node whose children do not add up to it")
     counts = totals[:, :1] if options.numeric else totals
@@ -98,4 +100,18 @@ def check_state(
         require(np.isfinite(y).all(), "y", "has a label that is not finite")
     else:
         require(((y >= 0) & (y < max(1, classes))).all(), "y", "names a class that is not there")
+    _check_labels(arrays, y, options)
     check_held(groups, features, rows)
+
+
+def _check_labels(arrays: Arrays, y: npt.NDArray[Any], options: ForestOptions) -> None:
+    """All roots together count every live example once for each tree that it lives in."""
+    roots = np.cumsum(arrays["tree_nodes"]) - arrays["tree_nodes"]
+    counted, width = arrays["totals"][roots].sum(axis=0), arrays["totals"].shape[1]
+    if options.numeric:
+        units = in_units(y, int(arrays["exponent"][0]))
+        expected = np.array([len(y), units.sum(), (units * units).sum()])
+    else:
+        require((y < width).all(), "y", "names a class that the trees do not count")
+        expected = np.bincount(y, minlength=width)
+    require(np.array_equal(counted, options.copies * expected), "y", "is not what the trees count")

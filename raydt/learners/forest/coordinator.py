@@ -323,7 +323,7 @@ class ForestCoordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
-        names = ("tree_nodes", "feature", "threshold", "right", "totals", "exponent")
+        names = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "exponent")
         self._saved = {name: state[name].copy() for name in names if name in state}
         self._held = trees_of_model(self._saved)
         leaves = int((self._saved["feature"] < 0).sum())

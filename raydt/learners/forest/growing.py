@@ -171,7 +171,8 @@ def _rebuild(forest: Any, tree: int, node: int, n: int, examples: Any, scratch: 
         _make_leaf(forest, node, 0, n, scratch)
         return
     made = build(forest, tree, node, n, examples, scratch, rules)
-    _note(forest, np.int64(forest.nodes[node].depth), n, made)
+    if not rules.lazy:  # what is opened is built some time later, which would not be a function of the updates
+        _note(forest, np.int64(forest.nodes[node].depth), n, made)
 
 
 @inner_kernel

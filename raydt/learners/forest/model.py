@@ -1,8 +1,8 @@
 """The predict-only model: trees in preorder, one after the other, and the numbers of a regression in units.
 
-Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``right`` (int32,
-place of the right child within its tree; the left child is the next node), ``totals`` (int64, class counts, or n, sum
-and sum of squares of numeric labels in units) and, with numeric labels, ``exponent``.
+Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
+``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
+(int64, class counts, or n, sum and sum of squares of numeric labels in units) and, with numeric labels, ``exponent``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def each_tree(arrays: TreeArrays) -> list[OneTree]:
     stops = np.cumsum(arrays.nodes).tolist()
     return [
         OneTree(*(column[begin:stop] for column in arrays[1:]))
-        for begin, stop in zip([0, *stops[:-1]], stops, strict=True)
+        for begin, stop in zip([0, *stops], stops, strict=False)
     ]
 
 
@@ -53,8 +53,9 @@ def model_arrays(trees: Iterable[OneTree], exponent: int | None) -> Arrays:
     width = max(part.totals.shape[1] for part in parts)
     totals = np.zeros((sum(len(part.feature) for part in parts), width), dtype=np.int64)
     nodes = np.array([len(part.feature) for part in parts], dtype=np.int64)
-    at = 0
+    left, at = np.empty(len(totals), dtype=np.int32), 0
     for part in parts:
+        left[at : at + len(part.feature)] = np.where(part.feature >= 0, np.arange(1, len(part.feature) + 1), -1)
         totals[at : at + len(part.feature), : part.totals.shape[1]] = part.totals
         at += len(part.feature)
     if exponent is None:
@@ -64,6 +65,7 @@ def model_arrays(trees: Iterable[OneTree], exponent: int | None) -> Arrays:
         "tree_nodes": nodes,
         "feature": np.concatenate([part.feature for part in parts]),
         "threshold": np.concatenate([part.threshold for part in parts]),
+        "left": left,
         "right": np.concatenate([part.right for part in parts]),
         "totals": np.ascontiguousarray(totals),
     }

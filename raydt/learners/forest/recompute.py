@@ -241,8 +241,10 @@ def tree_of(
         grow(rows[~split.left], _number(key, _RIGHT), depth + 1)
 
     grow(np.arange(len(y)), root_key(definition, tree), 0)
+    inner = np.array(feature) >= 0
     return {
         "feature": np.array(feature, dtype=np.int32),
+        "left": np.where(inner, np.arange(1, len(inner) + 1), -1).astype(np.int32),
         "threshold": np.array(threshold),
         "right": np.array(right, dtype=np.int32),
         "totals": np.array(totals, dtype=np.int64),
