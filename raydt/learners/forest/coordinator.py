@@ -143,7 +143,7 @@ class ForestCoordinator(SequentialCoordinator):
             "warm": warm,
             "warming": warming,
             "scales": scales,
-            "settle": not (self.keeps_open and self._shared),
+            "settle": bool(warm) or not (self.keeps_open and self._shared),
         }
         replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
         self._saved = None

@@ -110,7 +110,9 @@ def unit_of(exponent: int) -> float:
 def in_units(y: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.int64]:
     """Labels in units, rounded to the nearest; one beyond the exponent, which will change it, is cut off."""
     most = 2.0 ** (LABEL_BITS + 1)
-    units: npt.NDArray[np.int64] = np.floor(np.clip(y / unit_of(exponent), -most, most) + 0.5).astype(np.int64)
+    with np.errstate(over="ignore"):
+        near = np.clip(y / unit_of(exponent), -most, most)
+    units: npt.NDArray[np.int64] = np.floor(near + 0.5).astype(np.int64)
     return units
 
 

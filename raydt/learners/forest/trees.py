@@ -117,6 +117,13 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
                 unlink(forest, slot * k + at)
 
 
+def _writable(value: Any) -> Any:
+    """The same named tuples of arrays, where read-only ones (of a memory map) are copied."""
+    if isinstance(value, np.ndarray):
+        return value if value.flags.writeable else value.copy()
+    return type(value)(*map(_writable, value)) if hasattr(value, "_fields") else value
+
+
 class Trees:
     """Trees of a shard, and the rows in slots that they hold.
 
@@ -146,6 +153,10 @@ class Trees:
             np.empty((d, 0)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
         self.scratch = new_scratch(0, classes, self.rules, self._categorical)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        self.forest, self.examples, self.scratch = map(_writable, (self.forest, self.examples, self.scratch))
 
     # ---------------------------------------------------------------- rows
 
