@@ -125,3 +125,20 @@ def test_bad_input_is_one_error() -> None:
         forest.forget([100])
     with pytest.raises(InputError, match="infinity"):
         forest.partial_fit([[np.inf, 0, 0, 0]], [1])
+
+
+def test_categories_count_by_value_and_not_by_the_order_of_their_appearance() -> None:
+    pd = pytest.importorskip("pandas")
+    draws = np.random.default_rng(3)
+    words = draws.choice(["red", "green", "blue", "black", "white", None], 200)
+    frame = pd.DataFrame({"colour": words, "x": draws.random(200).round(1)})
+    y = np.isin(words, ["red", "black"]).astype(int)
+    forward = ExactForestClassifier(**SMALL).fit(frame, y, ids=np.arange(200))
+    backward = ExactForestClassifier(**SMALL).fit(frame[::-1], y[::-1], ids=np.arange(200)[::-1])
+    assert forward.digest() == backward.digest()
+    assert forward.score(frame, y) > 0.95
+    other = pd.DataFrame({"colour": ["violet", None], "x": [0.5, 0.5]})
+    assert forward.predict(other).tolist() == backward.predict(other).tolist()
+    rare = ExactForestClassifier(**SMALL).fit(frame[10:], y[10:], ids=np.arange(10, 200))
+    forward.forget(np.arange(10))
+    assert forward.digest() == rare.digest()

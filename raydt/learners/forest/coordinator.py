@@ -211,8 +211,9 @@ class ForestCoordinator(SequentialCoordinator):
     def _note(self, seq: Ints, done: Ints) -> Log:
         """The log of the steps: an entry for each update and step after which something was rebuilt, in any tree."""
         at = np.flatnonzero(done[:, SUBTREES])
-        self._rebuilds += int(done[at, SUBTREES].sum())
-        self._rebuilt_rows += int(done[at, ROWS].sum())
+        if self.options.rebuild == "eager":  # how often a subtree is opened depends on who looks at it when
+            self._rebuilds += int(done[at, SUBTREES].sum())
+            self._rebuilt_rows += int(done[at, ROWS].sum())
         return {
             "seq": seq[at],
             "rows": done[at, ROWS],

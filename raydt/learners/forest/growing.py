@@ -152,7 +152,7 @@ def build(forest: Any, tree: int, root: int, n: int, examples: Any, scratch: Any
 
 @inner_kernel
 def _note(forest: Any, depth: int, rows: int, nodes: int) -> None:
-    """Note what was rebuilt."""
+    """Note what was rebuilt, or opened."""
     reg = forest.reg
     if reg[REBUILDS] == 0 or depth < reg[REBUILT_DEPTH]:
         reg[REBUILT_DEPTH] = depth
@@ -169,10 +169,10 @@ def _rebuild(forest: Any, tree: int, node: int, n: int, examples: Any, scratch: 
         forest.nodes[node].feature = OPEN
         forest.shape[tree, 2] += 1
         _make_leaf(forest, node, 0, n, scratch)
+        _note(forest, np.int64(forest.nodes[node].depth), n, 1)
         return
     made = build(forest, tree, node, n, examples, scratch, rules)
-    if not rules.lazy:  # what is opened is built some time later, which would not be a function of the updates
-        _note(forest, np.int64(forest.nodes[node].depth), n, made)
+    _note(forest, np.int64(forest.nodes[node].depth), n, made)
 
 
 @inner_kernel

@@ -41,6 +41,7 @@ class Forest(Learner):
             Reading(
                 regression=options.numeric,
                 missing=True,
+                by_value=True,
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
             rebuilds=options.rebuild == "eager",
