@@ -18,8 +18,8 @@ from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from tests.oracles.forest import Forest, Rules
 from tests import volume
+from tests.oracles.forest import Forest, Rules
 from tests.volume import examples
 
 pytestmark = pytest.mark.timeout(3000)

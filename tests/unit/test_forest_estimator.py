@@ -115,7 +115,13 @@ def test_an_empty_forest_predicts_what_is_documented() -> None:
 
 def test_bad_input_is_one_error() -> None:
     X, y = data(40)
-    for wrong in ({"n_estimators": 0}, {"sample_share": 0.0}, {"thresholds": 0}, {"max_features": 0}, {"max_depth": 300}):
+    for wrong in (
+        {"n_estimators": 0},
+        {"sample_share": 0.0},
+        {"thresholds": 0},
+        {"max_features": 0},
+        {"max_depth": 300},
+    ):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             ExactForestClassifier(**wrong).fit(X, y)
     forest = ExactForestClassifier(**SMALL).fit(X, y)

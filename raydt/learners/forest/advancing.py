@@ -49,7 +49,7 @@ class Work(NamedTuple):
 def advance(
     forest: Any, work: Any, begin: int, first: int, end: int, examples: Any, scratch: Any, rules: Any
 ) -> tuple[int, int, int]:
-    """Take the steps from ``begin`` up to before ``end``; in the first of them begin at membership ``first`` (-1: with its vote).
+    """Take the steps from ``begin`` up to before ``end``; in the first begin at membership ``first`` (-1: the vote).
 
     Returns
     -------

@@ -85,7 +85,9 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     }
     if broken:
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
-    which = f"all {len(chosen)} trees are" if len(chosen) == options.n_estimators else f"{len(chosen)} trees, drawn, are"
+    which = (
+        f"all {len(chosen)} trees are" if len(chosen) == options.n_estimators else f"{len(chosen)} trees, drawn, are"
+    )
     return AuditReport("holds", "proven", f"{which} those trained from nothing on the live examples", checked)
 
 
@@ -109,7 +111,8 @@ def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
     trees = held.shape[1]
     cells = int(held.sum()) * max(1, features)
     few = trees if cells <= REBUILT_CELLS else max(1, trees * REBUILT_CELLS // cells)
-    return np.unique(np.linspace(0, trees - 1, few).astype(np.int64)).tolist()
+    chosen: list[int] = np.unique(np.linspace(0, trees - 1, few).astype(np.int64)).tolist()
+    return chosen
 
 
 def _rows(state: Arrays, history: History, live: npt.NDArray[np.int64]) -> list[str]:

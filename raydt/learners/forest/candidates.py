@@ -70,12 +70,12 @@ def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
 @inlined_kernel
 def rows_in(bucket: Any, numeric: bool) -> int:
     """Rows of a bucket."""
-    n = np.int64(0)
+    n: int = np.int64(0)
     if numeric:
         n += bucket[0]
-        return n
-    for k in range(len(bucket)):
-        n += bucket[k]
+    else:
+        for k in range(len(bucket)):
+            n += bucket[k]
     return n
 
 
@@ -382,7 +382,7 @@ def change_category(
         return False
     if j >= 0 and rows_in(buckets[j], rules.numeric) == 0:
         return True
+    constant = False  # if all others have gone
     for other in range(used):
-        if rows_in(buckets[other], rules.numeric) == n:
-            return True  # all others have gone: the feature is constant
-    return False
+        constant = constant or rows_in(buckets[other], rules.numeric) == n
+    return constant

@@ -94,7 +94,9 @@ def check_state(
     born = typed(arrays, "born", np.int64, (rows,))
     for name, values in (("id", arrays["id"]), ("born", born)):
         require(len(np.unique(values)) == len(values), name, "has the same number for two live examples")
-    require(((born >= 0) & (born < arrays["seq"][0])).all(), "born", "names an update that is not among the first 'seq'")
+    require(
+        ((born >= 0) & (born < arrays["seq"][0])).all(), "born", "names an update that is not among the first 'seq'"
+    )
     y = typed(arrays, "y", np.float64 if options.numeric else np.int32, (rows,))
     if options.numeric:
         require(np.isfinite(y).all(), "y", "has a label that is not finite")

@@ -204,7 +204,7 @@ class ForestCoordinator(SequentialCoordinator):
                     self._held[number] = tree
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
-        done = np.sum([reply["done"] for reply in replies], axis=0)
+        done: Ints = np.sum([reply["done"] for reply in replies], axis=0)
         done[:, DEPTH] = np.min([reply["done"][:, DEPTH] for reply in replies], axis=0)
         return done
 
@@ -324,8 +324,8 @@ class ForestCoordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
-        names = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "exponent")
-        self._saved = {name: state[name].copy() for name in names if name in state}
+        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "exponent")
+        self._saved = {name: state[name].copy() for name in arrays if name in state}
         self._held = trees_of_model(self._saved)
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])

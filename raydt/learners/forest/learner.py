@@ -56,9 +56,7 @@ class Forest(Learner):
         """In how many trees an example lives."""
         return f"each example lives in {options.copies:,} of {options.n_estimators:,} trees"
 
-    def coordinator(
-        self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan
-    ) -> ForestCoordinator:
+    def coordinator(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> ForestCoordinator:
         """The coordinator for ``shards`` shards."""
         return ForestCoordinator(options, features, shards, plan)
 

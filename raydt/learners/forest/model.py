@@ -41,8 +41,9 @@ class OneTree(NamedTuple):
 def each_tree(arrays: TreeArrays) -> list[OneTree]:
     """The trees one by one; views."""
     stops = np.cumsum(arrays.nodes).tolist()
+    _, feature, threshold, right, totals = arrays
     return [
-        OneTree(*(column[begin:stop] for column in arrays[1:]))
+        OneTree(feature[begin:stop], threshold[begin:stop], right[begin:stop], totals[begin:stop])
         for begin, stop in zip([0, *stops], stops, strict=False)
     ]
 
@@ -186,8 +187,9 @@ class ForestPredictor:
             gain = _square(on_left) + _square(on_right) - _square(both)
         else:
             gain = sum((p * p).sum(axis=1) / p.sum(axis=1) * s for p, s in ((on_left, 1), (on_right, 1), (both, -1)))
-        out = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
-        return out / out.sum() if out.sum() > 0 else out
+        out: npt.NDArray[Any] = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
+        shares: npt.NDArray[np.float64] = out / max(out.sum(), np.finfo(np.float64).tiny)
+        return shares
 
 
 def _square(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

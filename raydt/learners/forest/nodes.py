@@ -24,8 +24,8 @@ from raydt.learners.number_sums import mass_ceiling
 #: ``feature`` of a leaf, and of a leaf that is to be built.
 LEAF, OPEN = -1, -2
 
-#: Registers: nodes and blocks ever used, heads of the free lists (-1: none), free ones in the lists; what was rebuilt by
-#: the update at work: subtrees, rows, nodes, and the depth of the topmost.
+#: Registers: nodes and blocks ever used, heads of the free lists (-1: none), free ones in the lists; what was rebuilt
+#: by the update at work: subtrees, rows, nodes, and the depth of the topmost.
 USED, FREE, SPARE, BLOCKS_USED, BLOCKS_FREE, BLOCKS_SPARE, REBUILDS, REBUILT_ROWS, REBUILT_NODES, REBUILT_DEPTH = range(
     10
 )
@@ -225,18 +225,24 @@ def new_scratch(rows: int, width: int, rules: Rules, categorical: npt.NDArray[np
         return array
 
     return Scratch(
-        *(ints(rows) for _ in range(4)),
-        empty(rows, np.float64),
-        empty(rows, np.int64),
-        np.arange(d, dtype=np.int32),
-        *(ints(size) for size in (d, 2 * depth, 2 * depth, 2 * depth)),
-        np.empty(d),
-        np.zeros(words, dtype=np.uint64),
-        np.zeros((2 * depth, words), dtype=np.uint64),
-        np.empty(width, dtype=np.int64),
-        np.empty(rules.thresholds, dtype=np.uint64),
-        near,
-        np.empty(64),
+        slots=ints(rows),
+        entries=ints(rows),
+        other_slots=ints(rows),
+        other_entries=ints(rows),
+        values=empty(rows, np.float64),
+        labels=empty(rows, np.int64),
+        order=np.arange(d, dtype=np.int32),
+        swaps=ints(d),
+        stack=ints(2 * depth),
+        begins=ints(2 * depth),
+        ends=ints(2 * depth),
+        row=np.empty(d),
+        differs=np.zeros(words, dtype=np.uint64),
+        constant=np.zeros((2 * depth, words), dtype=np.uint64),
+        left=np.empty(width, dtype=np.int64),
+        hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        near=near,
+        met=np.empty(64),
     )
 
 
@@ -350,10 +356,10 @@ def may_be_parted(forest: Any, node: int, rules: Any) -> bool:
     if rules.numeric:
         impure: bool = mass_ceiling(n, forest.totals[node, 1], forest.totals[node, 2]) > 0
         return impure
+    pure = False
     for k in range(forest.totals.shape[1]):
-        if forest.totals[node, k] == n:
-            return False
-    return True
+        pure = pure or forest.totals[node, k] == n
+    return not pure
 
 
 @inner_kernel

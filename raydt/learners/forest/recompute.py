@@ -188,14 +188,12 @@ def best_split(
     tried, found = 0, []
     for j in _order(key, X.shape[1]):
         own, x = _number(_number(key, _CUTS), j), X[:, j]
-        if definition.categorical[j]:
-            cuts, sides = _category_candidates(definition, own, x), np.equal
-        else:
-            cuts, sides = _number_candidates(definition, own, x), np.less_equal
+        category = definition.categorical[j]
+        cuts = (_category_candidates if category else _number_candidates)(definition, own, x)
         if not cuts:
             continue
         for place, cut in enumerate(cuts):
-            left = sides(x, cut)
+            left = x == cut if category else x <= cut
             found.append(Split(_score(definition, y, left, classes), j, place, cut, left))
         tried += 1
         if tried == definition.features:

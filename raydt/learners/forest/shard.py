@@ -113,8 +113,9 @@ class ForestShard:
         width = 2 if self._numeric else self.trees.forest.totals.shape[1]
         done = np.zeros((len(kind), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
-        steps = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
-        work = Work(*steps, rows, np.zeros((int((place >= 0).sum()), width), dtype=np.int64), done)
+        kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
+        votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
+        work = Work(kinds, slots, at, places, rows, votes, done)
         begin = 0
         for end, exponent in [*(np.asarray(scales) + np.array([1, 0])).tolist(), (len(kind), None)]:
             self._advance(work, begin, end, warm)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from typing import Any
+
+import numpy as np
 
 from raydt.examples.store import ExampleStore
 from raydt.learners.forest.trees import Trees

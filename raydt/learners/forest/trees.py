@@ -265,8 +265,8 @@ class Trees:
             np.empty(n, dtype=np.int32),
             np.empty((n, self.forest.totals.shape[1]), dtype=np.int64),
         )
-        stacks = (np.empty(depth, dtype=np.int64) for _ in range(2))
-        _copy_out(self.forest, places, *stacks, out)
+        stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
+        _copy_out(self.forest, places, stack, parents, out)
         return out
 
     def shape(self) -> tuple[int, int, int]:

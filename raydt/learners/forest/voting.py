@@ -51,7 +51,15 @@ def vote(forest: Any, row: Any, examples: Any, numeric: bool, votes: Any) -> Non
 
 @kernel
 def vote_of_model(
-    starts: Any, feature: Any, threshold: Any, right: Any, totals: Any, categorical: Any, X: Any, numeric: bool, out: Any
+    starts: Any,
+    feature: Any,
+    threshold: Any,
+    right: Any,
+    totals: Any,
+    categorical: Any,
+    X: Any,
+    numeric: bool,
+    out: Any,
 ) -> None:
     """Votes of a saved model for each row of ``X``: trees in preorder from ``starts`` on, the right child by number."""
     for tree in range(len(starts)):

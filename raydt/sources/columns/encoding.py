@@ -339,7 +339,9 @@ class Dictionary:
     def _look_up(self, distinct: list[Any], local: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         codes = np.array([self._codes.get(value, -1) for value in distinct] + [-1], dtype=np.int64)
         if self._by_value:
-            known = [number_of(value) if code >= 0 else -1 for value, code in zip(distinct, codes.tolist(), strict=False)]
+            known = [
+                number_of(value) if code >= 0 else -1 for value, code in zip(distinct, codes.tolist(), strict=False)
+            ]
             codes = np.array([*known, -1], dtype=np.int64)
         return codes[local]
 
