@@ -26,7 +26,7 @@ class _ExactForest(Estimator):
         thresholds: int = 5,
         max_depth: int = 20,
         min_samples_split: int = 10,
-        rebuild: Literal["eager", "lazy"] = "lazy",
+        rebuild: Literal["eager", "lazy"] = "eager",
         random_state: int = 0,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,
@@ -77,10 +77,10 @@ class ExactForestClassifier(_ExactForest, Classifier):
         Largest depth of a node, at most 255; the root has depth 0.
     min_samples_split : int, default 10
         A node with fewer examples is a leaf.
-    rebuild : {"lazy", "eager"}
-        When a subtree whose split has changed is built again: before somebody looks at the forest (predictions, digest,
-        saving), or with the update that changed it. The forest is the same; what was below a changed split is gone at
-        once either way.
+    rebuild : {"eager", "lazy"}
+        When a subtree whose split has changed is built again: with the update that changed it, or before somebody looks
+        at the forest (predictions, digest, saving), which is faster for many deletions. The forest is the same; what
+        was below a changed split is gone at once either way.
     random_state : int, default 0
         Seed of memberships, features and thresholds.
     categorical_features : sequence of str, int or bool, optional

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from raydt import ExactForestClassifier, ExactForestRegressor, load_model
 from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.learners import learners
 
+LEARNER = learners()["forest"]
 BOTH = (ExactForestClassifier, ExactForestRegressor)
 SMALL = {"n_estimators": 12, "sample_share": 0.5, "max_depth": 8, "min_samples_split": 4}
 
@@ -133,18 +136,35 @@ def test_bad_input_is_one_error() -> None:
         forest.partial_fit([[np.inf, 0, 0, 0]], [1])
 
 
-def test_categories_count_by_value_and_not_by_the_order_of_their_appearance() -> None:
+def colours() -> tuple[Any, Any]:
     pd = pytest.importorskip("pandas")
     draws = np.random.default_rng(3)
     words = draws.choice(["red", "green", "blue", "black", "white", None], 200)
     frame = pd.DataFrame({"colour": words, "x": draws.random(200).round(1)})
-    y = np.isin(words, ["red", "black"]).astype(int)
+    return frame, np.isin(words, ["red", "black"]).astype(int)
+
+
+def test_categories_count_by_value_and_not_by_the_order_of_their_appearance() -> None:
+    frame, y = colours()
     forward = ExactForestClassifier(**SMALL).fit(frame, y, ids=np.arange(200))
     backward = ExactForestClassifier(**SMALL).fit(frame[::-1], y[::-1], ids=np.arange(200)[::-1])
     assert forward.digest() == backward.digest()
     assert forward.score(frame, y) > 0.95
-    other = pd.DataFrame({"colour": ["violet", None], "x": [0.5, 0.5]})
+    other = type(frame)({"colour": ["violet", None], "x": [0.5, 0.5]})
     assert forward.predict(other).tolist() == backward.predict(other).tolist()
     rare = ExactForestClassifier(**SMALL).fit(frame[10:], y[10:], ids=np.arange(10, 200))
     forward.forget(np.arange(10))
     assert forward.digest() == rare.digest()
+
+
+def test_codes_instead_of_values_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, y = colours()
+    true = type(LEARNER).traits
+    monkeypatch.setattr(type(LEARNER), "traits", lambda self, options: with_codes(true(self, options)))
+    forward = ExactForestClassifier(**SMALL).fit(frame, y, ids=np.arange(200))
+    backward = ExactForestClassifier(**SMALL).fit(frame[::-1], y[::-1], ids=np.arange(200)[::-1])
+    assert forward.digest() != backward.digest()
+
+
+def with_codes(traits: Any) -> Any:
+    return replace(traits, reading=replace(traits.reading, by_value=False))
