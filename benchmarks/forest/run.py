@@ -73,8 +73,12 @@ def accuracy(every: list[Rows], seeds: int) -> None:
                 shares = model.predict_proba(rows.wide_test if wide else rows.test)
                 found.append(((shares.argmax(axis=1) == rows.y_test).mean(), auc(rows, shares), took))
             mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
-            lines.append([name, f"{mean[0]:.4f} ± {spread[0]:.4f}", f"{mean[1]:.4f}", f"{np.median(found, axis=0)[2]:.2f}"])
-        title = f"\n### {rows.name}: {len(rows.y):,} rows, {rows.train.shape[1]} columns, {rows.wide_train.shape[1]} wide\n"
+            lines.append(
+                [name, f"{mean[0]:.4f} ± {spread[0]:.4f}", f"{mean[1]:.4f}", f"{np.median(found, axis=0)[2]:.2f}"]
+            )
+        title = (
+            f"\n### {rows.name}: {len(rows.y):,} rows, {rows.train.shape[1]} columns, {rows.wide_train.shape[1]} wide\n"
+        )
         print(title, *table(["", "accuracy", "AUROC", "training, s of processor time"], lines), sep="\n", flush=True)
 
 
@@ -123,7 +127,9 @@ def deletion(every: list[Rows], seeds: int) -> None:
                     spent.append(time.process_time() - began)
                     ratios.append(trained / spent[-1])
                 lines.append([f"{many:,}", rebuild, f"{1e3 * np.median(spent):.2f}", f"{np.median(ratios):,.0f}"])
-        print(*table(["deleted at once", "", "ms of processor time", "training / deletion"], lines), sep="\n", flush=True)
+        print(
+            *table(["deleted at once", "", "ms of processor time", "training / deletion"], lines), sep="\n", flush=True
+        )
 
 
 def training(every: list[Rows], seeds: int) -> None:

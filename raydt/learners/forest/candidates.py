@@ -311,11 +311,38 @@ def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool) -> floa
 
 
 @inlined_kernel
+def best_of_two(forest: Any, node: int, block: int, examples: Any) -> Any:
+    """As :func:`best_of`, of two classes: nothing is kept in memory on the way."""
+    blocks, n, ones = forest.blocks, np.int64(forest.nodes[node].n), forest.totals[node, 1]
+    best, feature, threshold = -1.0, np.int64(-1), 0.0
+    for place in range(blocks.kept[block]):
+        tried = blocks.tried[block, place]
+        j_feature = np.int64(tried.feature)
+        category = examples.categorical[j_feature]
+        n_left = on_left = np.int64(0)
+        for j in range(tried.used):
+            counted = np.int64(blocks.buckets[block, place, j, 1])
+            rows = counted + np.int64(blocks.buckets[block, place, j, 0])
+            on_left = counted if category else on_left + counted
+            n_left = rows if category else n_left + rows
+            score = -1.0
+            if 0 < n_left < n:
+                lack = np.float64(on_left * n - n_left * ones)
+                score = (lack * lack + lack * lack) / np.float64(n_left * (n - n_left))
+            if score > best or (score == best and score >= 0.0 and j_feature < feature):
+                best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
+    return feature, threshold
+
+
+@inlined_kernel
 def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rules: Any) -> Any:
     """The best candidate of a node: feature (-1: none) and threshold. O(P S K).
 
     The greatest score; of equals the smaller feature, of one feature the candidate that comes first.
     """
+    if not rules.numeric and forest.totals.shape[1] == 2:
+        of_two: Any = best_of_two(forest, node, block, examples)
+        return of_two
     blocks, left, n = forest.blocks, scratch.left, np.int64(forest.nodes[node].n)
     totals, width = forest.totals[node], blocks.buckets.shape[3]
     best, feature, threshold = -1.0, np.int64(-1), 0.0
@@ -365,7 +392,7 @@ def change_number(tried: Any, cuts: Any, buckets: Any, x: float, y: int, by: int
 
 @inner_kernel
 def change_category(
-    tried: Any, cuts: Any, buckets: Any, key: np.uint64, x: float, y: int, by: int, n: int, rules: Any
+    tried: Any, cuts: Any, buckets: Any, node_key: np.uint64, x: float, y: int, by: int, n: int, rules: Any
 ) -> bool:
     """The same of a category; n rows are in the node after the change. O(S)."""
     used, limit = np.int64(tried.used), rules.thresholds
@@ -373,7 +400,8 @@ def change_category(
     if by > 0 and j < 0 and x != NO_CATEGORY:
         if used < limit:
             return True
-        number, last = hash_of(key, x), hash_of(key, cuts[used - 1])
+        own = bits_at(bits_at(node_key, CUTS), np.int64(tried.feature))
+        number, last = hash_of(own, x), hash_of(own, cuts[used - 1])
         if number < last or (number == last and x < cuts[used - 1]):
             return True
     if j >= 0:

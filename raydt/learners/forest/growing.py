@@ -20,7 +20,6 @@ from raydt.learners.forest.candidates import (
     label_rows,
     measure,
 )
-from raydt.learners.forest.hashing import CUTS
 from raydt.learners.forest.nodes import (
     LEAF,
     OPEN,
@@ -230,8 +229,7 @@ def _change_block(forest: Any, node: int, y: int, by: int, examples: Any, scratc
         j = np.int64(tried.feature)
         x, cuts, buckets = scratch.row[j], blocks.cuts[block, place], blocks.buckets[block, place]
         if examples.categorical[j]:
-            key = bits_at(bits_at(forest.nodes[node].key, CUTS), j)
-            stale = change_category(tried, cuts, buckets, key, x, y, by, n, rules)
+            stale = change_category(tried, cuts, buckets, forest.nodes[node].key, x, y, by, n, rules)
         else:
             stale = change_number(tried, cuts, buckets, x, y, by, n - by - np.int64(tried.missing), rules)
         if stale:
