@@ -54,6 +54,8 @@ class Traits:
         What stays in a model of examples that are deleted, for receipts.
     unused : tuple of str
         Keys without effect, given the values of the others.
+    retrained : bool
+        The model is, after any updates, the one trained from nothing on the live examples.
     """
 
     reading: Reading = CLASSES
@@ -66,6 +68,7 @@ class Traits:
         "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
     )
     unused: tuple[str, ...] = ()
+    retrained: bool = False
 
     @property
     def figures(self) -> tuple[str, ...]:

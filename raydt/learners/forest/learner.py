@@ -44,6 +44,7 @@ class Forest(Learner):
                 by_value=True,
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
+            retrained=True,
             rebuilds=options.rebuild == "eager",
             stays=("nothing: the trees are those trained from nothing on the live examples",),
         )
