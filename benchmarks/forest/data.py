@@ -12,13 +12,15 @@ import pandas as pd
 import pyarrow.parquet as pq
 from measure import DATA
 
-#: Data sets that come as a training and a test file, and those that are cut: the last fifth of a drawn order is held out.
+#: Data sets that come as a training and a test file, and those that are cut: the last fifth of a drawn
+#: order is held out.
 SPLIT, WHOLE = ("adult", "heart", "purchase"), ("covtype_head10k",)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Training and test rows of one data set: frames with categories as text, columns of 0 and 1, and codes of labels."""
+    """Training and test rows of one data set: frames with categories as text, columns of 0 and 1, and
+    codes of labels."""
 
     name: str
     train: Any

@@ -34,8 +34,8 @@ MUTANTS = {
     ),
     "features that were constant stay out": (
         "growing",
-        "            if blocks.skipped[block, word] & scratch.differs[word]:\n                return 2\n",
-        "            if blocks.skipped[block, word] & scratch.differs[word] & np.uint64(0):\n                return 2\n",
+        "            if blocks.skipped[block, word] & scratch.differs[word]:\n",
+        "            if blocks.skipped[block, word] & scratch.differs[word] & np.uint64(0):\n",
     ),
     "memberships in the order of arrival": (
         "trees",
