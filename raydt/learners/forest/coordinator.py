@@ -53,6 +53,8 @@ FILLED_ROWS = 1 << 14
 
 Ints = npt.NDArray[np.int64]
 
+_NO_CHANGES: Ints = np.empty((0, 2), dtype=np.int64)
+
 
 class ForestCoordinator(SequentialCoordinator):
     """Ids, labels and births; the trees are with the shards.
@@ -173,9 +175,11 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _scales(self, kind: npt.NDArray[np.int32], slots: Slots) -> tuple[Ints, Ints]:
         """Steps after which numeric labels have another exponent, with it; and the exponent before each step."""
+        if not self.options.numeric:
+            return _NO_CHANGES, _NO_CHANGES
         before = np.full(len(kind), self._exponent)
         changes = []
-        if self.options.numeric:
+        if len(kind):
             exponents = exponent_of(self.store.y[slots]) - LEAST_EXPONENT
             for i, (what, exponent) in enumerate(zip(kind.tolist(), exponents.tolist(), strict=True)):
                 before[i] = self._exponent
@@ -197,13 +201,16 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _merge(self, replies: list[Any]) -> Ints:
         """Take what the shards tell about their trees; what each step did in all of them."""
-        self._shapes = np.array([reply["shape"] for reply in replies])
         if not self._shared:
+            self._shapes = np.array([reply["shape"] for reply in replies])
             for reply in replies:
                 for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
                     self._held[number] = tree
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
+        if len(replies) == 1:
+            only: Ints = replies[0]["done"]
+            return only
         done: Ints = np.sum([reply["done"] for reply in replies], axis=0)
         done[:, DEPTH] = np.min([reply["done"][:, DEPTH] for reply in replies], axis=0)
         return done
@@ -211,6 +218,8 @@ class ForestCoordinator(SequentialCoordinator):
     def _note(self, seq: Ints, done: Ints) -> Log:
         """The log of the steps: an entry for each update and step after which something was rebuilt, in any tree."""
         at = np.flatnonzero(done[:, SUBTREES])
+        if not len(at):
+            return {}
         if self.options.rebuild == "eager":  # how often a subtree is opened depends on who looks at it when
             self._rebuilds += int(done[at, SUBTREES].sum())
             self._rebuilt_rows += int(done[at, ROWS].sum())
@@ -300,6 +309,8 @@ class ForestCoordinator(SequentialCoordinator):
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
+        if self._shared and self._saved is None:
+            self._shapes = np.array([part.shape() for part in self.store.parts])
         return {
             "active": self.store.live,
             "nodes": int(self._shapes[:, 0].sum()),

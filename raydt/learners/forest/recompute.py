@@ -181,7 +181,7 @@ def _score(definition: Definition, y: Ints, left: npt.NDArray[np.bool_], classes
     return squares / float(n_left * (n - n_left))
 
 
-def best_split(
+def best_candidate(
     definition: Definition, key: np.uint64, X: npt.NDArray[np.float64], y: Ints, classes: int
 ) -> Split | None:
     """The best candidate of a node with these rows; None if there is none."""
@@ -230,7 +230,7 @@ def tree_of(
         pure = len(rows) == 0 or bool((y[rows] == y[rows[0]]).all())
         if leaf_only or len(rows) < definition.min_samples_split or pure or depth == definition.max_depth:
             return
-        split = best_split(definition, key, X[rows], y[rows], classes)
+        split = best_candidate(definition, key, X[rows], y[rows], classes)
         if split is None:
             return
         feature[at], threshold[at] = split.feature, split.threshold

@@ -137,6 +137,8 @@ class ForestShard:
 
     def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, classes: int) -> None:
         """Keep new rows."""
+        if not len(new):
+            return
         self.trees.reserve(int(new.max(initial=-1)) + 1, classes)
         if self._numeric:
             if len(self._numbers) < len(self.trees.examples.y):
@@ -163,11 +165,10 @@ class ForestShard:
 
     def _told(self) -> dict[str, Any]:
         """How large the trees are and, unless the coordinator sees them itself, those that have changed."""
-        shape = {"shape": np.array(self.trees.shape(), dtype=np.int64)}
         if self._shared:
-            return shape
-        places = self.trees.touched()
-        return {**shape, "changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+            return {}
+        places, shape = self.trees.touched(), np.array(self.trees.shape(), dtype=np.int64)
+        return {"shape": shape, "changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
 
     def _on_close(self) -> dict[str, Any]:
         """End the warm-up: build the trees."""
