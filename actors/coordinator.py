@@ -66,7 +66,7 @@ class Coordinator:
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
         self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)
         self._ray = RayDriver(shards, epoch, self._watch)
-        self._most = most_cells(learner.traits(options).divides_work, plan)
+        self._most = most_cells(learner.traits(options).divided, plan)
         self._begin(self._new())
 
     def apply(

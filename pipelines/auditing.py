@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.config import Config
 from pipelines.reporting import publish_report
@@ -20,7 +20,8 @@ from pipelines.running.preparation.preparing import features_of
 from pipelines.running.preparation.restoring import data_changes
 from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
 from raydt.errors import InputError, ModelFileError
-from raydt.examples.history import history_of_live
+from raydt.examples.features import Features
+from raydt.examples.history import History, history_of_live
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
@@ -51,7 +52,41 @@ def audit_run(run: str | Path) -> AuditReport:
         The folder holds no finished run or no state, or the source is no longer what the run has read.
     """
     folder = RunFolder.existing(run)
-    summary, config = read_summary(folder), config_of(folder)
+    summary = read_summary(folder)
+    ended = last_of(folder)
+    learner = learners()[ended.config.learner.kind]
+    state, groups = ended.components["coordinator"], groups_of(ended.components)
+    classes = len(ended.meta["classes"])
+    report = audit(learner, ended.config.learner, ended.features, classes, state, ended.history, groups)
+    summary["audit"] = report.as_dict()
+    try:
+        write_summary(folder, summary)
+        if ended.config.output.report:
+            publish_report(folder)
+    except OSError as error:  # the verdict is what was asked for
+        log.warning("%s: the verdict of the audit could not be stored: %s", folder.location, error)
+    return report
+
+
+class Ended(NamedTuple):
+    """The last state of a run, and its raw examples as they are read again from the source."""
+
+    config: Config
+    meta: dict[str, Any]
+    components: dict[str, dict[str, Any]]
+    features: Features
+    history: History
+
+
+def last_of(folder: RunFolder) -> Ended:
+    """The last state of a finished run with the history that led to it.
+
+    Raises
+    ------
+    InputError
+        There is no state, or the source is no longer what the run has read.
+    """
+    config = config_of(folder)
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
@@ -64,18 +99,7 @@ def audit_run(run: str | Path) -> AuditReport:
             remedy="Restore the data and config.yaml of the run, then audit",
         )
     history = history_of(stream, stop=int(meta["offset"]))
-    learner = learners()[config.learner.kind]
-    state, groups = components["coordinator"], groups_of(components)
-    classes = len(meta["classes"])
-    report = audit(learner, config.learner, features_of(source, config), classes, state, history, groups)
-    summary["audit"] = report.as_dict()
-    try:
-        write_summary(folder, summary)
-        if config.output.report:
-            publish_report(folder)
-    except OSError as error:  # the verdict is what was asked for
-        log.warning("%s: the verdict of the audit could not be stored: %s", folder.location, error)
-    return report
+    return Ended(config, meta, components, features_of(source, config), history)
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -285,6 +285,29 @@ def audit(run: str, as_json: bool) -> int:
     return 0 if report["ok"] else 3
 
 
+@cli.command(short_help="Train a model from the remaining examples and compare digests.")
+@click.argument("run")
+@JSON
+def verify(run: str, as_json: bool) -> int:
+    """Train the model of RUN from nothing on the examples that remain, and compare the digests.
+
+    RUN may also be a state: its own examples are then used.
+
+    \b
+    For learners whose model is a function of the live examples: equal digests prove that nothing of a deleted
+    example is left, to anyone who holds the remaining ones.
+
+    Exit code 3 if the digests differ.
+    Example:  raydt verify runs/first
+    """
+    from pipelines.display import verify_lines
+    from pipelines.verifying import verify_run
+
+    found = verify_run(run)
+    _print(found, verify_lines(found), as_json)
+    return 0 if found["equal"] else 3
+
+
 @cli.command(short_help="Write the HTML report of one run, or compare several.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
 @click.option(

@@ -163,6 +163,18 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
     return table(rows)
 
 
+def verify_lines(found: dict[str, Any]) -> str:
+    """Both digests, and whether they are equal."""
+    verdict = "equal: the model is the one trained from nothing" if found["equal"] else "different: it is another model"
+    rows = [
+        ("verdict", verdict),
+        ("examples", f"{found['examples']:,} remain of {found['inserted']:,}"),
+        ("digest", found["digest"]),
+        ("from nothing", found["rebuilt"]),
+    ]
+    return table(rows)
+
+
 def validation_lines(result: dict[str, Any], config: str) -> str:
     """Data, learner and stream of a config, and whether it is valid."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]

@@ -5,12 +5,13 @@ Invariant: the output has one row for each row of the input, in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,6 +22,7 @@ from raydt.errors import InputError
 from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
+from raydt.sources.columns.encoding import number_of
 from raydt.sources.files.datafile import DataFile
 
 
@@ -81,9 +83,7 @@ def predict_file(
     unfinished = target.with_name(f".{target.name}.unfinished")
     rows, skipped, first = 0, 0, None
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
-    sizes = np.array(
-        [len(saved.categories[name]) if name in saved.categories else np.inf for name in saved.features.names]
-    )
+    unseen_in = _unseen(saved)
     predictor = saved.predictor()
     try:
         with _writing(target):
@@ -96,9 +96,7 @@ def predict_file(
                 if chunk.bad and first is None:
                     first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
                 columns = _predicted(saved, predictor, chunk)
-                new = np.greater_equal(
-                    chunk.X, sizes
-                )  # codes are given in the order of appearance, after those of the model
+                new = unseen_in(chunk.X)
                 new[list(chunk.bad)] = False
                 unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
                 if ids is not None:
@@ -120,6 +118,21 @@ def predict_file(
         "out": str(target),
         "classes": [str(label) for label in saved.classes],
     }
+
+
+def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]:
+    """Which values of rows, shape (n, d), are categories that the model does not know."""
+    known = [saved.categories.get(name) for name in saved.features.names]
+    if traits_of(saved.options).reading.by_value:
+        numbers = [None if values is None else [-1.0, *map(number_of, values)] for values in known]
+
+        def other(X: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+            new = [np.zeros(len(X), np.bool_) if n is None else ~np.isin(X[:, j], n) for j, n in enumerate(numbers)]
+            return np.stack(new, axis=1)
+
+        return other
+    sizes = np.array([np.inf if values is None else len(values) for values in known])
+    return lambda X: np.greater_equal(X, sizes)  # codes are given in the order of appearance, after the model's
 
 
 def _target(out: str | Path, overwrite: bool) -> Path:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.best_split import SparseBestSplit
     from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
+    from raydt.estimators.forest import ExactForestClassifier, ExactForestRegressor
     from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
     from raydt.estimators.fudyadt_river import RiverTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
@@ -18,6 +19,8 @@ from raydt.version import __version__
 
 __all__ = [
     "ConfidenceTreeClassifier",
+    "ExactForestClassifier",
+    "ExactForestRegressor",
     "FullyDynamicTreeClassifier",
     "FullyDynamicTreeRegressor",
     "OnlineGradientBoostingClassifier",
@@ -32,6 +35,8 @@ __all__ = [
 #: Where the public names are defined.
 _HOMES = {
     "ConfidenceTreeClassifier": "raydt.estimators.confidence_tree",
+    "ExactForestClassifier": "raydt.estimators.forest",
+    "ExactForestRegressor": "raydt.estimators.forest",
     "FullyDynamicTreeClassifier": "raydt.estimators.fudyadt",
     "FullyDynamicTreeRegressor": "raydt.estimators.fudyadt",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",

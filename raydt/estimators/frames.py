@@ -110,14 +110,19 @@ class FrameEncoder:
         if lists is not None:
             width = width_of_column(table, lists)
             self.features = Features(names, categorical, self._groups, width, lists)
-        self.dictionaries = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
+        by_value = self._reading.by_value
+        self.dictionaries = {
+            n: Dictionary(by_value=by_value) for n, c in zip(names, self.features.categorical, strict=True) if c
+        }
 
     def take(self, features: Features, named: bool, values: Mapping[str, Sequence[Any]]) -> None:
         """Go on from a saved model; ``values`` of its categories and tokens, by column, in the order of their codes."""
         self.features, self.named = features, named
         categorical = [name for name, kind in zip(features.names, features.categorical, strict=True) if kind]
         known: dict[str, Sequence[Any]] = {**dict.fromkeys(categorical, ()), **values}
-        self.dictionaries = {name: Dictionary(column) for name, column in known.items()}
+        self.dictionaries = {
+            name: Dictionary(column, self._reading.by_value and name in categorical) for name, column in known.items()
+        }
 
     @contextmanager
     def undoing(self) -> Iterator[None]:

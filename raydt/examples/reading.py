@@ -25,6 +25,9 @@ class Reading:
         There may be others.
     classes, sparse_classes : int
         How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
+    by_value : bool
+        Categories are read as numbers that follow from their values (``raydt.sources.columns.encoding.number_of``), and
+        not as codes in the order of their appearance, which is history.
     without_sparse, with_dense, with_numbers : str
         Options of the same learner that take what these options do not: rows without sparse features, rows with
         others, and labels that are numbers. Empty if there are none.
@@ -37,6 +40,7 @@ class Reading:
     dense: bool = True
     classes: int = MOST_CLASSES
     sparse_classes: int = MOST_CLASSES
+    by_value: bool = False
     without_sparse: str = ""
     with_dense: str = ""
     with_numbers: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,28 +48,31 @@ class Traits:
         Updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
     rebuilds : bool
         Parts of the model are rebuilt.
-    divides_work : bool
-        There is work on many rows at once, which several shards do sooner than one process. If there is none, shards
-        only give room for more rows.
+    divided : {"never", "large", "always"}
+        What several shards do sooner than one process: nothing, so that they only give room for more rows; work on many
+        rows at once; or each batch.
     counts, levels : tuple of str
         Further statistics of the coordinator: counters that only grow, and values that may fall.
     stays : tuple of str
         What stays in a model of examples that are deleted, for receipts.
     unused : tuple of str
         Keys without effect, given the values of the others.
+    retrained : bool
+        The model is, after any updates, the one trained from nothing on the live examples.
     """
 
     reading: Reading = CLASSES
     warmup: str = ""
     collects_updates: bool = False
     rebuilds: bool = True
-    divides_work: bool = False
+    divided: Literal["never", "large", "always"] = "never"
     counts: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     stays: tuple[str, ...] = (
         "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
     )
     unused: tuple[str, ...] = ()
+    retrained: bool = False
 
     @property
     def figures(self) -> tuple[str, ...]:

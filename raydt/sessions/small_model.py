@@ -23,19 +23,19 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 _VALUE = 8
 
 
-def most_cells(divides: bool, plan: WorkPlan) -> int | None:
+def most_cells(divided: str, plan: WorkPlan) -> int | None:
     """Cells (live rows x features) from which on the shards take over; None if they never do.
 
     Parameters
     ----------
-    divides : bool
-        Whether the learner has large work (:attr:`~raydt.learners.base.Traits.divides_work`).
+    divided : str
+        What shards do sooner (:attr:`~raydt.learners.base.Traits.divided`).
     plan : WorkPlan
         A limit of 0 leaves all work to the shards.
     """
-    if not plan.local_work_limit:
+    if not plan.local_work_limit or divided == "always":
         return 0
-    limits = [plan.local_work_limit] if divides else []
+    limits = [plan.local_work_limit] if divided == "large" else []
     limits += [] if plan.row_cache_bytes is None else [-(-plan.row_cache_bytes // _VALUE)]
     return min(limits, default=None)
 

@@ -53,7 +53,8 @@ class Rows:
     start : int
         Row number of the first one, over all files of the source.
     X : ndarray of float64, shape (n, d), C order
-        Finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance. Unspecified where
+        Finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance or, under
+        :attr:`Reading.by_value`, numbers that follow from the values. Unspecified where
         the operation carries no features. Under :attr:`Reading.missing` a missing number is NaN, and a missing
         category -1, the code of whatever the model has not seen: the rows that lack it are told apart from all
         categories in the same way, and no file or model needs a name for what has none.

@@ -183,7 +183,10 @@ class RowEncoder:
             self._numbers |= {self._label}
         elif self._label in untyped and not pa.types.is_null(self._types[self._label]):
             self._types[self._label] = pa.string()  # words such as NA, if anything: labels, as in any column of text
-        self._categories = {n: Dictionary() for n, c in zip(names, self.features.categorical, strict=True) if c}
+        self._by_value = reading.by_value
+        self._categories = {
+            n: Dictionary(by_value=reading.by_value) for n, c in zip(names, self.features.categorical, strict=True) if c
+        }
         most = reading.classes if self.sparse is None else reading.sparse_classes
         self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels(most=most)
         self._ids = Dictionary()
@@ -391,7 +394,8 @@ class RowEncoder:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with saved dictionaries."""
-        self._categories = {name: Dictionary(state["categories"][name]) for name in self._categories}
+        known = state["categories"]
+        self._categories = {name: Dictionary(known[name], self._by_value) for name in self._categories}
         if self.sparse is not None and self.tokens is not None:
             self.tokens.dictionary = Dictionary(state["categories"].get(self.sparse, ()))
         self.labels.restore(state["labels"])

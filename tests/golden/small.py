@@ -23,6 +23,7 @@ SMALL = {
     "cluster": ["source.limit=1500", "stream.warmup=1000"],
     "confidence_tree": ["source.limit=4000", "stream.window=2000", "stream.warmup=500"],
     "ctree_figure2": ["source.limit=4000"],
+    "forest": ["source.limit=1500", "stream.window=800", "stream.warmup=300"],
     "fudyadt": ["source.limit=1500", "stream.window=500"],
     "gbdt": ["source.limit=900", "stream.window=400", "stream.warmup=400"],
     "laptop": ["source.limit=2000"],

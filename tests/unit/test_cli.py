@@ -46,6 +46,7 @@ def test_commands_are_those_that_work():
         "sweep",
         "predict",
         "audit",
+        "verify",
         "report",
         "validate",
         "warmup",

@@ -18,7 +18,7 @@ def small(kind: str, plan: WorkPlan, sparse: bool = False) -> SmallModel:
     learner = learners()[kind]
     case = next(case for case in learner.cases() if case.dense and case.sparse == sparse)
     options = learner.Options.model_validate({**case.options, "kind": kind})
-    most = most_cells(learner.traits(options).divides_work, plan)
+    most = most_cells(learner.traits(options).divided, plan)
     return SmallModel(learner, options, small_stream(case)[0], most)
 
 

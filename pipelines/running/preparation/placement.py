@@ -25,8 +25,8 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     if cluster.backend == "in_process":
         return "this process does all work"
     shards = counted(cluster.shards, "shard")
-    divides = traits_of(config.learner).divides_work
-    most = most_cells(divides, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
+    divided = traits_of(config.learner).divided
+    most = most_cells(divided, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
     if most == 0:
         return f"{shards} on Ray and their coordinator do all work"
     if most is None:
@@ -42,5 +42,9 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
             f"the coordinator on Ray does all work: {shards} would pay from {size} on, and there are at most {live:,}. "
             "cluster.backend: in_process does without Ray"
         )
-    reason = "work is large enough to be divided" if divides else "they take more memory than cluster.row_cache_bytes"
+    reason = (
+        "work is large enough to be divided"
+        if divided == "large"
+        else "they take more memory than cluster.row_cache_bytes"
+    )
     return f"the coordinator on Ray does all work below {size}, then {shards} with it: from there on {reason}"

@@ -49,9 +49,9 @@ class FuDyADT(Learner):
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories; any number of classes, or numeric labels."""
         if not options.numeric:
-            return Traits(Reading(with_numbers="criterion: squared_error"), divides_work=True)
+            return Traits(Reading(with_numbers="criterion: squared_error"), divided="large")
         needs = "takes the range of the labels, unless label_range gives it, from its first rows"
-        return Traits(Reading(regression=True), warmup="" if options.label_range else needs, divides_work=True)
+        return Traits(Reading(regression=True), warmup="" if options.label_range else needs, divided="large")
 
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""

@@ -58,7 +58,7 @@ class GBDT(Learner):
             ),
             warmup="builds its first model of the first rows at once",
             collects_updates=True,
-            divides_work=True,
+            divided="large",
             stays=(
                 "the model itself: splits chosen while they were in stay while they are among the best, values of "
                 "leaves follow from derivatives that were computed with them, and bins were made from all rows of the "

@@ -1,0 +1,140 @@
+"""The exact forest as scikit-learn style estimators: a classifier and a regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.estimators.base import Estimator
+from raydt.estimators.targets import Classifier, Regressor
+
+
+class _ExactForest(Estimator):
+    """Parameters and attributes that both estimators have."""
+
+    kind = "forest"
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        sample_share: float = 0.1,
+        max_features: int | Literal["auto", "sqrt", "all"] = "auto",
+        thresholds: int = 5,
+        max_depth: int = 20,
+        min_samples_split: int = 10,
+        rebuild: Literal["eager", "lazy"] = "eager",
+        random_state: int = 0,
+        categorical_features: Sequence[str | int] | None = None,
+        feature_groups: int = 16,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.sample_share = sample_share
+        self.max_features = max_features
+        self.thresholds = thresholds
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.rebuild = rebuild
+        self.random_state = random_state
+        self.categorical_features = categorical_features
+        self.feature_groups = feature_groups
+
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""
+        self._require_fitted()
+        shares: npt.NDArray[np.float64] = self._predictor().importances()
+        return shares
+
+    def _open_session(self) -> None:
+        super()._open_session()
+        coordinator: Any = self.session_.coordinator
+        coordinator.keeps_open = self._fitted_options.rebuild == "lazy"
+
+
+class ExactForestClassifier(_ExactForest, Classifier):
+    """A forest that is, after any insertions and deletions, the one trained from nothing on the examples that remain.
+
+    Not nearly, and not in distribution: every split, count and prediction is equal, bit for bit, and so is
+    :meth:`digest`, whatever the order of the calls. The forest is a function of the live examples with their ids, the
+    parameters, and ``random_state``.
+
+    Parameters
+    ----------
+    n_estimators : int, default 100
+        Trees.
+    sample_share : float, default 0.1
+        Share of the trees that each example lives in, by a keyed hash of its id; rounded up to whole trees. Greater is
+        slower and often more accurate.
+    max_features : int or {"auto", "sqrt", "all"}, default "auto"
+        Features that a node tries, of those that are not constant there; ``"auto"``: at most 20.
+    thresholds : int, default 5
+        Thresholds that are drawn for each feature of a node, or categories.
+    max_depth : int, default 20
+        Largest depth of a node, at most 255; the root has depth 0.
+    min_samples_split : int, default 10
+        A node with fewer examples is a leaf.
+    rebuild : {"eager", "lazy"}
+        When a subtree whose split has changed is built again: with the update that changed it, or before somebody looks
+        at the forest (predictions, digest, saving), which is faster for many deletions. The forest is the same; what
+        was below a changed split is gone at once either way.
+    random_state : int, default 0
+        Seed of memberships, features and thresholds.
+    categorical_features : sequence of str, int or bool, optional
+        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
+        text columns of frames always are.
+    feature_groups : int, default 16
+
+    Attributes
+    ----------
+    classes_ : ndarray
+    feature_importances_ : ndarray of float64, shape (d,)
+        Shares in what all splits take from the impurity.
+    row_ids_ : ndarray of int64
+        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        oldest first.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of data frames.
+
+    Notes
+    -----
+    Missing values are allowed: they go right at every split, and whether there is a value is one of the candidates.
+
+    Examples
+    --------
+    >>> from raydt import ExactForestClassifier
+    >>> X, y = [[float(x)] for x in range(100)], [x >= 50 for x in range(100)]
+    >>> forest = ExactForestClassifier(n_estimators=20, sample_share=0.5).fit(X, y)
+    >>> receipt = forest.forget(range(10))
+    >>> other = ExactForestClassifier(n_estimators=20, sample_share=0.5).fit(X[10:], y[10:], ids=range(10, 100))
+    >>> receipt.active, forest.predict([[70.0]]).tolist(), forest.digest() == other.digest()
+    (90, [True], True)
+    """
+
+    _fixed: ClassVar[dict[str, Any]] = {}
+
+
+class ExactForestRegressor(_ExactForest, Regressor):
+    """A forest for numbers that is, after any updates, the one trained from nothing on the examples that remain.
+
+    Parameters, attributes (but ``classes_``) and methods as of :class:`ExactForestClassifier`.
+
+    Notes
+    -----
+    Labels are counted as whole numbers, in units of 2**-20 of the power of two above the largest label in size. If that
+    power changes, all trees are built anew.
+
+    Examples
+    --------
+    >>> from raydt import ExactForestRegressor
+    >>> X, y = [[float(x)] for x in range(100)], [2.0 * x for x in range(100)]
+    >>> forest = ExactForestRegressor(n_estimators=20, sample_share=0.5).fit(X, y)
+    >>> forest.forget(range(10)).active, forest.score(X[10:], y[10:]) > 0.9
+    (90, True)
+    """
+
+    _fixed: ClassVar[dict[str, Any]] = {"criterion": "squared_error"}

@@ -1,0 +1,12 @@
+"""The exact forest: after any updates, bit for bit the forest trained from nothing on the live examples.
+
+Read in this order: ``options``, ``hashing`` (which trees an example lives in, what a node draws), ``candidates`` (the
+best split of some rows), ``growing`` (build, and change one path), ``advancing`` (a batch), ``trees`` and ``shard``,
+``coordinator`` (the path of a batch), ``model``, ``audit``.
+"""
+
+from __future__ import annotations
+
+from raydt.learners.forest.learner import LEARNER
+
+__all__ = ["LEARNER"]

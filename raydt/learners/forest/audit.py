@@ -1,0 +1,151 @@
+"""The two verdicts on a forest, from a state and the raw examples.
+
+*Conformance*: the live examples are those of the history, every tree counts those that it has to hold, and trees that
+are built again from them (all, or some of a large forest) are the same, bit for bit. *Feasibility* says the same thing:
+the guarantee of this learner is equality, not a bound. Nothing of the fast path is imported (``recompute``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.audit_report import AuditReport
+from raydt.learners.forest.recompute import Definition, copies_of, exponent_of, members, totals_of, tree_of, units_of
+
+if TYPE_CHECKING:
+    from raydt.learners.forest.options import ForestOptions
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+#: Cells (members x features) of trees that are built again; of a larger forest some trees are.
+REBUILT_CELLS = 20_000_000
+_LIVE = np.iinfo(np.int64).max
+_ARRAYS = ("feature", "threshold", "left", "right", "totals")
+
+
+def audit(options: ForestOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+    """Prove or refute that a state is the forest of its live examples.
+
+    Parameters
+    ----------
+    options : ForestOptions
+    features : Features
+    state : mapping of str to ndarray
+        As the coordinator exports it.
+    history : History
+        The raw examples, read from their source. Only the live ones matter.
+
+    Returns
+    -------
+    AuditReport
+        ``checked``: examples of the history, live ones, trees, nodes, and ``trees_rebuilt``.
+
+    Notes
+    -----
+    O(depth n P S) for each tree that is built again, O(n T) for memberships.
+    """
+    live = np.flatnonzero(history.deleted == _LIVE)
+    live = live[np.argsort(history.id[live], kind="stable")]
+    broken = _rows(state, history, live)
+    X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
+    definition = definition_of(options, features)
+    if options.numeric:
+        exponent = exponent_of(y)
+        if exponent != int(state["exponent"][0]):
+            broken.append(f"numbers are counted with exponent {int(state['exponent'][0])}, not {exponent}")
+        y = units_of(y, exponent)
+    classes = state["totals"].shape[1]
+    expected = max(2, int(y.max(initial=-1)) + 1)
+    if not options.numeric and classes != expected:
+        broken.append(f"the trees count {classes} classes, not {expected}")
+    chosen: list[int] = []
+    if not broken:
+        held = members(definition, history.id[live])
+        chosen = sampled(held, len(features))
+        starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
+        for tree, start in enumerate(starts.tolist()):
+            totals = totals_of(definition, y[held[:, tree]], classes)
+            if state["totals"][start].tolist() != totals:
+                broken.append(f"tree {tree} counts {state['totals'][start].tolist()}, its members are {totals}")
+        for tree in chosen if not broken else ():
+            mine = held[:, tree]
+            broken += _tree(state, tree, tree_of(definition, tree, X[mine], y[mine], classes, warming))
+    checked = {
+        "examples": len(history.y),
+        "live": len(live),
+        "trees": options.n_estimators,
+        "nodes": len(state["feature"]),
+        "trees_rebuilt": len(chosen),
+    }
+    if broken:
+        return AuditReport("violated", "violated", broken[0], checked, failures=broken)
+    which = (
+        f"all {len(chosen)} trees are" if len(chosen) == options.n_estimators else f"{len(chosen)} trees, drawn, are"
+    )
+    return AuditReport("holds", "proven", f"{which} those trained from nothing on the live examples", checked)
+
+
+def definition_of(options: ForestOptions, features: Features) -> Definition:
+    """What the options define."""
+    return Definition(
+        options.random_state,
+        options.n_estimators,
+        copies_of(options.sample_share, options.n_estimators),
+        options.features_tried(len(features)),
+        options.thresholds,
+        options.max_depth,
+        options.min_samples_split,
+        options.numeric,
+        features.kinds.astype(np.bool_),
+    )
+
+
+def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
+    """The trees to build again: all, or as many evenly spaced ones as the limit allows, at least one."""
+    trees = held.shape[1]
+    cells = int(held.sum()) * max(1, features)
+    few = trees if cells <= REBUILT_CELLS else max(1, trees * REBUILT_CELLS // cells)
+    chosen: list[int] = np.unique(np.linspace(0, trees - 1, few).astype(np.int64)).tolist()
+    return chosen
+
+
+def _rows(state: Arrays, history: History, live: npt.NDArray[np.int64]) -> list[str]:
+    """Live examples against the history; ``live`` are sorted by id."""
+    order = np.argsort(state["id"], kind="stable")
+    if not np.array_equal(state["id"][order], history.id[live]):
+        lost, extra = np.setdiff1d(history.id[live], state["id"]), np.setdiff1d(state["id"], history.id[live])
+        return [
+            f"the model holds {len(order)} examples, the history {len(live)}: {len(lost)} are missing (first ids "
+            f"{lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
+        ]
+    truth = {"label": (state["y"], history.y), "birth": (state["born"], history.inserted)}
+    return [
+        f"{int(wrong.sum())} examples have another {name} in the history, first id {state['id'][order][wrong][0]}"
+        for name, (ours, theirs) in truth.items()
+        if (wrong := ours[order] != theirs[live]).any()
+    ]
+
+
+def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+    """A tree of the state against the one built from nothing."""
+    stop = int(np.cumsum(state["tree_nodes"])[tree])
+    start = stop - int(state["tree_nodes"][tree])
+    n = len(expected["feature"])
+    if stop - start != n:
+        return [f"tree {tree} has {stop - start} nodes, built from nothing {n}"]
+    for name in _ARRAYS:
+        ours = state[name][start:stop].reshape(n, -1)
+        wrong = np.flatnonzero((ours != expected[name].reshape(n, -1)).any(axis=1))
+        if len(wrong):
+            node = int(wrong[0])
+            return [
+                f"tree {tree} has another {name} at {len(wrong)} of {n} nodes, first at node {node}: "
+                f"{ours[node].tolist()} instead of {expected[name].reshape(n, -1)[node].tolist()}"
+            ]
+    return []

@@ -1,0 +1,416 @@
+"""The candidates of a node: which features it tries, where it may split them, and which split is the best.
+
+All of it is a function of the rows of the node and of its key (``docs/explanation/guarantees.md`` has the
+definitions). The features come in the node's own order; the first P that are not constant are tried. Candidates:
+
+* of a number, ``low + u_j (high - low)`` with the extremes of the rows and S drawn u_j; one of them only where no row
+  lies between the extremes; and where values are missing, the last is instead whether there is a value at all;
+* of a category, whether the value is v, for the S values of the smallest drawn numbers among those of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.kernel import inlined_kernel, inner_kernel
+from raydt.arrays.rng import bits_at
+from raydt.learners.forest.hashing import CUTS, ORDER, drawn_feature, put_back, unit_at
+
+#: The category of rows that lack one.
+NO_CATEGORY = -1.0
+
+
+@inlined_kernel
+def cut_between(low: float, high: float, unit: float) -> float:
+    """A threshold from ``low`` up to below ``high``."""
+    width = high - low
+    cut = low + unit * width
+    if not np.isfinite(width):
+        cut = (1.0 - unit) * low + unit * high
+    inside: float = cut if cut < high else low
+    return inside
+
+
+@inlined_kernel
+def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -> None:
+    """Thresholds of a number whose extremes are known. ``tried`` and ``cuts`` are those of one feature."""
+    tried.two = np.int16(tried.lows + tried.highs == present and tried.low < tried.high)
+    regular = limit
+    if not tried.low < tried.high:
+        regular = 0
+    elif tried.two:
+        regular = 1
+    if tried.missing > 0:
+        regular = min(regular, limit - 1)
+    for j in range(regular):
+        cut = cut_between(tried.low, tried.high, unit_at(key, j))
+        at = j
+        while at > 0 and cut < cuts[at - 1]:
+            cuts[at] = cuts[at - 1]
+            at -= 1
+        cuts[at] = cut
+    if tried.missing > 0:
+        cuts[regular] = tried.high
+        regular += 1
+    tried.used = np.int16(regular)
+
+
+@inlined_kernel
+def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
+    """Count a row in or out."""
+    if numeric:
+        bucket[0] += by
+        bucket[1] += by * y
+    else:
+        bucket[y] += by
+
+
+@inlined_kernel
+def rows_in(bucket: Any, numeric: bool) -> int:
+    """Rows of a bucket."""
+    n: int = np.int64(0)
+    if numeric:
+        n += bucket[0]
+    else:
+        for k in range(len(bucket)):
+            n += bucket[k]
+    return n
+
+
+@inlined_kernel
+def bucket_of(cuts: Any, used: int, value: float) -> int:
+    """How many thresholds lie below a value."""
+    b = 0
+    for j in range(used):
+        b += value > cuts[j]
+    return b
+
+
+@inlined_kernel
+def category_at(cuts: Any, used: int, value: float) -> int:
+    """Place of a category among the candidates, -1 if it is none."""
+    for j in range(used):
+        if cuts[j] == value:
+            return j
+    return -1
+
+
+@inlined_kernel
+def hash_of(key: np.uint64, category: float) -> np.uint64:
+    """The drawn number of a category, by its value."""
+    number: np.uint64 = bits_at(key, np.int64(category))
+    return number
+
+
+@inlined_kernel
+def count_two(buckets: Any, cuts: Any, used: int, n: int, values: Any, labels: Any, category: bool) -> None:
+    """Buckets of n labelled values of two classes: one pass for each candidate, which the compiler makes wide."""
+    n_before = ones_before = 0
+    for j in range(used):
+        cut, n_left, ones = cuts[j], 0, 0
+        if category:
+            for i in range(n):
+                inside = np.int64(values[i] == cut)
+                n_left += inside
+                ones += inside & labels[i]
+        else:
+            for i in range(n):
+                inside = np.int64(values[i] <= cut)
+                n_left += inside
+                ones += inside & labels[i]
+        buckets[j, 1] = ones - ones_before
+        buckets[j, 0] = n_left - n_before - (ones - ones_before)
+        if not category:
+            n_before, ones_before = n_left, ones
+
+
+@inlined_kernel
+def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+    """Extremes, thresholds and buckets of n values (``scratch.values``); False if they are constant."""
+    values, labels = scratch.values, scratch.labels
+    low, high, missing = np.inf, -np.inf, 0
+    for i in range(n):
+        x = values[i]
+        low = x if x < low else low  # never of NaN
+        high = x if x > high else high
+    lows = highs = 0
+    for i in range(n):
+        x = values[i]
+        lows += x == low
+        highs += x == high
+        missing += x != x
+    if missing == n or (low == high and missing == 0):
+        return False
+    tried.low, tried.high = low, high
+    tried.lows, tried.highs, tried.missing = lows, highs, missing
+    draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
+    used = np.int64(tried.used)
+    clear(buckets)
+    if not rules.numeric and buckets.shape[1] == 2:
+        count_two(buckets, cuts, used, n, values, labels, False)
+        return True
+    for i in range(n):
+        x = values[i]
+        if x == x:
+            add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], 1, rules.numeric)
+    return True
+
+
+@inlined_kernel
+def clear(buckets: Any) -> None:
+    """Set all counts to 0."""
+    for b in range(buckets.shape[0]):
+        for m in range(buckets.shape[1]):
+            buckets[b, m] = 0
+
+
+@inlined_kernel
+def smallest_categories(cuts: Any, key: np.uint64, n: int, scratch: Any, limit: int) -> int:
+    """The values of the smallest drawn numbers among n categories, in this order; how many. Values that were met lately
+    are in a small table, so that most rows cost one comparison."""
+    values, hashes, met = scratch.values, scratch.hashes, scratch.met
+    for place in range(len(met)):
+        met[place] = NO_CATEGORY
+    used = 0
+    for i in range(n):
+        value = values[i]
+        place = np.int64(value) & (len(met) - 1)
+        if met[place] == value or value == NO_CATEGORY:
+            continue
+        met[place] = value
+        if category_at(cuts, used, value) >= 0:
+            continue
+        number = hash_of(key, value)
+        at = used
+        while at > 0 and (number < hashes[at - 1] or (number == hashes[at - 1] and value < cuts[at - 1])):
+            at -= 1
+        if at == limit:
+            continue
+        used = min(used + 1, limit)
+        for back in range(used - 1 - at):
+            place = used - 1 - back
+            cuts[place], hashes[place] = cuts[place - 1], hashes[place - 1]
+        cuts[at], hashes[at] = value, number
+    return used
+
+
+@inlined_kernel
+def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+    """Candidates and buckets of n categories (``scratch.values``); False if they are constant."""
+    values, labels, limit = scratch.values, scratch.labels, rules.thresholds
+    first, other = values[0], 1
+    while other < n and values[other] == first:
+        other += 1
+    if other == n:
+        return False
+    used = smallest_categories(cuts, key, n, scratch, limit)
+    clear(buckets)
+    tried.low = tried.high = 0.0
+    tried.lows = tried.highs = tried.missing = 0
+    tried.two = np.int16(0)
+    tried.used = np.int16(used)
+    if not rules.numeric and buckets.shape[1] == 2:
+        count_two(buckets, cuts, used, n, values, labels, True)
+        return True
+    for i in range(n):
+        j = category_at(cuts, used, values[i])
+        if j >= 0:
+            add_to_bucket(buckets[j], labels[i], 1, rules.numeric)
+    return True
+
+
+@inlined_kernel
+def measure(
+    forest: Any,
+    node: int,
+    block: int,
+    place: int,
+    feature: int,
+    begin: int,
+    n: int,
+    examples: Any,
+    scratch: Any,
+    rules: Any,
+) -> bool:
+    """Candidates of one feature at a place of a block; False if it is constant. O(n S).
+
+    They are counted from the n labelled rows in ``scratch`` from ``begin`` on.
+    """
+    blocks, values = forest.blocks, scratch.values
+    for i in range(n):
+        values[i] = examples.X[feature, scratch.slots[begin + i]]
+    tried, cuts, buckets = blocks.tried[block, place], blocks.cuts[block, place], blocks.buckets[block, place]
+    key = bits_at(bits_at(forest.nodes[node].key, CUTS), feature)
+    tried.feature = feature
+    tried.stale = 0
+    if examples.categorical[feature]:
+        return measure_category(tried, cuts, buckets, key, n, scratch, rules)
+    return measure_number(tried, cuts, buckets, key, n, scratch, rules)
+
+
+@inlined_kernel
+def label_rows(begin: int, n: int, examples: Any, scratch: Any) -> None:
+    """Labels of the n rows in ``scratch`` from ``begin`` on."""
+    for i in range(n):
+        scratch.labels[i] = examples.y[scratch.slots[begin + i]]
+
+
+@inlined_kernel
+def fill_block(
+    forest: Any, node: int, block: int, begin: int, n: int, known: int, examples: Any, scratch: Any, rules: Any
+) -> int:
+    """Choose the features of a node and count their candidates, from n rows from ``begin`` on; how many. O(n P S).
+
+    Features that are known to be constant, those in entry ``known`` of ``scratch.constant``, are not looked at; those
+    found constant are added to it.
+    """
+    label_rows(begin, n, examples, scratch)
+    skipped, constant, d = forest.blocks.skipped, scratch.constant, len(examples.X)
+    key = bits_at(forest.nodes[node].key, ORDER)
+    for word in range(skipped.shape[1]):
+        skipped[block, word] = 0
+    kept = drawn = 0
+    while drawn < d and kept < rules.features:
+        feature = drawn_feature(key, drawn, scratch.order, scratch.swaps)
+        drawn += 1
+        word, bit = feature >> 6, np.uint64(1) << np.uint64(feature & 63)
+        if not constant[known, word] & bit:
+            if measure(forest, node, block, kept, feature, begin, n, examples, scratch, rules):
+                kept += 1
+                continue
+            constant[known, word] |= bit
+        skipped[block, word] |= bit
+    put_back(scratch.order, scratch.swaps, drawn)
+    forest.blocks.kept[block] = kept
+    return kept
+
+
+@inlined_kernel
+def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool) -> float:
+    """The score of a split of n rows, the larger the better; -1 if it does not part them.
+
+    The sum over the classes of (n l_k - n_left c_k)^2, over n_left n_right: the decrease of the Gini index times n^2.
+    Of numbers the same of their sums, instead of the counts of a class. Each difference is an exact integer; what
+    follows are the same float64 operations everywhere.
+    """
+    n_right = n - n_left
+    if n_left <= 0 or n_right <= 0:
+        return -1.0
+    if numeric or len(left) == 2:  # of two classes, both differences are of one size
+        lack = np.float64(left[1] * n - n_left * totals[1])
+        squares = lack * lack if numeric else lack * lack + lack * lack
+    else:
+        squares = 0.0
+        for k in range(len(left)):
+            lack = np.float64(left[k] * n - n_left * totals[k])
+            squares += lack * lack
+    score: float = squares / np.float64(n_left * n_right)
+    return score
+
+
+@inlined_kernel
+def best_of_two(forest: Any, node: int, block: int, examples: Any) -> Any:
+    """As :func:`best_of`, of two classes: nothing is kept in memory on the way."""
+    blocks, n, ones = forest.blocks, np.int64(forest.nodes[node].n), forest.totals[node, 1]
+    best, feature, threshold = -1.0, np.int64(-1), 0.0
+    for place in range(blocks.kept[block]):
+        tried = blocks.tried[block, place]
+        j_feature = np.int64(tried.feature)
+        category = examples.categorical[j_feature]
+        n_left = on_left = np.int64(0)
+        for j in range(tried.used):
+            counted = np.int64(blocks.buckets[block, place, j, 1])
+            rows = counted + np.int64(blocks.buckets[block, place, j, 0])
+            on_left = counted if category else on_left + counted
+            n_left = rows if category else n_left + rows
+            score = -1.0
+            if 0 < n_left < n:
+                lack = np.float64(on_left * n - n_left * ones)
+                score = (lack * lack + lack * lack) / np.float64(n_left * (n - n_left))
+            if score > best or (score == best and score >= 0.0 and j_feature < feature):
+                best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
+    return feature, threshold
+
+
+@inlined_kernel
+def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rules: Any) -> Any:
+    """The best candidate of a node: feature (-1: none) and threshold. O(P S K).
+
+    The greatest score; of equals the smaller feature, of one feature the candidate that comes first.
+    """
+    if not rules.numeric and forest.totals.shape[1] == 2:
+        of_two: Any = best_of_two(forest, node, block, examples)
+        return of_two
+    blocks, left, n = forest.blocks, scratch.left, np.int64(forest.nodes[node].n)
+    totals, width = forest.totals[node], blocks.buckets.shape[3]
+    best, feature, threshold = -1.0, np.int64(-1), 0.0
+    for place in range(blocks.kept[block]):
+        tried = blocks.tried[block, place]
+        j_feature = np.int64(tried.feature)
+        category = examples.categorical[j_feature]
+        n_left = np.int64(0)
+        for m in range(width):
+            left[m] = 0
+        for j in range(tried.used):
+            if category:
+                n_left = np.int64(0)
+            for m in range(width):
+                counted = np.int64(blocks.buckets[block, place, j, m])
+                left[m] = counted if category else left[m] + counted
+                n_left += counted
+            if rules.numeric:
+                n_left = left[0]
+            score = score_of(left, n_left, totals, n, rules.numeric)
+            if score > best or (score == best and score >= 0.0 and j_feature < feature):
+                best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
+    return feature, threshold
+
+
+@inlined_kernel
+def change_number(tried: Any, cuts: Any, buckets: Any, x: float, y: int, by: int, present: int, rules: Any) -> bool:
+    """Count a value in or out of a feature's candidates; True if they have to be counted anew.
+
+    ``present`` are the rows with a value, before the change. O(S).
+    """
+    if x != x:
+        tried.missing += by
+        return bool(tried.missing == (1 if by > 0 else 0))
+    if by > 0 and (x < tried.low or x > tried.high):
+        return True
+    tried.lows += by * (x == tried.low)
+    tried.highs += by * (x == tried.high)
+    if tried.lows == 0 or tried.highs == 0:
+        return True
+    if tried.two != (tried.low < tried.high and tried.lows + tried.highs == present + by):
+        return True
+    b = bucket_of(cuts, np.int64(tried.used), x)
+    add_to_bucket(buckets[b], y, by, rules.numeric)
+    return False
+
+
+@inner_kernel
+def change_category(
+    tried: Any, cuts: Any, buckets: Any, node_key: np.uint64, x: float, y: int, by: int, n: int, rules: Any
+) -> bool:
+    """The same of a category; n rows are in the node after the change. O(S)."""
+    used, limit = np.int64(tried.used), rules.thresholds
+    j = category_at(cuts, used, x)
+    if by > 0 and j < 0 and x != NO_CATEGORY:
+        if used < limit:
+            return True
+        own = bits_at(bits_at(node_key, CUTS), np.int64(tried.feature))
+        number, last = hash_of(own, x), hash_of(own, cuts[used - 1])
+        if number < last or (number == last and x < cuts[used - 1]):
+            return True
+    if j >= 0:
+        add_to_bucket(buckets[j], y, by, rules.numeric)
+    if by > 0:
+        return False
+    if j >= 0 and rows_in(buckets[j], rules.numeric) == 0:
+        return True
+    constant = False  # if all others have gone
+    for other in range(used):
+        constant = constant or rows_in(buckets[other], rules.numeric) == n
+    return constant

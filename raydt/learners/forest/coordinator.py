@@ -1,0 +1,348 @@
+"""The coordinator of the exact forest: ids, labels, and the votes of all shards.
+
+One batch: (1) ids become slots, bad updates are refused before anything of them is applied; (2) every shard gets, in
+one message, the rows that its trees need and the steps; (3) it answers with the votes of its trees for each row, as
+whole numbers, and what they took; (4) the sums of the votes are the predictions. A run of updates that ends before a
+deletion by value, or before a refused update, is a message of its own. After a restore, one more message brings ids and
+labels back to the shards, and rows to those that have not all of their columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.digest import digest
+from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.targets import NUMBERS, Targets, dtype_of
+from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.learners.base import WorkPlan
+from raydt.learners.forest.advancing import DEPTH, NODES, PATH, ROWS, SUBTREES
+from raydt.learners.forest.hashing import memberships, seeds_of
+from raydt.learners.forest.model import (
+    LEAST_EXPONENT,
+    Arrays,
+    ForestPredictor,
+    OneTree,
+    codes_of,
+    depths_of,
+    each_tree,
+    exponent_of,
+    merged_votes,
+    model_arrays,
+    numbers_of,
+    trees_of_model,
+)
+from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.shard import trees_of_groups
+from raydt.learners.forest.store import ForestStore
+from raydt.learners.forest.trees import TreeArrays
+from raydt.learners.rebuild_log import SHARDS
+from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+
+#: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
+MOST_NUMBERS = 2**21
+#: Rows that are sent to the shards at once after a restore.
+FILLED_ROWS = 1 << 14
+
+Ints = npt.NDArray[np.int64]
+
+_NO_CHANGES: Ints = np.empty((0, 2), dtype=np.int64)
+
+
+class ForestCoordinator(SequentialCoordinator):
+    """Ids, labels and births; the trees are with the shards.
+
+    Parameters
+    ----------
+    options : ForestOptions
+    features : Features
+    shards : int
+    plan : WorkPlan
+
+    Attributes
+    ----------
+    keeps_open : bool
+        With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
+        coordinator sees the trees of its shards.
+    """
+
+    def __init__(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> None:
+        super().__init__()
+        self.options, self.features = options, features
+        groups = features.assign(shards)
+        self._columns = [features.columns_of(owned) for owned in groups]
+        self._trees = [trees_of_groups(owned, features.groups, options.n_estimators) for owned in groups]
+        self._store = ForestStore(dtype_of(options.numeric))
+        self._shared, self.keeps_open = plan.shared_store, False
+        self._seeds = seeds_of(options.random_state)
+        self._warmup = self._rebuilds = self._rebuilt_rows = 0
+        self._classes = 2
+        self._exponent = LEAST_EXPONENT
+        self._exponents: Ints = np.zeros(2200, dtype=np.int64)  # live numeric labels by exponent
+        self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
+        self._held: list[OneTree] = []  # the trees, unless those of the shards can be seen
+        self._saved: Arrays | None = None  # the model that was restored, until the next batch
+        self._forgotten = False  # the shards have to be told ids and labels
+        self._hold_nothing()
+
+    def _hold_nothing(self) -> None:
+        width = 3 if self.options.numeric else 2
+        nothing = OneTree(
+            np.full(1, -1, dtype=np.int32), np.zeros(1), np.full(1, -1, dtype=np.int32), np.zeros((1, width), np.int64)
+        )
+        self._held = [nothing] * self.options.n_estimators
+
+    @property
+    def store(self) -> ForestStore:
+        """Ids and labels of the live examples."""
+        return self._store
+
+    # ---------------------------------------------------------------- one batch
+
+    def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
+        if batch.start == 0:
+            self._warmup = batch.warmup
+        self._classes = max(self._classes, batch.n_classes)
+        if self.options.numeric and self.store.live + len(batch) > MOST_NUMBERS:
+            raise InputError(
+                f"{self.store.live + len(batch):,} live examples with numeric labels are more than the "
+                f"{MOST_NUMBERS:,} a tree can hold",
+                remedy="Keep fewer examples live",
+            )
+        self.store.reserve(len(batch))
+        yield from self._remind()
+
+    def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
+        steps, position = steps_of(batch, part, admitted)
+        kind, seq = steps["kind"], batch.start + position
+        warm = int(np.searchsorted(seq, self._warmup))
+        warming = batch.start + part.stop < self._warmup
+        wanted = (kind != REMOVE) & (np.arange(len(kind)) >= warm)
+        place = np.where(wanted, np.cumsum(wanted) - 1, -1).astype(np.int32)
+        comes, looks = np.flatnonzero(kind == ADD), np.flatnonzero(kind == LOOK)
+        brings = np.concatenate([comes, looks])
+        row = np.full(len(kind), -1, dtype=np.int32)
+        row[brings] = np.arange(len(brings))
+        X, new = batch.X[steps["row"][brings]], steps["slot"][comes]
+        scales, exponents = self._scales(kind, steps["slot"])
+        payload = {
+            "kind": np.ascontiguousarray(kind),
+            "slot": np.ascontiguousarray(steps["slot"]),
+            "row": row,
+            "place": place,
+            "new": new,
+            "ids": self.store.id[new],
+            "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
+            "classes": self._classes,
+            "warm": warm,
+            "warming": warming,
+            "scales": scales,
+            "settle": bool(warm) or not (self.keeps_open and self._shared),
+        }
+        replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
+        self._saved = None
+        done = self._merge(replies)
+        if wanted.any():
+            votes = merged_votes([reply["votes"] for reply in replies])
+            at = np.flatnonzero(wanted)
+            known = numbers_of(votes, exponents[at]) if self.options.numeric else codes_of(votes)
+            result.predictions[position[at]] = known
+        result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
+        return self._note(seq, done)
+
+    def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
+        """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
+        if len(self._trees) == 1:
+            return [{"X": X, "own": None, "whole": None}]
+        waits = np.zeros(len(X), dtype=np.bool_)
+        waits[: len(comes)] = comes < warm
+        holders = np.empty((int(waits.sum()), self.options.copies), dtype=np.int32)
+        memberships(self._seeds, np.ascontiguousarray(ids[waits[: len(comes)]]), self.options.n_estimators, holders)
+        parts = []
+        for trees, columns in zip(self._trees, self._columns, strict=True):
+            whole = ~waits
+            whole[waits] = np.isin(holders, trees).any(axis=1)
+            parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole})
+        return parts
+
+    def _scales(self, kind: npt.NDArray[np.int32], slots: Slots) -> tuple[Ints, Ints]:
+        """Steps after which numeric labels have another exponent, with it; and the exponent before each step."""
+        if not self.options.numeric:
+            return _NO_CHANGES, _NO_CHANGES
+        before = np.full(len(kind), self._exponent)
+        changes = []
+        if len(kind):
+            exponents = exponent_of(self.store.y[slots]) - LEAST_EXPONENT
+            for i, (what, exponent) in enumerate(zip(kind.tolist(), exponents.tolist(), strict=True)):
+                before[i] = self._exponent
+                if what == LOOK:
+                    continue
+                self._exponents[exponent] += 1 if what == ADD else -1
+                now = exponent + LEAST_EXPONENT
+                if now < self._exponent or (what == REMOVE and self._exponents[exponent]):
+                    continue
+                now = self._largest_exponent()
+                if now != self._exponent:
+                    self._exponent = now
+                    changes.append((i, now))
+        return np.array(changes, dtype=np.int64).reshape(-1, 2), before
+
+    def _largest_exponent(self) -> int:
+        live = np.flatnonzero(self._exponents)
+        return int(live[-1]) + LEAST_EXPONENT if len(live) else LEAST_EXPONENT
+
+    def _merge(self, replies: list[Any]) -> Ints:
+        """Take what the shards tell about their trees; what each step did in all of them."""
+        if not self._shared:
+            self._shapes = np.array([reply["shape"] for reply in replies])
+            for reply in replies:
+                for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
+                    self._held[number] = tree
+        if "done" not in replies[0]:
+            return np.empty((0, 5), dtype=np.int64)
+        if len(replies) == 1:
+            only: Ints = replies[0]["done"]
+            return only
+        done: Ints = np.sum([reply["done"] for reply in replies], axis=0)
+        done[:, DEPTH] = np.min([reply["done"][:, DEPTH] for reply in replies], axis=0)
+        return done
+
+    def _note(self, seq: Ints, done: Ints) -> Log:
+        """The log of the steps: an entry for each update and step after which something was rebuilt, in any tree."""
+        at = np.flatnonzero(done[:, SUBTREES])
+        if not len(at):
+            return {}
+        if self.options.rebuild == "eager":  # how often a subtree is opened depends on who looks at it when
+            self._rebuilds += int(done[at, SUBTREES].sum())
+            self._rebuilt_rows += int(done[at, ROWS].sum())
+        return {
+            "seq": seq[at],
+            "rows": done[at, ROWS],
+            "depth": done[at, DEPTH].astype(np.int32),
+            "nodes": done[at, NODES],
+            "subtrees": done[at, SUBTREES],
+            "place": np.full(len(at), SHARDS, dtype=np.int8),
+            "seconds": np.zeros(len(at)),
+        }
+
+    def finish(self) -> Exchange[Log]:
+        """End a warm-up that the stream did not complete, and leave nothing open."""
+        yield from self._remind()
+        if self._seq < self._warmup or self.keeps_open:
+            self._warmup = min(self._warmup, self._seq)
+            self._saved = None
+            self._merge((yield Ask("close", {})))
+        return {}
+
+    def _remind(self) -> Exchange[None]:
+        """After a restore, tell the shards ids and labels, and rows in full where their trees need them."""
+        if not self._forgotten:
+            return
+        self._forgotten = False
+        n = self.store.live
+        if len(self._trees) > 1:
+            for begin in range(0, n, FILLED_ROWS):
+                slots = np.arange(begin, min(begin + FILLED_ROWS, n), dtype=np.int32)
+                X = np.empty((len(slots), len(self.features)))
+                for columns, reply in zip(self._columns, (yield Ask("gather", {"slots": slots})), strict=True):
+                    X[:, columns] = reply
+                holders = np.empty((len(slots), self.options.copies), dtype=np.int32)
+                memberships(self._seeds, self.store.id[slots], self.options.n_estimators, holders)
+                needed = [np.isin(holders, trees).any(axis=1) for trees in self._trees]
+                yield Tell("fill", {}, [{"slots": slots[mine], "X": X[mine]} for mine in needed])
+        y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
+        payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "classes": self._classes}
+        warming = self._seq < self._warmup
+        self._merge((yield Ask("recall", payload | {"exponent": self._exponent, "warming": warming})))
+
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
+    ) -> Exchange[Slots]:
+        """Slots of the live examples equal to a row and label, the oldest first. O(live examples x features)."""
+        slots = self.store.in_order_of_birth()
+        slots = slots[self.store.y[slots] == y]
+        replies = yield Ask("equal", {"slots": slots, "X": X[row]})
+        same: Slots = slots[np.logical_and.reduce(replies)]
+        return same
+
+    # ---------------------------------------------------------------- the model
+
+    def model(self) -> Arrays:
+        """All trees in canonical form."""
+        if self._saved is not None:
+            return self._saved
+        trees = self._held
+        if self._shared:
+            if self.keeps_open and self._seq >= self._warmup:
+                for part in self.store.parts:
+                    part.resolve()
+            trees = [tree for part in self.store.parts for tree in each_tree(part.arrays())]
+        return model_arrays(trees, self._exponent if self.options.numeric else None)
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes, shape (n, n_classes)."""
+        return ForestPredictor(self.features, self.model()).predict_proba(X, n_classes)
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+        """Class codes or numbers."""
+        return ForestPredictor(self.features, self.model()).predict(X)
+
+    def locate(self, ids: Ints) -> Arrays:
+        """Class code or number ``y`` of live examples. O(ids)."""
+        return {"y": self.store.y[self.store.find(ids)]}
+
+    def digest(self) -> str:
+        """Digest of all trees, and of sorted ids with labels; free of slots, node ids, orders and history."""
+        slots = self.store.slots()
+        rows = self.rows(slots[np.argsort(self.store.id[slots])])
+        return digest([*self.model().items(), ("id", rows["id"]), ("y", rows["y"])])
+
+    def statistics(self) -> dict[str, int]:
+        """Sizes and totals now."""
+        if self._shared and self._saved is None:
+            self._shapes = np.array([part.shape() for part in self.store.parts])
+        return {
+            "active": self.store.live,
+            "nodes": int(self._shapes[:, 0].sum()),
+            "leaves": int(self._shapes[:, 1].sum()),
+            "depth": int(self._shapes[:, 2].max(initial=0)),
+            "rebuilds": self._rebuilds,
+            "rebuilt_rows": self._rebuilt_rows,
+        }
+
+    def state(self, slots: Slots) -> Arrays:
+        """The trees, and totals; rows are with the shards."""
+        totals = {
+            "seq": self._seq,
+            "warmup": self._warmup,
+            "rebuilds": self._rebuilds,
+            "rebuilt_rows": self._rebuilt_rows,
+        }
+        return self.model() | {name: np.array([value], dtype=np.int64) for name, value in totals.items()}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a saved state; its rows take slots 0, 1, ..."""
+        self.store.fill(state["id"], state["y"], state["born"])
+        names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
+        self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
+        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "exponent")
+        self._saved = {name: state[name].copy() for name in arrays if name in state}
+        self._held = trees_of_model(self._saved)
+        leaves = int((self._saved["feature"] < 0).sum())
+        self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
+        if state["y"].dtype == NUMBERS:
+            self._exponents = np.bincount(exponent_of(state["y"]) - LEAST_EXPONENT, minlength=2200)
+            self._exponent = self._largest_exponent()
+        else:
+            self._classes = max(2, int(state["y"].max(initial=0)) + 1)
+        self._forgotten = True

@@ -1,0 +1,92 @@
+"""How the exact forest presents itself: its size, how its trees differ, the features it uses, and its rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.learners.description import Curve, Lines, Presentation, RunRecords, shape_charts, tree_figures
+from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures, rebuild_section
+from raydt.presentation.blocks import Block, Row, Section, Table, Text
+from raydt.presentation.series import Columns
+from raydt.presentation.trees import FEATURES_SHOWN
+from raydt.presentation.words import count, counted
+
+
+class ForestDescription(RebuildingDescription):
+    """Many trees, of which parts are rebuilt."""
+
+    checked: ClassVar[bool] = True
+    same: ClassVar[tuple[str, str]] = ("the same trees, bit for bit", "other trees, or other examples")
+    curves: ClassVar[tuple[Curve, ...]] = (
+        *RebuildingDescription.curves[:1],
+        Curve("nodes", "Nodes of all trees", "nodes", "nodes"),
+    )
+
+    def size(self, statistics: Mapping[str, int]) -> str:
+        """Nodes of all trees."""
+        return f"{statistics['nodes']:,} nodes"
+
+    def lines(self, summary: Mapping[str, Any]) -> Lines:
+        """The size of all trees, and how much of them was rebuilt."""
+        size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
+        rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
+        return [("trees", size), ("rebuilds", rebuilt)]
+
+    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
+        """Nothing beside the statistics."""
+        return {}
+
+    def drawable(self, arrays: Columns) -> Columns:
+        """The arrays of a saved model."""
+        return arrays
+
+    def present(self, run: RunRecords) -> Presentation:
+        """The trees in numbers, and the rebuilds."""
+        rule = (
+            "A subtree is rebuilt by the update after which its best split is another one, or its root has to be a "
+            "leaf: every tree then is the one trained from nothing on its live examples."
+        )
+        blocks = [*_trees(run), *shape_charts(run.metrics)]
+        return Presentation(
+            rebuild_figures(run.summary) if run.summary else tree_figures(run.summary),
+            Section("Trees", blocks or [Text("There is no tree to show.", "none")]),
+            rebuild_section(run.summary, run.metrics, run.events, rule),
+        )
+
+
+def _trees(run: RunRecords) -> list[Block]:
+    """The trees in numbers, and the features that their splits use."""
+    model = run.model
+    if not model or "totals" not in model:
+        return []
+    starts = np.cumsum(model["tree_nodes"]) - model["tree_nodes"]
+    totals = model["totals"]
+    n = totals[:, 0] if "exponent" in model else totals.sum(axis=1)
+    shown = {"Examples": n[starts], "Nodes": model["tree_nodes"]}
+    rows = [
+        Row((name, *(count(f(column)) for f in (np.min, np.median, np.mean, np.max))), None)
+        for name, column in shown.items()
+    ]
+    trees = Table(rows, "", f"{counted(len(starts), 'tree')}", ("Of a tree", "Least", "Median", "Mean", "Most"))
+    return [trees, _features(model, n, run)]
+
+
+def _features(model: Columns, n: npt.NDArray[np.int64], run: RunRecords) -> Table:
+    """The features most examples are asked about, in all trees."""
+    inner = np.flatnonzero(model["feature"] >= 0)
+    feature = model["feature"][inner]
+    asked, splits = np.bincount(feature, n[inner]), np.bincount(feature)
+    most = max(1.0, float(asked.max(initial=0)))
+    names = [entry["name"] for entry in run.names.features]
+    best = np.argsort(-asked, kind="stable")[:FEATURES_SHOWN]
+    rows = [
+        Row((names[j] if j < len(names) else str(j), count(splits[j]), count(asked[j])), float(asked[j]) / most)
+        for j in best.tolist()
+        if splits[j]
+    ]
+    title = "Features the splits use, by the live examples that pass them in all trees"
+    return Table(rows, "", title, ("Feature", "Splits", "Examples"), bars=True)

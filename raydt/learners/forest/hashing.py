@@ -1,0 +1,149 @@
+"""Which trees an example lives in, and what a node draws: pure functions of the seed, the tree and the path.
+
+*Membership.* SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the id, under a key of 128 bits that BLAKE2b makes of
+the seed, starts a sequence of SplitMix64 (``raydt.arrays.rng``) with a number for each tree: an example lives in the k
+trees of the smallest numbers. Whoever does not know the seed cannot choose ids that fill one tree.
+
+*Nodes.* Every node has a key of 64 bits: that of the root is number ``tree`` of the sequence of the seed, that of a
+child number 0 (left) or 1 (right) of the sequence of its parent's key. A path of any length thus has a key, and
+nothing overflows. Numbers 2 and 3 of a node's sequence are the keys of its order of features and of its thresholds.
+
+``tests/oracles/forest.py`` has all of this in plain integers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.arrays.rng import below_at, bits_at, stream_key
+
+#: What the numbers of a node's sequence are keys of; 0 and 1 are those of its children.
+ORDER, CUTS = 2, 3
+
+_13, _16, _17, _21, _32, _64 = (np.uint64(n) for n in (13, 16, 17, 21, 32, 64))
+_V0, _V1 = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
+_V2, _V3 = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
+_LENGTH, _END = np.uint64(8 << 56), np.uint64(0xFF)
+_12, _UNIT = np.uint64(12), 2.0**-52
+
+
+class Seeds(NamedTuple):
+    """Keys made of the seed: two words of memberships, and that of the roots."""
+
+    k0: np.uint64
+    k1: np.uint64
+    roots: np.uint64
+
+
+def seeds_of(seed: int) -> Seeds:
+    """The keys of any integer."""
+    words = hashlib.blake2b(str(seed).encode(), digest_size=16, person=b"raydt-forest").digest()
+    k0, k1 = (np.uint64(int.from_bytes(words[i : i + 8], "little")) for i in (0, 8))
+    return Seeds(k0, k1, stream_key(seed, "trees of a forest"))
+
+
+@inner_kernel
+def _rotated(word: np.uint64, by: np.uint64) -> np.uint64:
+    turned: np.uint64 = (word << by) | (word >> (_64 - by))
+    return turned
+
+
+@inner_kernel
+def _mixed(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+    """One round of SipHash."""
+    v0 += v1
+    v2 += v3
+    v1 = _rotated(v1, _13) ^ v0
+    v3 = _rotated(v3, _16) ^ v2
+    v0 = _rotated(v0, _32)
+    v2 += v1
+    v0 += v3
+    v1 = _rotated(v1, _17) ^ v2
+    v3 = _rotated(v3, _21) ^ v0
+    v2 = _rotated(v2, _32)
+    return v0, v1, v2, v3
+
+
+@kernel
+def siphash(k0: np.uint64, k1: np.uint64, number: np.uint64) -> np.uint64:
+    """SipHash-2-4 of the eight bytes of a number, little-endian, under the key (k0, k1)."""
+    v0, v1, v2, v3 = k0 ^ _V0, k1 ^ _V1, k0 ^ _V2, k1 ^ _V3
+    for word in (number, _LENGTH):
+        v3 ^= word
+        v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
+        v0 ^= word
+    v2 ^= _END
+    for _ in range(4):
+        v0, v1, v2, v3 = _mixed(v0, v1, v2, v3)
+    out: np.uint64 = v0 ^ v1 ^ v2 ^ v3
+    return out
+
+
+@inner_kernel
+def trees_of(seeds: Any, identity: int, trees: int, out: Any) -> None:
+    """The trees that hold an example, in no particular order: those of the smallest numbers; of equals the smaller.
+
+    ``out`` has room for them, its length is k. O(T) with few exchanges: the numbers are random.
+    """
+    key = siphash(seeds.k0, seeds.k1, np.uint64(identity))
+    k = len(out)
+    if k == trees:
+        for t in range(trees):
+            out[t] = t
+        return
+    # The chosen ones ascend by number; a later tree displaces the last if its number is smaller.
+    for t in range(trees):
+        number = bits_at(key, t)
+        at = min(t, k)
+        if at == k and number >= bits_at(key, np.int64(out[k - 1])):
+            continue
+        at = min(at, k - 1)
+        while at > 0 and number < bits_at(key, np.int64(out[at - 1])):
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = t
+
+
+@kernel
+def memberships(seeds: Any, ids: Any, trees: int, out: Any) -> None:
+    """The trees of many examples; ``out``, shape (n, k), gets a row for each of ``ids``."""
+    for i in range(len(ids)):
+        trees_of(seeds, ids[i], trees, out[i])
+
+
+@inlined_kernel
+def unit_at(key: np.uint64, counter: int) -> float:
+    """A number in (0, 1): an odd multiple of 2**-53."""
+    unit: float = (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
+    return unit
+
+
+@inlined_kernel
+def drawn_feature(key: np.uint64, place: int, order: Any, swaps: Any) -> int:
+    """The feature at the next place of a node's order; ``order`` is a permutation that the call changes in two places.
+
+    Fisher and Yates; :func:`put_back` undoes it.
+    """
+    other = place + below_at(key, place, len(order) - place)
+    swaps[place] = other
+    feature = order[other]
+    order[other] = order[place]
+    order[place] = feature
+    drawn: int = np.int64(feature)
+    return drawn
+
+
+@inlined_kernel
+def put_back(order: Any, swaps: Any, drawn: int) -> None:
+    """Make the identity of ``order`` again after so many draws."""
+    for back in range(drawn):
+        place = drawn - 1 - back
+        other = swaps[place]
+        feature = order[other]
+        order[other] = order[place]
+        order[place] = feature

@@ -1,0 +1,207 @@
+"""The predict-only model: trees in preorder, one after the other, and the numbers of a regression in units.
+
+Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
+``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
+(int64, class counts, or n, sum and sum of squares of numeric labels in units) and, with numeric labels, ``exponent``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import kernel
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.examples.targets import Targets
+from raydt.learners.forest.trees import TreeArrays
+from raydt.learners.forest.voting import NUMBER_BITS, vote_of_model
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: A numeric label of the largest size has so many bits in units; the unit follows from the live labels.
+LABEL_BITS = 20
+#: Exponents of the largest label, as ``frexp`` has them, are not taken to be smaller.
+LEAST_EXPONENT = -900
+
+
+class OneTree(NamedTuple):
+    """Arrays of one tree, as in :class:`TreeArrays`."""
+
+    feature: npt.NDArray[np.int32]
+    threshold: npt.NDArray[np.float64]
+    right: npt.NDArray[np.int32]
+    totals: npt.NDArray[np.int64]
+
+
+def each_tree(arrays: TreeArrays) -> list[OneTree]:
+    """The trees one by one; views."""
+    stops = np.cumsum(arrays.nodes).tolist()
+    _, feature, threshold, right, totals = arrays
+    return [
+        OneTree(feature[begin:stop], threshold[begin:stop], right[begin:stop], totals[begin:stop])
+        for begin, stop in zip([0, *stops], stops, strict=False)
+    ]
+
+
+def model_arrays(trees: Iterable[OneTree], exponent: int | None) -> Arrays:
+    """Arrays of the model; ``exponent`` of numeric labels. Classes after the last that lives are left out. O(nodes)."""
+    parts = list(trees)
+    width = max(part.totals.shape[1] for part in parts)
+    totals = np.zeros((sum(len(part.feature) for part in parts), width), dtype=np.int64)
+    nodes = np.array([len(part.feature) for part in parts], dtype=np.int64)
+    left, at = np.empty(len(totals), dtype=np.int32), 0
+    for part in parts:
+        left[at : at + len(part.feature)] = np.where(part.feature >= 0, np.arange(1, len(part.feature) + 1), -1)
+        totals[at : at + len(part.feature), : part.totals.shape[1]] = part.totals
+        at += len(part.feature)
+    if exponent is None:
+        living = np.flatnonzero(totals[np.cumsum(nodes) - nodes].any(axis=0))
+        totals = totals[:, : max(2, int(living.max(initial=0)) + 1)]
+    arrays: Arrays = {
+        "tree_nodes": nodes,
+        "feature": np.concatenate([part.feature for part in parts]),
+        "threshold": np.concatenate([part.threshold for part in parts]),
+        "left": left,
+        "right": np.concatenate([part.right for part in parts]),
+        "totals": np.ascontiguousarray(totals),
+    }
+    return arrays if exponent is None else arrays | {"exponent": np.array([exponent], dtype=np.int64)}
+
+
+def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[OneTree]:
+    """The trees of a model or state; views."""
+    columns = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
+    return each_tree(TreeArrays(arrays["tree_nodes"], *columns))
+
+
+@kernel
+def _depths(starts: Any, feature: Any, right: Any, depth: Any) -> None:
+    """Depth of every node, filled in from the roots down."""
+    for tree in range(len(starts) - 1):
+        depth[starts[tree]] = 0
+        for node in range(starts[tree], starts[tree + 1]):
+            if feature[node] >= 0:
+                depth[node + 1] = depth[starts[tree] + right[node]] = depth[node] + 1
+
+
+def depths_of(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+    """Depth of every node. O(nodes)."""
+    starts = np.concatenate([[0], np.cumsum(arrays["tree_nodes"])]).astype(np.int64)
+    depth = np.zeros(len(arrays["feature"]), dtype=np.int32)
+    _depths(starts, arrays["feature"], arrays["right"], depth)
+    return depth
+
+
+def exponent_of(y: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Exponent of each label: it is smaller than 2 to this power; of 0 the least there is."""
+    exponents = np.frexp(y)[1].astype(np.int64)
+    return np.where(y == 0.0, LEAST_EXPONENT, np.maximum(exponents, LEAST_EXPONENT))
+
+
+def unit_of(exponent: int) -> float:
+    """What numeric labels are counted in, where the largest has this exponent."""
+    return math.ldexp(1.0, exponent - LABEL_BITS)
+
+
+def in_units(y: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.int64]:
+    """Labels in units, rounded to the nearest; one beyond the exponent, which will change it, is cut off."""
+    most = 2.0 ** (LABEL_BITS + 1)
+    with np.errstate(over="ignore"):
+        near = np.clip(y / unit_of(exponent), -most, most)
+    units: npt.NDArray[np.int64] = np.floor(near + 0.5).astype(np.int64)
+    return units
+
+
+def numbers_of(votes: npt.NDArray[np.int64], exponent: npt.NDArray[np.int64] | int) -> npt.NDArray[np.float64]:
+    """Predictions of numeric labels, shape (n,), from votes, shape (n, 2): the mean of the trees, 0 without any."""
+    mean = np.zeros(len(votes))
+    total, trees = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
+    np.divide(total, trees, out=mean, where=votes[:, 1] > 0)
+    numbers: npt.NDArray[np.float64] = np.ldexp(mean, np.asarray(exponent - LABEL_BITS - NUMBER_BITS, dtype=np.int32))
+    return numbers
+
+
+def codes_of(votes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Classes of the most votes; of equals the smaller, and class 0 without any."""
+    codes: npt.NDArray[np.int32] = votes.argmax(axis=1).astype(np.int32)
+    return codes
+
+
+class ForestPredictor:
+    """Predictions of a model.
+
+    Parameters
+    ----------
+    features : Features
+    model : mapping of str to ndarray
+        Of a model or a state.
+    """
+
+    def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._categorical = features.kinds.astype(np.bool_)
+        names = ("feature", "threshold", "right", "totals")
+        self._nodes = [np.ascontiguousarray(model[name]) for name in names]
+        self._starts = (np.cumsum(model["tree_nodes"]) - model["tree_nodes"]).astype(np.int64)
+        self._d = len(features)
+        self._exponent = int(model["exponent"][0]) if "exponent" in model else None
+
+    def votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Votes of all trees, shape (n, K), or (n, 2) of numbers. O(trees depth) a row."""
+        feature, threshold, right, totals = self._nodes
+        numeric = self._exponent is not None
+        out = np.zeros((len(X), 2 if numeric else totals.shape[1]), dtype=np.int64)
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        vote_of_model(self._starts, feature, threshold, right, totals, self._categorical, rows, numeric, out)
+        return out
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+        """Class codes, or numbers, shape (n,)."""
+        votes = self.votes(X)
+        return codes_of(votes) if self._exponent is None else numbers_of(votes, self._exponent)
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes, shape (n, n_classes): the mean of those in each row's leaves; uniform without any."""
+        votes = self.votes(X)[:, :n_classes]
+        shares = np.zeros((len(X), n_classes))
+        shares[:, : votes.shape[1]] = votes
+        shares[shares.sum(axis=1) == 0] = 1.0
+        shares /= shares.sum(axis=1, keepdims=True)
+        return shares
+
+    def importances(self) -> npt.NDArray[np.float64]:
+        """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""
+        feature, _, right, totals = self._nodes
+        inner = np.flatnonzero(feature >= 0)
+        tree = np.searchsorted(self._starts, inner, side="right") - 1
+        on_left = totals[inner + 1].astype(np.float64)
+        both = totals[inner].astype(np.float64)
+        on_right = totals[self._starts[tree] + right[inner]].astype(np.float64)
+        if self._exponent is not None:
+            gain = _square(on_left) + _square(on_right) - _square(both)
+        else:
+            gain = sum((p * p).sum(axis=1) / p.sum(axis=1) * s for p, s in ((on_left, 1), (on_right, 1), (both, -1)))
+        out: npt.NDArray[Any] = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
+        shares: npt.NDArray[np.float64] = out / max(out.sum(), np.finfo(np.float64).tiny)
+        return shares
+
+
+def _square(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of numeric labels, the square of the sum over n."""
+    square: npt.NDArray[np.float64] = totals[:, 1] * totals[:, 1] / totals[:, 0]
+    return square
+
+
+def merged_votes(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Votes of all shards, added up; a shard may know fewer classes."""
+    width = max(part.shape[1] for part in parts)
+    out = np.zeros((len(parts[0]), width), dtype=np.int64)
+    for part in parts:
+        out[:, : part.shape[1]] += part
+    return out

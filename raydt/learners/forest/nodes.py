@@ -1,0 +1,418 @@
+"""Trees in flat arrays: nodes, the candidates of each split, and the lists of the rows in each leaf.
+
+Invariants: the rows of a leaf form a doubly linked list of *entries*; entry ``slot * k + i`` is the membership ``i`` of
+the example in ``slot``. ``n`` and ``totals`` of a node count the rows below it. A leaf that is ``OPEN`` waits to be
+built: its rows may be parted. Every inner node has a *block* with its candidates, every leaf has none.
+
+A block holds, of each of up to P features that are not constant on the rows of the node: what the thresholds follow
+from, the thresholds, and the rows that fall between them, so that one row changes one entry for each feature. What is
+left of threshold j are the rows of buckets 0 to j, of value j of a category those of bucket j; what is right is the
+rest of the node, rows without a value too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.arrays.memory import empty, grown
+from raydt.learners.number_sums import mass_ceiling
+
+#: ``feature`` of a leaf, and of a leaf that is to be built.
+LEAF, OPEN = -1, -2
+
+#: Registers: nodes and blocks ever used, heads of the free lists (-1: none), free ones in the lists; what was rebuilt
+#: by the update at work: subtrees, rows, nodes, and the depth of the topmost.
+USED, FREE, SPARE, BLOCKS_USED, BLOCKS_FREE, BLOCKS_SPARE, REBUILDS, REBUILT_ROWS, REBUILT_NODES, REBUILT_DEPTH = range(
+    10
+)
+
+NODE = np.dtype(
+    [
+        ("threshold", np.float64),
+        ("key", np.uint64),
+        ("feature", np.int32),
+        ("left", np.int32),
+        ("right", np.int32),
+        ("head", np.int32),
+        ("block", np.int32),
+        ("n", np.int32),
+        ("depth", np.int32),
+        ("spare", np.int32),
+    ],
+    align=True,
+)
+
+#: One tried feature of a block. ``lows`` and ``highs`` are how many rows have the extremes, ``missing`` how many no
+#: value; ``used`` candidates there are. ``two``: no row lies between the extremes.
+TRIED = np.dtype(
+    [
+        ("low", np.float64),
+        ("high", np.float64),
+        ("lows", np.int32),
+        ("highs", np.int32),
+        ("missing", np.int32),
+        ("feature", np.int32),
+        ("used", np.int16),
+        ("two", np.int16),
+        ("stale", np.int32),
+    ],
+    align=True,
+)
+
+
+class Rules(NamedTuple):
+    """The options as numbers: P, S, the depth of the deepest node, and how few rows are a leaf.
+
+    ``numeric``: labels are numbers. ``lazy``: a subtree is opened where it would be rebuilt.
+    """
+
+    features: int
+    thresholds: int
+    max_depth: int
+    min_samples_split: int
+    numeric: bool
+    lazy: bool
+
+
+class Blocks(NamedTuple):
+    """Candidates: ``tried`` (``TRIED``), shape (blocks, P); ``cuts``, (blocks, P, S), ascending or categories;
+
+    ``buckets``, (blocks, P, S + 1, K) class counts, or n and the sum of numeric labels; ``skipped``, (blocks, words),
+    a bit for each feature that was passed over since it is constant; ``kept``, how many features are tried.
+    """
+
+    tried: npt.NDArray[np.void]
+    cuts: npt.NDArray[np.float64]
+    buckets: npt.NDArray[Any]
+    skipped: npt.NDArray[np.uint64]
+    kept: npt.NDArray[np.int32]
+
+
+class Links(NamedTuple):
+    """By entry: its leaf, and its neighbours in the leaf's list (-1 at the ends)."""
+
+    leaf: npt.NDArray[np.int32]
+    next: npt.NDArray[np.int32]
+    previous: npt.NDArray[np.int32]
+
+
+class Examples(NamedTuple):
+    """By slot: columns ``X``, shape (d, slots); ``y``, class codes or units; ``member``, (slots, k), trees or -1."""
+
+    X: npt.NDArray[np.float64]
+    y: npt.NDArray[np.int64]
+    member: npt.NDArray[np.int32]
+    categorical: npt.NDArray[np.bool_]
+
+
+#: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
+NEAR_CELLS = 1 << 16
+
+
+class Scratch(NamedTuple):
+    """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
+
+    ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
+    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
+    """
+
+    slots: npt.NDArray[np.int32]
+    entries: npt.NDArray[np.int32]
+    other_slots: npt.NDArray[np.int32]
+    other_entries: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int32]
+    swaps: npt.NDArray[np.int32]
+    stack: npt.NDArray[np.int32]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    row: npt.NDArray[np.float64]
+    differs: npt.NDArray[np.uint64]
+    constant: npt.NDArray[np.uint64]
+    left: npt.NDArray[np.int64]
+    hashes: npt.NDArray[np.uint64]
+    near: Examples
+    met: npt.NDArray[np.float64]
+
+
+class Forest(NamedTuple):
+    """Everything that kernels need of the trees of a shard.
+
+    ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and open leaves; ``levels``, (trees,
+    depths), nodes by depth; ``touched`` says which trees have changed.
+    """
+
+    nodes: npt.NDArray[np.void]
+    totals: npt.NDArray[np.int64]
+    blocks: Blocks
+    links: Links
+    roots: npt.NDArray[np.int32]
+    shape: npt.NDArray[np.int32]
+    levels: npt.NDArray[np.int32]
+    touched: npt.NDArray[np.bool_]
+    reg: npt.NDArray[np.int64]
+
+
+def new_forest(keys: npt.NDArray[np.uint64], rules: Rules, classes: int, words: int) -> Forest:
+    """Trees with these keys of their roots: one open leaf each, without rows."""
+    trees = len(keys)
+    nodes = np.zeros(trees, dtype=NODE)
+    nodes["feature"], nodes["head"], nodes["block"] = OPEN, -1, -1
+    nodes["left"] = nodes["right"] = -1
+    nodes["key"] = keys
+    levels = np.zeros((trees, rules.max_depth + 1), dtype=np.int32)
+    levels[:, 0] = 1
+    P, S = rules.features, rules.thresholds
+    width, counted = (2, np.int64) if rules.numeric else (classes, np.int32)
+    blocks = Blocks(
+        np.zeros((0, P), dtype=TRIED),
+        np.zeros((0, P, S)),
+        np.zeros((0, P, S + 1, width), dtype=counted),
+        np.zeros((0, words), dtype=np.uint64),
+        np.zeros(0, dtype=np.int32),
+    )
+    links = Links(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
+    reg = np.array([trees, -1, 0, 0, -1, 0, 0, 0, 0, 0], dtype=np.int64)
+    shape = np.ones((trees, 3), dtype=np.int32)
+    totals = np.zeros((trees, 3 if rules.numeric else classes), dtype=np.int64)
+    roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
+    return Forest(nodes, totals, blocks, links, roots, shape, levels, touched, reg)
+
+
+def with_room(forest: Forest, rows: int) -> Forest:
+    """The same trees with room for the nodes of one more tree of so many rows."""
+    nodes, inner = 2 * rows + 2, rows + 1
+    reg = forest.reg
+    capacity, blocks = len(forest.nodes), len(forest.blocks.kept)
+    need, need_blocks = int(reg[USED]) + nodes, int(reg[BLOCKS_USED]) + inner
+    if capacity - int(reg[USED]) + int(reg[SPARE]) < nodes:
+        capacity = max(need, capacity + capacity // 2)
+        forest = forest._replace(nodes=grown(forest.nodes, capacity), totals=grown(forest.totals, capacity))
+    if blocks - int(reg[BLOCKS_USED]) + int(reg[BLOCKS_SPARE]) < inner:
+        blocks = max(need_blocks, blocks + blocks // 2)
+        forest = forest._replace(blocks=Blocks(*(grown(array, blocks) for array in forest.blocks)))
+    return forest
+
+
+def with_classes(forest: Forest, classes: int) -> Forest:
+    """The same trees with counts of so many classes."""
+    known = forest.totals.shape[1]
+    if classes <= known:
+        return forest
+    totals = np.zeros((len(forest.totals), classes), dtype=np.int64)
+    totals[:, :known] = forest.totals
+    had = forest.blocks.buckets
+    buckets = empty((*had.shape[:3], classes), had.dtype)
+    buckets[: int(forest.reg[BLOCKS_USED])] = 0
+    buckets[..., :known][: int(forest.reg[BLOCKS_USED])] = had[: int(forest.reg[BLOCKS_USED])]
+    return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
+
+
+def new_scratch(rows: int, width: int, rules: Rules, categorical: npt.NDArray[np.bool_]) -> Scratch:
+    """Room for builds of so many rows."""
+    d = len(categorical)
+    few = min(rows, NEAR_CELLS // max(1, d))
+    near = Examples(np.empty((d, few)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
+    words, depth = (d + 63) // 64, rules.max_depth + 3
+
+    def ints(size: int) -> npt.NDArray[np.int32]:
+        array: npt.NDArray[np.int32] = empty(size, np.int32)
+        return array
+
+    return Scratch(
+        slots=ints(rows),
+        entries=ints(rows),
+        other_slots=ints(rows),
+        other_entries=ints(rows),
+        values=empty(rows, np.float64),
+        labels=empty(rows, np.int64),
+        order=np.arange(d, dtype=np.int32),
+        swaps=ints(d),
+        stack=ints(2 * depth),
+        begins=ints(2 * depth),
+        ends=ints(2 * depth),
+        row=np.empty(d),
+        differs=np.zeros(words, dtype=np.uint64),
+        constant=np.zeros((2 * depth, words), dtype=np.uint64),
+        left=np.empty(width, dtype=np.int64),
+        hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        near=near,
+        met=np.empty(64),
+    )
+
+
+@inner_kernel
+def has_room(forest: Any, rows: int) -> bool:
+    """Whether a tree of so many rows can be built."""
+    reg = forest.reg
+    nodes = len(forest.nodes) - reg[USED] + reg[SPARE]
+    blocks = len(forest.blocks.kept) - reg[BLOCKS_USED] + reg[BLOCKS_SPARE]
+    enough: bool = nodes >= 2 * rows + 2 and blocks >= rows + 1
+    return enough
+
+
+@inlined_kernel
+def new_child(forest: Any, tree: int, depth: int, key: np.uint64) -> int:
+    """Take a node, without rows yet."""
+    reg, nodes = forest.reg, forest.nodes
+    node: int = reg[FREE]
+    if node >= 0:
+        reg[FREE] = nodes[node].left
+        reg[SPARE] -= 1
+    else:
+        node = reg[USED]
+        reg[USED] += 1
+    nodes[node].key = key
+    nodes[node].threshold = 0.0
+    nodes[node].feature = LEAF
+    nodes[node].left = nodes[node].right = nodes[node].head = nodes[node].block = -1
+    nodes[node].depth = depth
+    forest.shape[tree, 0] += 1
+    forest.levels[tree, depth] += 1
+    return node
+
+
+@inlined_kernel
+def free_node(forest: Any, tree: int, node: int) -> None:
+    """Give a node back, which is neither a leaf with rows nor has a block."""
+    forest.levels[tree, forest.nodes[node].depth] -= 1
+    forest.shape[tree, 0] -= 1
+    forest.nodes[node].left = forest.reg[FREE]
+    forest.reg[FREE] = node
+    forest.reg[SPARE] += 1
+
+
+@inlined_kernel
+def new_block(forest: Any) -> int:
+    """Take a block; what it held before is still there."""
+    reg = forest.reg
+    block: int = reg[BLOCKS_FREE]
+    if block >= 0:
+        reg[BLOCKS_FREE] = forest.blocks.kept[block]
+        reg[BLOCKS_SPARE] -= 1
+    else:
+        block = reg[BLOCKS_USED]
+        reg[BLOCKS_USED] += 1
+    forest.blocks.kept[block] = 0
+    return block
+
+
+@inlined_kernel
+def free_block(forest: Any, block: int) -> None:
+    """Give a block back."""
+    forest.blocks.kept[block] = forest.reg[BLOCKS_FREE]
+    forest.reg[BLOCKS_FREE] = block
+    forest.reg[BLOCKS_SPARE] += 1
+
+
+@inlined_kernel
+def link(forest: Any, leaf: int, entry: int) -> None:
+    """Put an entry at the head of a leaf's list."""
+    links, head = forest.links, forest.nodes[leaf].head
+    links.leaf[entry] = leaf
+    links.next[entry] = head
+    links.previous[entry] = -1
+    if head >= 0:
+        links.previous[head] = entry
+    forest.nodes[leaf].head = entry
+
+
+@inlined_kernel
+def unlink(forest: Any, entry: int) -> None:
+    """Take an entry out of its leaf's list."""
+    links = forest.links
+    before, after = links.previous[entry], links.next[entry]
+    if before >= 0:
+        links.next[before] = after
+    else:
+        forest.nodes[links.leaf[entry]].head = after
+    if after >= 0:
+        links.previous[after] = before
+
+
+@inlined_kernel
+def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
+    """Count a row of class y, or of y units, in (``by`` 1) or out (-1) at a node."""
+    forest.nodes[node].n += by
+    if numeric:
+        forest.totals[node, 0] += by
+        forest.totals[node, 1] += by * y
+        forest.totals[node, 2] += by * y * y
+    else:
+        forest.totals[node, y] += by
+
+
+@inlined_kernel
+def may_be_parted(forest: Any, node: int, rules: Any) -> bool:
+    """Whether the leaf rule leaves it to the candidates: enough rows, not all of one label, and not too deep."""
+    n = np.int64(forest.nodes[node].n)
+    if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
+        return False
+    if rules.numeric:
+        impure: bool = mass_ceiling(n, forest.totals[node, 1], forest.totals[node, 2]) > 0
+        return impure
+    pure = False
+    for k in range(forest.totals.shape[1]):
+        pure = pure or forest.totals[node, k] == n
+    return not pure
+
+
+@inner_kernel
+def gather(forest: Any, node: int, k: int, scratch: Any) -> int:
+    """List the rows below a node in ``slots`` and ``entries``; their number. O(nodes and rows below)."""
+    nodes, stack, n, top = forest.nodes, scratch.stack, 0, 1
+    stack[0] = node
+    while top > 0:
+        top -= 1
+        at = stack[top]
+        if nodes[at].feature >= 0:
+            stack[top] = nodes[at].right
+            stack[top + 1] = nodes[at].left
+            top += 2
+            continue
+        entry = nodes[at].head
+        while entry >= 0:
+            scratch.entries[n] = entry
+            scratch.slots[n] = entry // k
+            n += 1
+            entry = forest.links.next[entry]
+    return n
+
+
+@inner_kernel
+def dissolve(forest: Any, tree: int, node: int, scratch: Any) -> None:
+    """Free everything below a node, which becomes a leaf without a list. Its rows must have been listed."""
+    nodes, stack, top = forest.nodes, scratch.stack, 1
+    stack[0] = node
+    while top > 0:
+        top -= 1
+        at = stack[top]
+        if nodes[at].feature >= 0:
+            stack[top] = nodes[at].right
+            stack[top + 1] = nodes[at].left
+            top += 2
+            free_block(forest, np.int64(nodes[at].block))
+        else:
+            forest.shape[tree, 1] -= 1
+            if nodes[at].feature == OPEN:
+                forest.shape[tree, 2] -= 1
+        if at != node:
+            free_node(forest, tree, at)
+    nodes[node].feature = LEAF
+    nodes[node].threshold = 0.0
+    nodes[node].left = nodes[node].right = nodes[node].head = nodes[node].block = -1
+    forest.shape[tree, 1] += 1
+
+
+@kernel
+def most_rows(forest: Any) -> int:
+    """Rows of the largest tree."""
+    most = 0
+    for tree in range(len(forest.roots)):
+        most = max(most, np.int64(forest.nodes[forest.roots[tree]].n))
+    return most

@@ -1,0 +1,81 @@
+"""Options of the exact forest, the same names in YAML and Python."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.forest.nodes import Rules
+
+#: Features that ``max_features: auto`` tries.
+AUTO_FEATURES = 20
+
+
+class ForestOptions(LearnerOptions):
+    """Randomised trees that are, after any updates, those trained from nothing on the live examples, bit for bit."""
+
+    kind: Literal["forest"] = "forest"
+    trees: Literal["exact"] = Field("exact", description="kind of the trees")
+    criterion: Literal["gini", "squared_error"] = Field(
+        "gini", description="what a split lowers: gini for classes; squared_error, for numeric labels"
+    )
+    n_estimators: int = Field(100, ge=1, le=2**14, description="trees (T)")
+    sample_share: float = Field(
+        0.1, gt=0, le=1, description="share of the trees that each example lives in, rounded up to whole trees (q)"
+    )
+    max_features: int | Literal["auto", "sqrt", "all"] = Field(
+        "auto",
+        description="features that a node tries, of those that are not constant there: a number, the square root of "
+        f"all (sqrt), all, or at most {AUTO_FEATURES} (auto) (P)",
+    )
+    thresholds: int = Field(5, ge=1, le=255, description="thresholds, or categories, tried of each feature (S)")
+    max_depth: int = Field(20, ge=0, le=255, description="largest depth of a node; the root has depth 0")
+    min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")
+    rebuild: Literal["eager", "lazy"] = Field(
+        "eager",
+        description="when a subtree whose split has changed is built again: with the update that changed it, or before "
+        "the next prediction, at the latest at the end of the batch; the model is the same",
+    )
+    random_state: int = Field(0, description="seed of memberships, features and thresholds; any integer")
+
+    @model_validator(mode="after")
+    def _possible(self) -> ForestOptions:
+        if isinstance(self.max_features, int) and self.max_features < 1:
+            raise ValueError("max_features must be at least 1")
+        return self
+
+    @property
+    def numeric(self) -> bool:
+        """Whether labels are numbers."""
+        return self.criterion == "squared_error"
+
+    @property
+    def copies(self) -> int:
+        """Trees that an example lives in: k = ceil(q T), of the decimal that was given."""
+        return max(1, math.ceil(Fraction(repr(self.sample_share)) * self.n_estimators))
+
+    def features_tried(self, features: int) -> int:
+        """P, given how many features there are."""
+        if isinstance(self.max_features, int):
+            return min(self.max_features, features)
+        wanted = {"auto": AUTO_FEATURES, "sqrt": math.isqrt(max(features, 1)), "all": features}[self.max_features]
+        return max(1, min(wanted, features))
+
+    def rules(self, features: int) -> Rules:
+        """The options as the kernels take them."""
+        return Rules(
+            self.features_tried(features),
+            self.thresholds,
+            self.max_depth,
+            self.min_samples_split,
+            self.numeric,
+            self.rebuild == "lazy",
+        )
+
+    def promise(self) -> Promise:
+        """The forest is exact with all options."""
+        return Promise(True, "every tree is the one trained from nothing on its live examples, bit for bit")

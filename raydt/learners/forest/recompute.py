@@ -1,0 +1,249 @@
+"""One tree of a forest from nothing, for audits and for whoever wants to repeat a digest: NumPy, and no kernel.
+
+It follows the definitions in ``docs/explanation/guarantees.md`` and shares nothing with the fast path but the numbers
+of ``raydt.arrays.rng``, which are part of the definitions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.rng import below, bits, stream_key
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+#: Numbers of a node's sequence: keys of the left and the right child, of the order of features, of the candidates.
+_LEFT, _RIGHT, _ORDER, _CUTS = range(4)
+_LABEL_BITS, _LEAST_EXPONENT = 20, -900
+
+
+class Definition(NamedTuple):
+    """What a forest is a function of, beside the rows: options and kinds of features."""
+
+    seed: int
+    trees: int
+    copies: int
+    features: int
+    thresholds: int
+    max_depth: int
+    min_samples_split: int
+    numeric: bool
+    categorical: npt.NDArray[np.bool_]
+
+
+class Split(NamedTuple):
+    """A candidate: what it is compared by, and which rows go left."""
+
+    score: float
+    feature: int
+    place: int
+    threshold: float
+    left: npt.NDArray[np.bool_]
+
+
+def copies_of(share: float, trees: int) -> int:
+    """Trees that each example lives in: ceil(q T), with q as it is written."""
+    return max(1, math.ceil(Fraction(repr(share)) * trees))
+
+
+def _rotated(words: Words, by: int) -> Words:
+    turned: Words = (words << np.uint64(by)) | (words >> np.uint64(64 - by))
+    return turned
+
+
+def siphash(seed: int, ids: Ints) -> Words:
+    """SipHash-2-4 of ids under the key of a seed."""
+    key = hashlib.blake2b(str(seed).encode(), digest_size=16, person=b"raydt-forest").digest()
+    k0, k1 = (np.uint64(int.from_bytes(key[i : i + 8], "little")) for i in (0, 8))
+    number = ids.astype(np.uint64)
+    starts = b"somepseudorandomlygeneratedbytes"
+    v = [np.full(len(ids), int.from_bytes(starts[8 * i : 8 * i + 8], "big"), dtype=np.uint64) for i in range(4)]
+    for i, word in enumerate((k0, k1, k0, k1)):
+        v[i] ^= word
+
+    def rounds(times: int) -> None:
+        for _ in range(times):
+            v[0] += v[1]
+            v[1] = _rotated(v[1], 13) ^ v[0]
+            v[0] = _rotated(v[0], 32)
+            v[2] += v[3]
+            v[3] = _rotated(v[3], 16) ^ v[2]
+            v[0] += v[3]
+            v[3] = _rotated(v[3], 21) ^ v[0]
+            v[2] += v[1]
+            v[1] = _rotated(v[1], 17) ^ v[2]
+            v[2] = _rotated(v[2], 32)
+
+    for word in (number, np.full(len(ids), 8 << 56, dtype=np.uint64)):
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= np.uint64(255)
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def members(definition: Definition, ids: Ints) -> npt.NDArray[np.bool_]:
+    """Which trees hold which examples, shape (n, T)."""
+    trees = np.arange(definition.trees)
+    held = np.zeros((len(ids), definition.trees), dtype=np.bool_)
+    for i, key in enumerate(siphash(definition.seed, ids)):
+        held[i, np.argsort(bits(key, trees), kind="stable")[: definition.copies]] = True
+    return held
+
+
+def exponent_of(y: npt.NDArray[np.float64]) -> int:
+    """Exponent of the largest numeric label."""
+    largest = float(np.abs(y).max(initial=0.0))
+    return max(math.frexp(largest)[1], _LEAST_EXPONENT) if largest else _LEAST_EXPONENT
+
+
+def units_of(y: npt.NDArray[np.float64], exponent: int) -> Ints:
+    """Numeric labels in units."""
+    units: Ints = np.floor(y / math.ldexp(1.0, exponent - _LABEL_BITS) + 0.5).astype(np.int64)
+    return units
+
+
+def root_key(definition: Definition, tree: int) -> np.uint64:
+    """Key of the root of a tree."""
+    return _number(stream_key(definition.seed, "trees of a forest"), tree)
+
+
+def _number(key: np.uint64, counter: int) -> np.uint64:
+    number: np.uint64 = bits(key, np.array([counter], dtype=np.int64))[0]
+    return number
+
+
+def _order(key: np.uint64, d: int) -> Iterator[int]:
+    """The features in the order of a node: Fisher and Yates."""
+    rest = np.arange(d)
+    places = np.arange(d)
+    others = places + below(_number(key, _ORDER), places, d - places)
+    for place, other in enumerate(others.tolist()):
+        rest[[place, other]] = rest[[other, place]]
+        yield int(rest[place])
+
+
+def _number_candidates(definition: Definition, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
+    """Thresholds of a number, the smallest first; nothing of a constant one. With missing values, the last is whether
+    there is a value."""
+    present = x[~np.isnan(x)]
+    missing = len(x) - len(present)
+    if not len(present):
+        return []
+    low, high = float(present.min()), float(present.max())
+    wanted = definition.thresholds
+    if low == high:
+        wanted = 0
+    elif ((present == low) | (present == high)).all():
+        wanted = 1
+    if missing:
+        wanted = min(wanted, definition.thresholds - 1)
+    drawn = ((bits(key, np.arange(wanted)) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    cuts = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = np.float64(high) - np.float64(low)
+        for unit in drawn:
+            cut = low + unit * width if np.isfinite(width) else (1.0 - unit) * low + unit * high
+            cuts.append(float(cut) if cut < high else low)
+    return sorted(cuts) + ([high] if missing else [])
+
+
+def _category_candidates(definition: Definition, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
+    """The categories of the smallest numbers, in this order; nothing of a constant feature."""
+    values = np.unique(x)
+    if len(values) == 1:
+        return []
+    values = values[values != -1.0]
+    numbers = bits(key, values.astype(np.int64))
+    return [float(v) for v in values[np.lexsort((values, numbers))][: definition.thresholds]]
+
+
+def _score(definition: Definition, y: Ints, left: npt.NDArray[np.bool_], classes: int) -> float:
+    """What splits are compared by: exact integers, then the float64 operations of the definition."""
+    n, n_left = len(y), int(left.sum())
+    if definition.numeric:
+        lacks = [int(y[left].sum()) * n - n_left * int(y.sum())]
+    else:
+        on_left, both = (np.bincount(part, minlength=classes).tolist() for part in (y[left], y))
+        lacks = [a * n - n_left * b for a, b in zip(on_left, both, strict=True)]
+    squares = 0.0
+    for lack in lacks:
+        squares += float(lack) * float(lack)
+    return squares / float(n_left * (n - n_left))
+
+
+def best_candidate(
+    definition: Definition, key: np.uint64, X: npt.NDArray[np.float64], y: Ints, classes: int
+) -> Split | None:
+    """The best candidate of a node with these rows; None if there is none."""
+    tried, found = 0, []
+    for j in _order(key, X.shape[1]):
+        own, x = _number(_number(key, _CUTS), j), X[:, j]
+        category = definition.categorical[j]
+        cuts = (_category_candidates if category else _number_candidates)(definition, own, x)
+        if not cuts:
+            continue
+        for place, cut in enumerate(cuts):
+            left = x == cut if category else x <= cut
+            found.append(Split(_score(definition, y, left, classes), j, place, cut, left))
+        tried += 1
+        if tried == definition.features:
+            break
+    return min(found, key=lambda split: (-split.score, split.feature, split.place), default=None)
+
+
+def totals_of(definition: Definition, y: Ints, classes: int) -> list[int]:
+    """What a node counts of its labels."""
+    if definition.numeric:
+        return [len(y), int(y.sum()), int((y * y).sum())]
+    counts: list[int] = np.bincount(y, minlength=classes).tolist()
+    return counts
+
+
+def tree_of(
+    definition: Definition, tree: int, X: npt.NDArray[np.float64], y: Ints, classes: int, leaf_only: bool = False
+) -> dict[str, npt.NDArray[Any]]:
+    """A tree of its members: labels are classes or units. O(depth n P S), in NumPy.
+
+    With ``leaf_only`` it is not built yet, as during a warm-up.
+    """
+    feature: list[int] = []
+    threshold: list[float] = []
+    right: list[int] = []
+    totals: list[list[int]] = []
+
+    def grow(rows: Ints, key: np.uint64, depth: int) -> None:
+        at = len(feature)
+        feature.append(-1)
+        threshold.append(0.0)
+        right.append(-1)
+        totals.append(totals_of(definition, y[rows], classes))
+        pure = len(rows) == 0 or bool((y[rows] == y[rows[0]]).all())
+        if leaf_only or len(rows) < definition.min_samples_split or pure or depth == definition.max_depth:
+            return
+        split = best_candidate(definition, key, X[rows], y[rows], classes)
+        if split is None:
+            return
+        feature[at], threshold[at] = split.feature, split.threshold
+        grow(rows[split.left], _number(key, _LEFT), depth + 1)
+        right[at] = len(feature)
+        grow(rows[~split.left], _number(key, _RIGHT), depth + 1)
+
+    grow(np.arange(len(y)), root_key(definition, tree), 0)
+    inner = np.array(feature) >= 0
+    return {
+        "feature": np.array(feature, dtype=np.int32),
+        "left": np.where(inner, np.arange(1, len(inner) + 1), -1).astype(np.int32),
+        "threshold": np.array(threshold),
+        "right": np.array(right, dtype=np.int32),
+        "totals": np.array(totals, dtype=np.int64),
+    }

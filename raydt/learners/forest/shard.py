@@ -1,0 +1,230 @@
+"""The work of a shard: the trees of its groups, the rows in them, and its columns of all rows.
+
+A shard owns the feature groups that every learner's shards own, and the trees that go with them: those of group g are
+``g T / G`` up to before ``(g + 1) T / G``. Of rows that live in none of its trees it keeps its own columns only, which
+checkpoints need.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.exchange.messages import Payload
+from raydt.learners.forest.advancing import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
+from raydt.learners.forest.model import in_units
+from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.store import ForestStore
+from raydt.learners.forest.trees import Trees
+
+Ints = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
+
+
+def trees_of_groups(groups: Ints, of: int, trees: int) -> Ints:
+    """Numbers of the trees that go with some of ``of`` feature groups."""
+    parts = [np.arange(g * trees // of, (g + 1) * trees // of) for g in groups.tolist()]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+class ForestShard:
+    """Owner of whole groups of trees.
+
+    Parameters
+    ----------
+    options : ForestOptions
+    features : Features
+    groups : ndarray of int64
+        Groups this shard owns.
+    store : ForestStore, optional
+        The coordinator's: it then looks at the trees itself, and gets no copies of them.
+    """
+
+    def __init__(
+        self, options: ForestOptions, features: Features, groups: Ints, store: ForestStore | None = None
+    ) -> None:
+        self._features, self.groups = features, groups
+        self.columns = features.columns_of(groups)
+        self.trees = Trees(options, features, trees_of_groups(groups, features.groups, options.n_estimators))
+        self._numeric, self._eager = options.numeric, options.rebuild == "eager"
+        self._numbers = np.empty(0)  # numeric labels by slot
+        self._exponent = 0
+        self._shared = store is not None
+        if store is not None:
+            store.parts.append(self.trees)
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request: each is a method ``_on_...``."""
+        answer: Any = getattr(self, f"_on_{method}")(**payload)
+        return answer
+
+    # ---------------------------------------------------------------- a batch
+
+    def _on_steps(
+        self,
+        kind: Any,
+        slot: Any,
+        row: Any,
+        place: Any,
+        new: Any,
+        ids: Any,
+        y: Any,
+        X: Any,
+        own: Any,
+        whole: Any,
+        classes: int,
+        warm: int,
+        warming: bool,
+        scales: Any,
+        settle: bool,
+    ) -> dict[str, Any]:
+        """Take the steps of a part of a batch, and answer with the votes and what was done.
+
+        Parameters
+        ----------
+        kind, slot, row, place : ndarray of int32, shape (steps,)
+            As in :class:`raydt.learners.forest.advancing.Work`.
+        new, ids, y : ndarray, shape (new rows,)
+            Slots, ids and labels of the rows that come; they are the first rows of ``X``.
+        X, own : ndarray of float64
+            Rows in full, and this shard's columns of the rest.
+        whole : ndarray of bool, shape (rows,), or None
+            Which rows are in ``X``; None: all.
+        classes : int
+        warm : int
+            Steps that belong to the warm-up: rows wait for its end.
+        warming : bool
+            Whether the warm-up goes on after these steps.
+        scales : ndarray of int64, shape (changes, 2)
+            Steps after which numeric labels have another exponent, and the exponent.
+        settle : bool
+            Whether nothing may stay open.
+        """
+        rows = np.asarray(X)
+        if whole is not None:
+            rows = np.zeros((len(whole), len(self._features)))
+            rows[whole] = X
+            rows[np.ix_(np.flatnonzero(~whole), self.columns)] = own
+        rows = np.ascontiguousarray(rows)
+        self._put(np.asarray(new), ids, rows[: len(new)], y, classes)
+        width = 2 if self._numeric else self.trees.forest.totals.shape[1]
+        done = np.zeros((len(kind), 5), dtype=np.int64)
+        done[:, DEPTH] = NOWHERE
+        kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
+        votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
+        work = Work(kinds, slots, at, places, rows, votes, done)
+        begin = 0
+        for end, exponent in [*(np.asarray(scales) + np.array([1, 0])).tolist(), (len(kind), None)]:
+            self._advance(work, begin, end, warm)
+            begin = end
+            if exponent is not None:
+                self._rescale(exponent, None if end <= warm else work.done[end - 1])
+        if settle and not warming:
+            self.trees.resolve()
+        return {"votes": work.votes, "done": done, **self._told()}
+
+    def _advance(self, work: Work, begin: int, end: int, warm: int) -> None:
+        middle = min(max(begin, warm), end)
+        if begin < middle:
+            self.trees.collect(work.kind[begin:middle], work.slot[begin:middle])
+        if middle < end:
+            if self._eager:
+                self.trees.resolve()
+            self.trees.take(work, middle, end)
+
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, classes: int) -> None:
+        """Keep new rows."""
+        if not len(new):
+            return
+        self.trees.reserve(int(new.max(initial=-1)) + 1, classes)
+        if self._numeric:
+            if len(self._numbers) < len(self.trees.examples.y):
+                numbers = np.zeros(len(self.trees.examples.y))
+                numbers[: len(self._numbers)] = self._numbers
+                self._numbers = numbers
+            self._numbers[new] = y
+            y = in_units(np.asarray(y), self._exponent)
+        self.trees.put(new, np.asarray(ids), X, np.asarray(y))
+
+    def _rescale(self, exponent: int, done: Ints | None) -> None:
+        """Count numeric labels in other units: every tree is built anew."""
+        self._exponent = exponent
+        self.trees.open_all(in_units(self._numbers, exponent))
+        if done is None or not self._eager:
+            return
+        rows = self.trees.forest.totals[self.trees.forest.roots, 0]
+        self.trees.resolve()
+        done[SUBTREES] += int((rows > 0).sum())
+        done[ROWS] += int(rows.sum())
+        done[NODES] += int(self.trees.forest.shape[rows > 0, 0].sum())
+        if rows.any():
+            done[DEPTH] = 0
+
+    def _told(self) -> dict[str, Any]:
+        """How large the trees are and, unless the coordinator sees them itself, those that have changed."""
+        if self._shared:
+            return {}
+        places, shape = self.trees.touched(), np.array(self.trees.shape(), dtype=np.int64)
+        return {"shape": shape, "changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+
+    def _on_close(self) -> dict[str, Any]:
+        """End the warm-up: build the trees."""
+        self.trees.resolve()
+        return self._told()
+
+    # ---------------------------------------------------------------- rows
+
+    def _on_equal(self, slots: Any, X: Any) -> npt.NDArray[np.bool_]:
+        """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
+        slots, row = np.asarray(slots), np.asarray(X)
+        self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
+        mine = self.trees.examples.X[np.ix_(self.columns, slots)]
+        other = row[self.columns][:, None]
+        equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=0)
+        return equal
+
+    def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
+        """This shard's columns of some rows."""
+        slots = np.asarray(slots)
+        self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
+        return np.ascontiguousarray(self.trees.examples.X[np.ix_(self.columns, slots)].T)
+
+    def _on_fill(self, slots: Any, X: Any) -> None:
+        """Take rows in full, after a restore, which this shard's trees need."""
+        if len(slots):
+            self.trees.reserve(int(np.max(slots)) + 1, 0)
+            self.trees.examples.X[:, np.asarray(slots)] = np.asarray(X).T
+
+    def _on_recall(self, ids: Any, y: Any, classes: int, exponent: int, warming: bool) -> dict[str, Any]:
+        """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore; build the trees."""
+        n = len(ids)
+        slots = np.arange(n, dtype=np.int32)
+        self._exponent = exponent
+        self.trees.reserve(n, classes)
+        self._put(slots, ids, self.trees.examples.X[:, :n].T, y, classes)
+        self.trees.collect(np.zeros(n, dtype=np.int32), slots)
+        if not warming:
+            self.trees.resolve()
+        return self._told()
+
+    def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:
+        """Columns ``X`` of some rows, by group."""
+        X = self.trees.examples.X
+        columns = {g: self._features.group_columns(g) for g in self.groups.tolist()}
+        return {g: {"X": np.ascontiguousarray(X[np.ix_(owned, slots)].T)} for g, owned in columns.items()}
+
+    def state(self, slots: Slots) -> dict[int, dict[str, Any]]:
+        """Nothing: the trees follow from the rows."""
+        return {g: {} for g in self.groups.tolist()}
+
+    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ...; the coordinator sends ids and labels before the next batch."""
+        self.trees.clear()
+        self._numbers = np.empty(0)
+        for g in self.groups.tolist():
+            X = state[g]["X"]
+            self.trees.reserve(len(X), 0)
+            self.trees.examples.X[self._features.group_columns(g), : len(X)] = X.T

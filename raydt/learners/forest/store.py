@@ -1,0 +1,24 @@
+"""The coordinator's store, by which shards in the same process let it look at their trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.examples.store import ExampleStore
+from raydt.learners.forest.trees import Trees
+
+
+class ForestStore(ExampleStore):
+    """Ids, labels and births; no features.
+
+    Attributes
+    ----------
+    parts : list of Trees
+        Those of the shards in this process, in the order of their trees.
+    """
+
+    def __init__(self, target_dtype: np.dtype[Any]) -> None:
+        super().__init__(0, 0, target_dtype)
+        self.parts: list[Trees] = []

@@ -1,0 +1,276 @@
+"""The trees of some groups with the rows in them: takes steps, resolves open leaves, gives canonical arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import grown
+from raydt.arrays.rng import bits
+from raydt.examples.features import Features
+from raydt.learners.forest.advancing import CLOSED, ENDED, Work, advance
+from raydt.learners.forest.growing import resolve
+from raydt.learners.forest.hashing import memberships, seeds_of
+from raydt.learners.forest.nodes import (
+    Examples,
+    Links,
+    count,
+    link,
+    most_rows,
+    new_forest,
+    new_scratch,
+    unlink,
+    with_classes,
+    with_room,
+)
+from raydt.learners.forest.options import ForestOptions
+from raydt.learners.sequential import ADD, REMOVE
+
+Slots = npt.NDArray[np.int32]
+
+
+class TreeArrays(NamedTuple):
+    """Trees in preorder, one after the other: the left child of an inner node is the next node.
+
+    Attributes
+    ----------
+    nodes : ndarray of int64, shape (trees,)
+        How many each tree has.
+    feature : ndarray of int32
+        -1 of a leaf.
+    threshold : ndarray of float64
+    right : ndarray of int32
+        Place of the right child within its tree; -1 of a leaf.
+    totals : ndarray of int64, shape (nodes, K or 3)
+        Class counts, or n, sum and sum of squares of numeric labels in units.
+    """
+
+    nodes: npt.NDArray[np.int64]
+    feature: npt.NDArray[np.int32]
+    threshold: npt.NDArray[np.float64]
+    right: npt.NDArray[np.int32]
+    totals: npt.NDArray[np.int64]
+
+
+@kernel
+def _copy_out(forest: Any, trees: Any, stack: Any, parents: Any, out: Any) -> None:
+    """Write trees in preorder; an open leaf is a leaf."""
+    nodes, at = forest.nodes, 0
+    for i in range(len(trees)):
+        begin, top = at, 1
+        stack[0], parents[0] = forest.roots[trees[i]], -1
+        while top > 0:
+            top -= 1
+            node, parent = np.int64(stack[top]), np.int64(parents[top])
+            if parent >= 0:
+                out.right[parent] = at - begin
+            out.feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
+            out.threshold[at] = nodes[node].threshold
+            out.right[at] = -1
+            for m in range(forest.totals.shape[1]):
+                out.totals[at, m] = forest.totals[node, m]
+            if nodes[node].feature >= 0:
+                stack[top], parents[top] = nodes[node].right, at
+                stack[top + 1], parents[top + 1] = nodes[node].left, -1
+                top += 2
+            at += 1
+
+
+@kernel
+def _mark(forest: Any, k: int, stack: Any, found: Any) -> None:
+    """Mark the slots of all rows."""
+    nodes = forest.nodes
+    for tree in range(len(forest.roots)):
+        stack[0], top = forest.roots[tree], 1
+        while top > 0:
+            top -= 1
+            node = np.int64(stack[top])
+            if nodes[node].feature >= 0:
+                stack[top] = nodes[node].right
+                stack[top + 1] = nodes[node].left
+                top += 2
+            entry = nodes[node].head
+            while entry >= 0:
+                found[entry // k] = True
+                entry = forest.links.next[entry]
+
+
+@kernel
+def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric: bool) -> None:
+    """Put rows into the open roots of their trees (``by`` 1), or take them out (-1)."""
+    k = examples.member.shape[1]
+    for i in range(len(slots)):
+        slot = np.int64(slots[i])
+        for at in range(k):
+            tree = np.int64(examples.member[slot, at])
+            if tree < 0:
+                continue
+            root = np.int64(forest.roots[tree])
+            count(forest, root, examples.y[slot], by, numeric)
+            forest.touched[tree] = True
+            if by > 0:
+                link(forest, root, slot * k + at)
+            else:
+                unlink(forest, slot * k + at)
+
+
+def _writable(value: Any) -> Any:
+    """The same named tuples of arrays, where read-only ones (of a memory map) are copied."""
+    if isinstance(value, np.ndarray):
+        return value if value.flags.writeable else value.copy()
+    return type(value)(*map(_writable, value)) if hasattr(value, "_fields") else value
+
+
+class Trees:
+    """Trees of a shard, and the rows in slots that they hold.
+
+    Parameters
+    ----------
+    options : ForestOptions
+    features : Features
+    numbers : ndarray of int64, shape (trees,)
+        Which trees of the forest these are, ascending.
+    """
+
+    def __init__(self, options: ForestOptions, features: Features, numbers: npt.NDArray[np.int64]) -> None:
+        self.options, self.features, self.numbers = options, features, numbers
+        self.rules = options.rules(len(features))
+        self.seeds = seeds_of(options.random_state)
+        self._place = np.full(options.n_estimators, -1, dtype=np.int32)
+        self._place[numbers] = np.arange(len(numbers))
+        self._d, self._categorical = len(features), features.kinds.astype(np.bool_)
+        self.clear()
+
+    def clear(self) -> None:
+        """No rows, and trees of one leaf."""
+        options, d = self.options, self._d
+        classes = 3 if self.rules.numeric else 2
+        self.forest = new_forest(bits(self.seeds.roots, self.numbers), self.rules, classes, (d + 63) // 64)
+        self.examples = Examples(
+            np.empty((d, 0)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
+        )
+        self.scratch = new_scratch(0, classes, self.rules, self._categorical)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        self.forest, self.examples, self.scratch = map(_writable, (self.forest, self.examples, self.scratch))
+
+    # ---------------------------------------------------------------- rows
+
+    def reserve(self, slots: int, classes: int) -> None:
+        """Room for rows in slots below ``slots``, and for classes."""
+        if not self.rules.numeric and classes > self.forest.totals.shape[1]:
+            self.forest = with_classes(self.forest, classes)
+            self.scratch = new_scratch(len(self.scratch.slots), classes, self.rules, self._categorical)
+        had = len(self.examples.y)
+        if slots <= had:
+            return
+        capacity, k = max(slots, had + had // 2, 64), self.options.copies
+        X = np.zeros((self._d, capacity))
+        X[:, :had] = self.examples.X
+        y, member = grown(self.examples.y, capacity), grown(self.examples.member, capacity)
+        self.examples = Examples(X, y, member, self._categorical)
+        self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
+
+    def put(
+        self, slots: Slots, ids: npt.NDArray[np.int64], X: npt.NDArray[np.float64], y: npt.NDArray[np.int64]
+    ) -> None:
+        """Keep new rows, of which nothing is in the trees yet."""
+        if not len(slots):
+            return
+        self.examples.X[:, slots] = X.T
+        self.examples.y[slots] = y
+        self.examples.member[slots] = self._place[self.members(ids)]
+
+    def members(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Trees of the forest that hold each example, shape (n, k)."""
+        out = np.empty((len(ids), self.options.copies), dtype=np.int32)
+        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), self.options.n_estimators, out)
+        return out
+
+    # ---------------------------------------------------------------- steps
+
+    def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:
+        """Take steps while nothing is built: rows wait in the roots, in order."""
+        begin = 0
+        for stop in [*np.flatnonzero(np.diff(kind == REMOVE)).tolist(), len(kind) - 1]:
+            part = slots[begin : stop + 1]
+            if len(part) and kind[begin] in (ADD, REMOVE):
+                by = 1 if kind[begin] == ADD else -1
+                _gather_or_scatter(self.forest, part, by, self.examples, self.rules.numeric)
+            begin = stop + 1
+
+    def take(self, work: Work, begin: int, end: int) -> None:
+        """Take steps; leaves that are opened may stay so."""
+        at, first = begin, -1
+        while True:
+            at, first, why = advance(self.forest, work, at, first, end, self.examples, self.scratch, self.rules)
+            if why == ENDED:
+                return
+            if why == CLOSED:
+                self.resolve()
+            else:
+                self._make_room()
+
+    def resolve(self) -> None:
+        """Build all open leaves."""
+        for tree in np.flatnonzero(self.forest.shape[:, 2]).tolist():
+            while not resolve(self.forest, tree, self.examples, self.scratch, self.rules):
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Room to build the largest tree anew, with one row more."""
+        rows = int(most_rows(self.forest)) + 1
+        self.forest = with_room(self.forest, rows)
+        if len(self.scratch.slots) <= rows:
+            width = self.forest.totals.shape[1]
+            self.scratch = new_scratch(max(rows + rows // 4, 64), width, self.rules, self._categorical)
+
+    def open_all(self, y: npt.NDArray[np.int64]) -> None:
+        """Make every tree one open leaf of its rows, which get other labels, by slot."""
+        slots = self._live()
+        self.examples.y[: len(y)] = y
+        keys = bits(self.seeds.roots, self.numbers)
+        links = self.forest.links
+        classes = self.forest.totals.shape[1]
+        self.forest = new_forest(keys, self.rules, classes, (self._d + 63) // 64)._replace(links=links)
+        _gather_or_scatter(self.forest, slots, 1, self.examples, self.rules.numeric)
+
+    def _live(self) -> Slots:
+        """Slots of the rows in the trees, ascending. O(nodes + rows k)."""
+        found = np.zeros(len(self.examples.y), dtype=np.bool_)
+        _mark(self.forest, self.options.copies, self.scratch.stack, found)
+        return np.flatnonzero(found).astype(np.int32)
+
+    # ---------------------------------------------------------------- what there is
+
+    def touched(self) -> npt.NDArray[np.int64]:
+        """Places of the trees that have changed since the last call."""
+        trees = np.flatnonzero(self.forest.touched)
+        self.forest.touched[:] = False
+        return trees
+
+    def arrays(self, trees: npt.NDArray[np.int64] | None = None) -> TreeArrays:
+        """Some of the trees, by place, in canonical form; all by default. O(nodes)."""
+        places = np.arange(len(self.numbers)) if trees is None else trees
+        sizes = self.forest.shape[places, 0].astype(np.int64)
+        n, depth = int(sizes.sum()), 2 * (self.rules.max_depth + 3)
+        out = TreeArrays(
+            sizes,
+            np.empty(n, dtype=np.int32),
+            np.empty(n),
+            np.empty(n, dtype=np.int32),
+            np.empty((n, self.forest.totals.shape[1]), dtype=np.int64),
+        )
+        stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
+        _copy_out(self.forest, places, stack, parents, out)
+        return out
+
+    def shape(self) -> tuple[int, int, int]:
+        """Nodes, leaves, and the depth of the deepest node."""
+        nodes, leaves = self.forest.shape[:, :2].sum(axis=0, dtype=np.int64).tolist()
+        deep = np.flatnonzero(self.forest.levels.any(axis=0))
+        return nodes, leaves, int(deep[-1]) if len(deep) else 0

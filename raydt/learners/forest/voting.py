@@ -1,0 +1,75 @@
+"""Votes: what the trees of a shard say of a row, as whole numbers that add up in any order.
+
+A tree that holds a row's leaf of n rows gives class k ``floor(2**40 c_k / n)``; of numbers ``floor(2**20 sum / n)`` in
+units, and one vote. A tree without rows says nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.nodes import goes_left
+
+#: A share, and a number, in these parts.
+SHARE_BITS, NUMBER_BITS = 40, 20
+
+
+@inner_kernel
+def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
+    """Add the vote of a leaf; of numbers ``votes`` are the sum and how many trees it has."""
+    if numeric:
+        n = totals[node, 0]
+        if n > 0:
+            votes[0] += (totals[node, 1] << NUMBER_BITS) // n
+            votes[1] += 1
+        return
+    n = np.int64(0)
+    for k in range(totals.shape[1]):
+        n += totals[node, k]
+    if n > 0:
+        for k in range(totals.shape[1]):
+            if totals[node, k]:
+                votes[k] += (totals[node, k] << SHARE_BITS) // n
+
+
+@inner_kernel
+def vote(forest: Any, row: Any, examples: Any, numeric: bool, votes: Any) -> None:
+    """Add the votes of all trees of a shard for a row. O(trees depth)."""
+    nodes, categorical = forest.nodes, examples.categorical
+    for tree in range(len(forest.roots)):
+        node = np.int64(forest.roots[tree])
+        j = nodes[node].feature
+        while j >= 0:
+            left = goes_left(row[j], nodes[node].threshold, categorical[j])
+            node = np.int64(nodes[node].left) if left else np.int64(nodes[node].right)
+            j = nodes[node].feature
+        add_vote(forest.totals, node, numeric, votes)
+
+
+@kernel
+def vote_of_model(
+    starts: Any,
+    feature: Any,
+    threshold: Any,
+    right: Any,
+    totals: Any,
+    categorical: Any,
+    X: Any,
+    numeric: bool,
+    out: Any,
+) -> None:
+    """Votes of a saved model for each row of ``X``: trees in preorder from ``starts`` on, the right child by number."""
+    for tree in range(len(starts)):
+        root = starts[tree]
+        for i in range(len(X)):
+            node = root
+            while feature[node] >= 0:
+                j = feature[node]
+                if goes_left(X[i, j], threshold[node], categorical[j]):
+                    node += 1
+                else:
+                    node = root + right[node]
+            add_vote(totals, node, numeric, out[i])

@@ -1,0 +1,267 @@
+"""The exact forest, slowly: built from nothing on the live rows, in plain integers and lists.
+
+Written from the definitions in ``docs/explanation/guarantees.md``; nothing of the learner is imported. ``Forest``
+remembers the live examples only, in a dictionary, so that no order and no past can matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.digest import digest
+
+MASK = 2**64 - 1
+#: Numbers of a node's sequence.
+LEFT, RIGHT, ORDER, CUTS = range(4)
+
+
+def splitmix(key: int, counter: int) -> int:
+    """Number ``counter`` of the sequence of SplitMix64 that starts at a key."""
+    z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def below(key: int, counter: int, n: int) -> int:
+    """A number from 0 up to before n."""
+    return int((splitmix(key, counter) >> 11) * 2.0**-53 * n)
+
+
+def siphash(key: bytes, message: bytes) -> int:
+    """SipHash-2-4, as its authors write it."""
+    k0, k1 = (int.from_bytes(key[i : i + 8], "little") for i in (0, 8))
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+
+    def turned(word: int, by: int) -> int:
+        return ((word << by) | (word >> (64 - by))) & MASK
+
+    def a_round() -> None:
+        v[0] = (v[0] + v[1]) & MASK
+        v[2] = (v[2] + v[3]) & MASK
+        v[1], v[3] = turned(v[1], 13) ^ v[0], turned(v[3], 16) ^ v[2]
+        v[0] = turned(v[0], 32)
+        v[2] = (v[2] + v[1]) & MASK
+        v[0] = (v[0] + v[3]) & MASK
+        v[1], v[3] = turned(v[1], 17) ^ v[2], turned(v[3], 21) ^ v[0]
+        v[2] = turned(v[2], 32)
+
+    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for i in range(0, len(padded), 8):
+        word = int.from_bytes(padded[i : i + 8], "little")
+        v[3] ^= word
+        a_round()
+        a_round()
+        v[0] ^= word
+    v[2] ^= 0xFF
+    for _ in range(4):
+        a_round()
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The options, by their letters: T, q, P, S, and the leaf rule."""
+
+    categorical: tuple[bool, ...]
+    T: int = 4
+    q: float = 0.5
+    P: int = 2
+    S: int = 2
+    max_depth: int = 20
+    min_samples_split: int = 2
+    seed: int = 0
+    numeric: bool = False
+
+    @property
+    def copies(self) -> int:
+        """k."""
+        return max(1, math.ceil(Fraction(str(self.q)) * self.T))
+
+    def members(self, example: int) -> list[int]:
+        """The trees that hold an example."""
+        key = hashlib.blake2b(str(self.seed).encode(), digest_size=16, person=b"raydt-forest").digest()
+        number = siphash(key, (example & MASK).to_bytes(8, "little"))
+        return sorted(range(self.T), key=lambda t: (splitmix(number, t), t))[: self.copies]
+
+    def root(self, tree: int) -> int:
+        """Key of the root of a tree."""
+        text = f"{self.seed}:trees of a forest".encode()
+        return splitmix(int.from_bytes(hashlib.sha256(text).digest()[:8], "little"), tree)
+
+
+@dataclass
+class Node:
+    """A node in preorder."""
+
+    feature: int = -1
+    threshold: float = 0.0
+    left: int = -1
+    right: int = -1
+    totals: list[int] = field(default_factory=list)
+
+
+Row = tuple[tuple[float, ...], int]
+
+
+def absent(value: float, categorical: bool) -> bool:
+    """Whether a value is missing."""
+    return value == -1.0 if categorical else value != value
+
+
+def goes_left(value: float, threshold: float, categorical: bool) -> bool:
+    """The side of a row; without a value it is the right one."""
+    return value == threshold if categorical else value <= threshold
+
+
+def candidates(rules: Rules, key: int, feature: int, rows: list[Row]) -> list[float]:
+    """The thresholds or categories of a feature, in their order; none of a constant one."""
+    category = rules.categorical[feature]
+    values = [x[feature] for x, _ in rows]
+    there = [value for value in values if not absent(value, category)]
+    missing, own = len(values) - len(there), splitmix(splitmix(key, CUTS), feature)
+    if len(set(there)) + (missing > 0) < 2:
+        return []
+    if category:
+        return sorted(set(there), key=lambda value: (splitmix(own, int(value)), value))[: rules.S]
+    low, high = min(there), max(there)
+    wanted = {1: 0, 2: 1}.get(len(set(there)), rules.S)
+    wanted = min(wanted, rules.S - 1) if missing else wanted
+    cuts = []
+    for j in range(wanted):
+        unit = ((splitmix(own, j) >> 12) + 0.5) * 2.0**-52
+        cut = low + unit * (high - low) if math.isfinite(high - low) else (1.0 - unit) * low + unit * high
+        cuts.append(cut if cut < high else low)
+    return sorted(cuts) + ([high] if missing else [])
+
+
+def score(rules: Rules, rows: list[Row], left: list[Row]) -> float:
+    """What a split of rows is compared by."""
+    n, n_left = len(rows), len(left)
+    if rules.numeric:
+        lacks = [n * sum(y for _, y in left) - n_left * sum(y for _, y in rows)]
+    else:
+        classes = sorted({y for _, y in rows})
+        lacks = [n * sum(y == k for _, y in left) - n_left * sum(y == k for _, y in rows) for k in classes]
+    squares = 0.0
+    for lack in lacks:
+        squares += float(lack) * float(lack)
+    return squares / float(n_left * (n - n_left))
+
+
+def best(rules: Rules, key: int, rows: list[Row]) -> tuple[int, float] | None:
+    """Feature and threshold of the best split of a node."""
+    order = list(range(len(rules.categorical)))
+    own, tried, found = splitmix(key, ORDER), 0, []
+    for place in range(len(order)):
+        other = place + below(own, place, len(order) - place)
+        order[place], order[other] = order[other], order[place]
+        feature = order[place]
+        cuts = candidates(rules, key, feature, rows)
+        if not cuts:
+            continue
+        for j, cut in enumerate(cuts):
+            left = [row for row in rows if goes_left(row[0][feature], cut, rules.categorical[feature])]
+            found.append((-score(rules, rows, left), feature, j, cut))
+        tried += 1
+        if tried == rules.P:
+            break
+    return min(found)[1::2] if found else None  # type: ignore[return-value]
+
+
+def totals(rules: Rules, rows: list[Row], classes: int) -> list[int]:
+    """What a node counts."""
+    if rules.numeric:
+        return [len(rows), sum(y for _, y in rows), sum(y * y for _, y in rows)]
+    counts = Counter(y for _, y in rows)
+    return [counts[k] for k in range(classes)]
+
+
+def tree(rules: Rules, number: int, rows: list[Row], classes: int) -> list[Node]:
+    """A tree of its rows, in preorder."""
+    nodes: list[Node] = []
+
+    def grow(rows: list[Row], key: int, depth: int) -> int:
+        node, at = Node(totals=totals(rules, rows, classes)), len(nodes)
+        nodes.append(node)
+        if len(rows) < rules.min_samples_split or len({y for _, y in rows}) < 2 or depth == rules.max_depth:
+            return at
+        split = best(rules, key, rows)
+        if split is None:
+            return at
+        node.feature, node.threshold = split
+        sides: tuple[list[Row], list[Row]] = [], []
+        for row in rows:
+            sides[not goes_left(row[0][node.feature], node.threshold, rules.categorical[node.feature])].append(row)
+        node.left = grow(sides[0], splitmix(key, LEFT), depth + 1)
+        node.right = grow(sides[1], splitmix(key, RIGHT), depth + 1)
+        return at
+
+    grow(rows, rules.root(number), 0)
+    return nodes
+
+
+@dataclass
+class Forest:
+    """Live examples: features and label by id."""
+
+    rules: Rules
+    examples: dict[int, tuple[tuple[float, ...], float]] = field(default_factory=dict)
+
+    def exponent(self) -> int:
+        """Exponent of the largest numeric label."""
+        largest = max((abs(y) for _, y in self.examples.values()), default=0.0)
+        return max(math.frexp(largest)[1], -900) if largest else -900
+
+    def label(self, y: float) -> int:
+        """A label as trees count it."""
+        return math.floor(y / math.ldexp(1.0, self.exponent() - 20) + 0.5) if self.rules.numeric else int(y)
+
+    def trees(self) -> list[list[Node]]:
+        """All trees."""
+        held: list[list[Row]] = [[] for _ in range(self.rules.T)]
+        for example, (x, y) in self.examples.items():
+            for number in self.rules.members(example):
+                held[number].append((x, self.label(y)))
+        classes = max([1, *(int(y) for _, y in self.examples.values())]) + 1 if not self.rules.numeric else 0
+        return [tree(self.rules, number, rows, classes) for number, rows in enumerate(held)]
+
+    def digest(self) -> str:
+        """Digest of the model."""
+        trees = self.trees()
+        nodes = [node for one in trees for node in one]
+        parts: list[tuple[str, Any]] = [("tree_nodes", np.array([len(one) for one in trees], dtype=np.int64))]
+        dtypes = {"feature": np.int32, "threshold": np.float64, "left": np.int32, "right": np.int32, "totals": np.int64}
+        parts += [(name, np.array([getattr(n, name) for n in nodes], dtype=t)) for name, t in dtypes.items()]
+        ids, dtype = sorted(self.examples), np.int32
+        if self.rules.numeric:
+            parts.append(("exponent", np.array([self.exponent()], dtype=np.int64)))
+            dtype = np.float64  # type: ignore[assignment]
+        parts.append(("id", np.array(ids, dtype=np.int64)))
+        return digest([*parts, ("y", np.array([self.examples[i][1] for i in ids], dtype=dtype))])
+
+    def vote(self, x: tuple[float, ...]) -> float:
+        """The prediction of a row: class or number."""
+        votes: Counter[int] = Counter()
+        numbers = []
+        for one in self.trees():
+            node = one[0]
+            while node.feature >= 0:
+                left = goes_left(x[node.feature], node.threshold, self.rules.categorical[node.feature])
+                node = one[node.left if left else node.right]
+            n = node.totals[0] if self.rules.numeric else sum(node.totals)
+            if n and self.rules.numeric:
+                numbers.append((node.totals[1] << 20) // n)
+            elif n:
+                votes.update({k: (c << 40) // n for k, c in enumerate(node.totals)})
+        if self.rules.numeric:
+            mean = sum(numbers) / len(numbers) if numbers else 0.0
+            return math.ldexp(mean, self.exponent() - 40)
+        return min(votes, key=lambda k: (-votes[k], k), default=0)

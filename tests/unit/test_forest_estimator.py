@@ -1,0 +1,170 @@
+"""The estimators of the exact forest: scikit-learn's checks, exactness across calls, lazy trees, bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import check_estimator
+
+from raydt import ExactForestClassifier, ExactForestRegressor, load_model
+from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.learners import learners
+
+LEARNER = learners()["forest"]
+BOTH = (ExactForestClassifier, ExactForestRegressor)
+SMALL = {"n_estimators": 12, "sample_share": 0.5, "max_depth": 8, "min_samples_split": 4}
+
+
+def data(n: int = 300, seed: int = 0) -> tuple[Any, Any]:
+    draws = np.random.default_rng(seed)
+    X = np.round(draws.normal(size=(n, 4)), 2)
+    X[:, 3] = draws.integers(0, 3, n)
+    X[::17, 1] = np.nan
+    return X, (X[:, 0] + X[:, 3] > 1).astype(int)
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+@pytest.mark.filterwarnings("ignore:Estimator ExactForest.* does not inherit:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_them(estimator: Any) -> None:
+    done = check_estimator(estimator(**{**SMALL, "sample_share": 1.0}))
+    assert sum(check["status"] == "passed" for check in done) > 40
+    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}
+
+
+@pytest.mark.parametrize("rebuild", ["eager", "lazy"])
+@pytest.mark.parametrize("estimator", BOTH)
+def test_no_order_of_calls_shows(estimator: Any, rebuild: str) -> None:
+    X, y = data()
+    whole = estimator(**SMALL, rebuild=rebuild).fit(X, y)
+    gone = np.arange(0, 300, 3)
+    before = whole.digest()
+    whole.forget(gone, digests=False)
+    kept = np.setdiff1d(np.arange(300), gone)
+    order = np.random.default_rng(1).permutation(kept)
+    other = estimator(**SMALL).fit(X[order[:50]], y[order[:50]], ids=order[:50])
+    for part in np.array_split(order[50:], 7):
+        other.partial_fit(X[part], y[part], ids=part)
+    assert whole.digest() == other.digest()
+    assert whole.predict(X).tolist() == other.predict(X).tolist()
+    assert whole.audit().ok
+    whole.partial_fit(X[gone], y[gone], ids=gone)
+    assert whole.digest() == before
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_what_is_saved_goes_on(estimator: Any, tmp_path: Path) -> None:
+    X, y = data()
+    forest = estimator(**SMALL).fit(X, y)
+    forest.save(tmp_path / "model")
+    forest.save(tmp_path / "state", with_examples=True)
+    assert load_model(tmp_path / "model").predict(X).tolist() == forest.predict(X).tolist()
+    loaded = load_model(tmp_path / "state")
+    assert type(loaded) is estimator
+    assert loaded.digest() == forest.digest()
+    for one in (forest, loaded):
+        one.forget([5, 6, 7])
+    assert loaded.digest() == forest.digest()
+    assert loaded.forget_examples(X[[10]], y[[10]]).ids.tolist() == [10]
+
+
+def test_lazy_trees_are_rebuilt_when_somebody_looks() -> None:
+    X, y = data()
+    forest = ExactForestClassifier(**SMALL, rebuild="lazy").fit(X, y)
+    nodes = forest.session_.statistics()["nodes"]
+    forest.forget(np.arange(200), digests=False)
+    few = forest.session_.statistics()["nodes"]
+    forest.predict(X[:1])
+    assert few < nodes
+    assert forest.digest() == ExactForestClassifier(**SMALL).fit(X[200:], y[200:], ids=range(200, 300)).digest()
+
+
+def test_features_that_tell_nothing_are_not_important() -> None:
+    X, y = data()
+    forest = ExactForestClassifier(**SMALL).fit(X, y)
+    shares = forest.feature_importances_
+    assert shares.sum() == pytest.approx(1.0)
+    assert min(shares[0], shares[3]) > max(shares[1], shares[2])
+    assert ExactForestClassifier(**SMALL).fit(X, np.ones(300)).feature_importances_.tolist() == [0.0] * 4
+
+
+def test_numbers_near_and_far() -> None:
+    X = np.arange(200.0)[:, None]
+    for scale in (1e-300, 1.0, 1e300):
+        forest = ExactForestRegressor(**SMALL).fit(X, X[:, 0] * scale)
+        assert forest.score(X / 1.0, X[:, 0] * scale) > 0.95 if scale == 1.0 else True
+        assert np.isfinite(forest.predict(X)).all()
+    forest = ExactForestRegressor(**SMALL).fit(X, X[:, 0])
+    digest = forest.digest()
+    forest.partial_fit([[3.0]], [1e9], ids=[1000])
+    assert forest.digest() != digest
+    forest.forget([1000])
+    assert forest.digest() == digest
+    assert ExactForestRegressor(**SMALL).fit(X, np.zeros(200)).predict([[1.0]]).tolist() == [0.0]
+
+
+def test_an_empty_forest_predicts_what_is_documented() -> None:
+    X, y = data(20)
+    forest = ExactForestClassifier(**SMALL).fit(X, y)
+    forest.forget(forest.row_ids_)
+    assert forest.predict(X[:2]).tolist() == [0, 0]
+    assert forest.predict_proba(X[:1]).tolist() == [[0.5, 0.5]]
+    assert forest.digest() == ExactForestClassifier(**SMALL).fit(X, y).forget(range(20)).digest_after
+
+
+def test_bad_input_is_one_error() -> None:
+    X, y = data(40)
+    for wrong in (
+        {"n_estimators": 0},
+        {"sample_share": 0.0},
+        {"thresholds": 0},
+        {"max_features": 0},
+        {"max_depth": 300},
+    ):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            ExactForestClassifier(**wrong).fit(X, y)
+    forest = ExactForestClassifier(**SMALL).fit(X, y)
+    with pytest.raises(UpdateError, match="live"):
+        forest.partial_fit(X[:1], y[:1], ids=[3])
+    with pytest.raises(UpdateError, match="no live example"):
+        forest.forget([100])
+    with pytest.raises(InputError, match="infinity"):
+        forest.partial_fit([[np.inf, 0, 0, 0]], [1])
+
+
+def colours() -> tuple[Any, Any]:
+    pd = pytest.importorskip("pandas")
+    draws = np.random.default_rng(3)
+    words = draws.choice(["red", "green", "blue", "black", "white", None], 200)
+    frame = pd.DataFrame({"colour": words, "x": draws.random(200).round(1)})
+    return frame, np.isin(words, ["red", "black"]).astype(int)
+
+
+def test_categories_count_by_value_and_not_by_the_order_of_their_appearance() -> None:
+    frame, y = colours()
+    forward = ExactForestClassifier(**SMALL).fit(frame, y, ids=np.arange(200))
+    backward = ExactForestClassifier(**SMALL).fit(frame[::-1], y[::-1], ids=np.arange(200)[::-1])
+    assert forward.digest() == backward.digest()
+    assert forward.score(frame, y) > 0.95
+    other = type(frame)({"colour": ["violet", None], "x": [0.5, 0.5]})
+    assert forward.predict(other).tolist() == backward.predict(other).tolist()
+    rare = ExactForestClassifier(**SMALL).fit(frame[10:], y[10:], ids=np.arange(10, 200))
+    forward.forget(np.arange(10))
+    assert forward.digest() == rare.digest()
+
+
+def test_codes_instead_of_values_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, y = colours()
+    true = type(LEARNER).traits
+    monkeypatch.setattr(type(LEARNER), "traits", lambda self, options: with_codes(true(self, options)))
+    forward = ExactForestClassifier(**SMALL).fit(frame, y, ids=np.arange(200))
+    backward = ExactForestClassifier(**SMALL).fit(frame[::-1], y[::-1], ids=np.arange(200)[::-1])
+    assert forward.digest() != backward.digest()
+
+
+def with_codes(traits: Any) -> Any:
+    return replace(traits, reading=replace(traits.reading, by_value=False))
