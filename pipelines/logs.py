@@ -6,9 +6,11 @@ not apply. A record is out of this process before the call that made it returns,
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -194,3 +196,32 @@ def _plain(value: Any) -> Any:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+#: What terminals take for colours.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class LinesToLog(io.TextIOBase):
+    """A stream whose lines become records of a log, at level ``info``: for what another package prints.
+
+    Parameters
+    ----------
+    logger : logging.Logger
+    event : str
+        Of the records.
+    """
+
+    def __init__(self, logger: logging.Logger, event: str) -> None:
+        self._logger, self._event, self._begun = logger, event, ""
+
+    def writable(self) -> bool:
+        """Whether it takes text."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Record the lines that ``text`` completes."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in filter(None, (_COLOURS.sub("", line).strip() for line in lines)):
+            self._logger.info("%s", line, extra={"event": self._event})
+        return len(text)

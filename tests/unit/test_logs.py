@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from crashing import Dying
 from pyarrow import fs as pafs
 
 from pipelines import logs
-from pipelines.logs import FIELDS, log_to
+from pipelines.logs import FIELDS, LinesToLog, log_to
 from pipelines.run_folder import RunFolder
 
 log = logging.getLogger("raydt.test")
@@ -150,3 +151,18 @@ def test_a_log_that_cannot_be_written_says_so_once_and_harms_nobody(folder, tmp_
     assert "Traceback" not in err
     assert "Logging error" not in err
     assert [entry["message"] for entry in entries(tmp_path)] == ["before", "after"]
+
+
+def test_what_another_package_prints_becomes_records(caplog):
+    """Line by line, without colours; empty lines are left out."""
+    stream = LinesToLog(logging.getLogger("pipelines.ray"), "ray")
+    with caplog.at_level(logging.INFO, "pipelines.ray"), redirect_stdout(stream):
+        print("\x1b[33m(raylet)\x1b[0m a worker died")
+        print("half", end=" ")
+        print("a line\n\nand one")
+        print("not ended", end="")
+    assert [(record.event, record.message) for record in caplog.records] == [
+        ("ray", "(raylet) a worker died"),
+        ("ray", "half a line"),
+        ("ray", "and one"),
+    ]

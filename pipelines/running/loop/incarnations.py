@@ -6,13 +6,14 @@ incarnation is never used again in a run: what a late process of an older one sa
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections import Counter
 from contextlib import ExitStack, redirect_stdout
 from types import TracebackType
 
 import actors
 from pipelines.config import Config
+from pipelines.logs import LinesToLog
 from raydt.arrays.kernel import compile_once
 from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.examples.features import Features
@@ -22,6 +23,8 @@ from raydt.presentation.words import counted
 from raydt.sessions.session import InProcessSession, Session
 from raydt.sessions.warmup import compile_missing
 from raydt.streams.random_updates import warmup as warm_up_streams
+
+log = logging.getLogger(__name__)
 
 
 class Incarnations:
@@ -60,8 +63,9 @@ class Incarnations:
             if cluster.backend == "in_process":
                 compile_missing(self._learner, config.learner)
             else:
-                # Ray prints warnings of its raylet to stdout, which belongs to results.
-                opening.enter_context(redirect_stdout(sys.stderr))
+                # Ray prints what its raylet says of lost processes, and has no switch for it. stdout belongs to results,
+                # and the run itself reports each loss.
+                opening.enter_context(redirect_stdout(LinesToLog(log, "ray")))
                 self._connection = actors.Connection(
                     self._learner,
                     config.learner,
