@@ -29,7 +29,7 @@ def scenario(seed: int, folder: Path) -> tuple[Simulation, dict[str, object]]:
     """The simulation of a seed, and its expected outcome; ``folder`` is for its files."""
     draw = random.Random(f"scenario {seed}")
     setup = DRAWN[seed % len(DRAWN)]
-    faults = MOODS[seed // len(DRAWN) % len(MOODS)]
+    faults = MOODS[(seed % len(DRAWN) + seed // len(DRAWN)) % len(MOODS)]  # neighbours differ
     least_warmup = WARMUP if setup.trial is not None and setup.trial.needs_warmup else 0
     workload = fitted(setup, random_workload(folder, seed, least_warmup))
     sizes = draw.choice(((1, 2, 3), (workload.batch,), (1, 5, 9), (4, 16)))

@@ -87,7 +87,7 @@ def test_what_it_does_not_take():
         tree.partial_fit(X[:3], ["ham", "spam", "eggs"])
     assert tree.classes_.tolist() == ["ham", "spam"]
     assert tree.digest() == before
-    others = r"confidence_tree, fudyadt(, gbdt or one_rule| or gbdt)$"  # with the example learner or without
+    others = r"confidence_tree, .*fudyadt.* or [a-z_]+$"
     with pytest.raises(InputError, match=rf"no feature is sparse.* use learner.kind: {others}"):
         SparseDynamicTreeClassifier(finder="updgini").fit(X.toarray(), y)
     with pytest.raises(ConfigError, match="beta must be greater than 0"):

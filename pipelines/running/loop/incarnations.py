@@ -63,8 +63,8 @@ class Incarnations:
             if cluster.backend == "in_process":
                 compile_missing(self._learner, config.learner)
             else:
-                # Ray prints what its raylet says of lost processes, and has no switch for it. stdout belongs to results,
-                # and the run itself reports each loss.
+                # Ray prints what its raylet says of lost processes, and has no switch for it. stdout belongs to
+                # results, and the run itself reports each loss.
                 opening.enter_context(redirect_stdout(LinesToLog(log, "ray")))
                 self._connection = actors.Connection(
                     self._learner,
