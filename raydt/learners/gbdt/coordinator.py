@@ -224,7 +224,7 @@ class GBDTCoordinator(BatchCoordinator):
         return self._record.is_due(self.options, changes, self.store.live, len(self.ensemble.leaf))
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
-        """Fix the bins from the live rows and train on them; returns those that were held out (the first time)."""
+        """Make the bins from some rows and train on these; returns those held out (only the first time)."""
         o, y, former = self.options, self.store.y, self.ensemble
         parts = yield Ask("learn", {"slots": slots})
         order = np.argsort(self._rows.owned())

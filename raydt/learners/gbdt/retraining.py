@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.presentation.words import counted
 
 
 @dataclass(slots=True)
@@ -99,8 +100,8 @@ def outlook(options: GBDTOptions, warmup: int) -> str:
     """What a batch D' costs and how often all trees are trained again, after a warm-up of so many rows; a sentence."""
     every, after = options.every(warmup), options.trains_after(warmup)
     if after <= every or (options.retrain == "auto" and is_large(every, warmup)):
-        return f"each batch of {every:,} updates trains all trees again, on about {warmup:,} rows"
-    trees = f"a batch of {every:,} updates changes {options.max_iter:,} iterations in place"
+        return f"each batch of {counted(every, 'update')} trains all trees again, on about {warmup:,} rows"
+    trees = f"a batch of {counted(every, 'update')} changes {counted(options.max_iter, 'iteration')} in place"
     if options.retrain == "never":
         return f"{trees}; the trees are never trained again"
     batches = -(-after // every)
