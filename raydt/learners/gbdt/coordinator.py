@@ -35,14 +35,13 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
-from raydt.learners.gbdt.histograms import Change
 from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
 from raydt.learners.gbdt.retraining import RECORD, TrainingRecord
-from raydt.learners.gbdt.split_search import RANKED
+from raydt.learners.gbdt.shard_sums import sum_up
 from raydt.learners.gbdt.training import HeldOut, held_out_rows, train, train_here
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update import Counts, InPlaceUpdate
@@ -50,8 +49,6 @@ from raydt.learners.gbdt.window import DELETED, INSERTED
 from raydt.learners.rows import Rows, RowsOnShards
 
 Slots = npt.NDArray[np.int32]
-#: Rows times trees that are summed up again in one round.
-_SUMMED = 1 << 22
 
 
 class GBDTCoordinator(BatchCoordinator):
@@ -196,8 +193,11 @@ class GBDTCoordinator(BatchCoordinator):
         pending, self._pending = self._pending, PendingUpdates()
         counts = Counts()
         self._record.changes += len(pending)
-        first = self.ensemble is None
-        live = pending.inserts if first else self.store.slots() if self._is_due(len(pending)) else pending.inserts[:0]
+        first, live = self.ensemble is None, pending.inserts
+        if self.ensemble is not None:
+            trees = len(self.ensemble.leaf)
+            due = self._record.is_due(self.options, len(pending), self.store.live, trees)
+            live = self.store.slots() if due else live[:0]
         if len(live):
             self._record.add_training(self._seq, len(live))
             counts.trained = len(live)
@@ -217,11 +217,6 @@ class GBDTCoordinator(BatchCoordinator):
         self.store.release(pending.freed)
         self._totals.add(counts)
         self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
-
-    def _is_due(self, changes: int) -> bool:
-        """Whether a batch of so many inserts and deletes trains all trees again."""
-        assert self.ensemble is not None
-        return self._record.is_due(self.options, changes, self.store.live, len(self.ensemble.leaf))
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
         """Make the bins from some rows and train on these; returns those held out (only the first time)."""
@@ -294,26 +289,9 @@ class GBDTCoordinator(BatchCoordinator):
                 self._local = LocalTrees(e, self.features, self._local.cells)
                 self._local.sum_up(refreshed, y)
             else:
-                yield from self._sum_up(refreshed)
+                yield from sum_up(e, refreshed, y)
                 yield Tell("encode", {"slots": slots})
         return (yield from self._update(e, slots, INSERTED, rows, refreshed))
-
-    def _sum_up(self, slots: Slots) -> Exchange[None]:
-        """Have the shards sum up the histograms from the rows of the model: they follow from leaves and ledger."""
-        assert self.ensemble is not None
-        e = self.ensemble
-        yield Tell("begin", e.begin())
-        yield Tell("encode", {"slots": slots})
-        yield Tell("resume", {"parent": e.trees.parent, "histogram": e.trees.histogram})
-        none = np.empty(0, dtype=RANKED)
-        total = len(e.leaf)
-        step = max(1, _SUMMED // max(1, len(slots)))
-        for begin in range(0, total, step):
-            stop = min(begin + step, total)
-            g = np.stack([e.gradients(t, slots, self.store.y) for t in range(begin, stop)])
-            leaf = e.leaf[begin:stop, slots].astype(np.int16, order="C")
-            change = Change(begin, stop, slots, leaf, g, e.hessians(g))
-            yield Tell("change", {"change": change, "keep": total, "splits": none})
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
@@ -324,7 +302,7 @@ class GBDTCoordinator(BatchCoordinator):
                 assert local is not None
                 local.sum_up(held, self.store.y)
             else:
-                yield from self._sum_up(held)
+                yield from sum_up(self.ensemble, held, self.store.y)
                 if len(inserts):
                     self._pending.rows = yield from self._rows.take(inserts)
                     yield Tell("encode", {"slots": inserts})
