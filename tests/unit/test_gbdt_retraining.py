@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raydt import OnlineGradientBoostingClassifier, load_model
+from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor, load_model
+from raydt.errors import UpdateError
 from raydt.learners.description import Effects
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.options import GBDTOptions
@@ -75,3 +76,36 @@ def test_a_summary_and_a_receipt_show_trainings() -> None:
     trained = words.receipt(Effects(work={"trainings": 2, "trained": 1850}))
     assert trained.short == "2 trainings of all trees, on 1,850 rows in all"
     assert trained.lines[0] == ("trainings", trained.short)
+
+
+def test_a_training_takes_over_classes_categories_missing_values_and_scale() -> None:
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=300), rng.integers(0, 3, 300)])
+    y = np.array(["a", "b"])[(X[:, 0] > 0).astype(int)]
+    boosting = OnlineGradientBoostingClassifier(max_iter=5, categorical_features=[1]).fit(X, y)
+    new = X.copy()
+    new[:, 1] += 3
+    new[::7, 0] = np.nan
+    labels = np.where(new[:, 1] == 5, "c", y)
+    boosting.replace_examples(boosting.row_ids_[:250], new[:250], labels[:250])
+    assert boosting.last_update_["trained"] == 300
+    assert boosting.score(new, labels) > 0.9
+    assert boosting.audit().feasibility == "proven"
+
+    regressor = OnlineGradientBoostingRegressor(max_iter=5).fit(X, 100 * X[:, 0])
+    regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
+    regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
+    assert (regressor.last_update_["trained"], regressor.audit().conformance) == (300, "holds")
+    with pytest.raises(UpdateError, match="32 times as far from the mean as any of the rows that the trees"):
+        regressor.partial_fit(X[:1], [1e6])
+
+
+def test_an_empty_model_is_trained_again() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(100, 2))
+    y = X[:, 0] > 0
+    boosting = OnlineGradientBoostingClassifier(max_iter=5).fit(X, y)
+    boosting.forget(boosting.row_ids_)
+    assert (boosting.last_update_["trained"], boosting.audit().conformance) == (0, "holds")
+    boosting.partial_fit(X, y)
+    assert (boosting.last_update_["trained"], boosting.score(X, y)) == (100, 1.0)
