@@ -99,8 +99,9 @@ class Estimator(Fitted):
         Parameters
         ----------
         ids : array-like of int, shape (m,)
-            The examples to delete.
+            The examples to delete; none are allowed.
         X : array-like, data frame or Arrow table, shape (n, d)
+            At least one row; to delete only, call :meth:`forget`.
         y : array-like, shape (n,)
         new_ids : array-like of int, shape (n,), optional
             Ids of the new examples, also those of deleted ones; running integers by default, returned in ``row_ids_``.

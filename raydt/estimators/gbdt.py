@@ -102,11 +102,12 @@ class _OnlineGradientBoosting(Estimator):
 
 
 class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
-    """Gradient boosted trees, updated in place when examples are inserted and deleted, without full retraining.
+    """Gradient boosted trees, updated in place when examples are inserted and deleted.
 
-    A call of :meth:`partial_fit` or :meth:`forget` is one batch: it changes the sums of the nodes that its rows reach
-    in every tree. A node keeps its split while that is still among the best candidates; else its subtree is
-    retrained on the live rows. Stored sums equal recomputed ones bit for bit, always; :meth:`audit` proves it.
+    A call of :meth:`partial_fit`, :meth:`forget` or :meth:`replace_examples` is one batch: it changes the sums of the
+    nodes that its rows reach in every tree. A node keeps its split while that is still among the best candidates; else
+    its subtree is retrained on the live rows. ``retrain`` says when a call trains all trees again instead. Stored sums
+    equal recomputed ones bit for bit, always; :meth:`audit` proves it.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     l2_regularization : float, default 1.0
         Added to the sum of second derivatives; larger shrinks leaf values.
     max_bins : int, default 1024
-        Largest number of bins of a feature. The rows of the first call fix them.
+        Largest number of bins of a feature. Each training of all trees makes them from its rows.
     binning : {"doubling", "quantile"}
         Bins of equal width, doubled until they are few enough; or of equal frequency.
     candidate_fraction : float, default 0.1
@@ -133,8 +134,9 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         In log-odds; of a regression in sixteenths of 2^e, the first power of two that is not below the largest distance
         of a target from the mean.
     retrain : {"auto", "never", "always"}
-        When a call trains all trees and bins anew on the live examples instead of updating them: after a third as many
-        inserts and deletes as examples were trained on last; never; or in each call.
+        When a call trains all trees again on the live examples, with new bins, instead of updating them: after a third
+        as many inserts and deletes as examples were trained on last, or when an update would be as much work; never; or
+        in each call.
     early_stopping : bool, default False
         Stop the first training when the loss on held-out rows stops improving.
     validation_fraction : float, default 0.1
@@ -168,7 +170,8 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     Notes
     -----
     Lin, Chung, Lao, Zhao, Online Gradient Boosting Decision Tree: In-Place Updates for Efficient Adding/Deleting Data,
-    ICML 2025. A missing number has a bin of its own; a missing category is taken as one that the first rows lack.
+    ICML 2025. A missing number has a bin of its own; a missing category is taken as one that
+    the rows of the last training lack.
 
     Examples
     --------
@@ -204,7 +207,8 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
 
     Notes
     -----
-    The first call fixes the scale of the labels: one that lies far outside of it later is refused.
+    Each training of all trees takes the scale of the labels from its rows. A later label that lies far outside of it is
+    refused.
 
     Examples
     --------
@@ -218,7 +222,7 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
     _fixed: ClassVar[dict[str, Any]] = {"objective": "squared_error", "update_every": _UNTIL_THE_CALL_ENDS}
 
     def _encoded(self, given: npt.NDArray[Any]) -> Targets:
-        """The numbers; refused before any row is taken if one is far out of the scale of the first call."""
+        """The numbers; refused before any row is taken if one is far out of the scale of the last training."""
         session = getattr(self, "session_", None)
         ensemble = None if session is None else session.coordinator.ensemble
         far = np.zeros(len(given), dtype=np.bool_) if ensemble is None else ~ensemble.fits(given)

@@ -39,8 +39,8 @@ REFUSALS = {
     DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
     UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
     TARGET_TOO_FAR: (
-        "the target is more than 32 times as far from the mean of the first rows as any of them",
-        "Correct the value, or start with rows that cover its range",
+        "the target is more than 32 times as far from the mean as any of the rows that the trees were trained on last",
+        "Correct the value, or train on rows that cover its range",
     ),
 }
 

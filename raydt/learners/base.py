@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
@@ -32,6 +32,15 @@ class LearnerOptions(BaseModel):
     feature_groups: int = Field(
         16, ge=1, description="number of fixed groups the features are divided into; a shard owns whole groups (G)"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic would take ``true`` as 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
+            raise ValueError("must not be true or false")
+        return value
 
 
 @dataclass(frozen=True, slots=True)

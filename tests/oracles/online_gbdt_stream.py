@@ -159,7 +159,7 @@ class OnlineGBDTTwin:
         return done.rows + done.refreshed * trees // 4 + 2 * (done.deletes + done.inserts) * trees + judged // 20
 
     def trains_after(self) -> float:
-        """Inserts and deletes after which the trees are trained anew."""
+        """Inserts and deletes after which the trees are trained again."""
         return {"always": 1, "never": math.inf, "auto": max(1, self.trained_rows // 3)}[self.options.retrain]
 
     # ------------------------------------------------------------------ comparison

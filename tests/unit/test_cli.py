@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -174,16 +175,19 @@ def test_the_start_of_ray_is_announced(raydt, job, tmp_path, monkeypatch, comman
         assert STARTING_RAY not in raydt("replay", job, *ray, "--address", "127.0.0.1:1")[2]
 
 
-def test_what_ray_prints_does_not_reach_stdout(job, capsys, monkeypatch):
+def test_what_ray_prints_goes_to_the_log_and_not_to_stdout(job, capsys, caplog, monkeypatch):
     def printing(*_, **__):
         sys.stdout.write("(raylet) WARNING\n")
         return SimpleNamespace(close=lambda: sys.stdout.write("closed\n"))
 
     monkeypatch.setattr("actors.Connection", printing)
+    caplog.set_level(logging.INFO, "pipelines")
     with Incarnations(load_config(job, ["cluster.backend=ray"]), Features(("a",), (False,))):
         pass
     sys.stdout.write("result\n")
-    assert capsys.readouterr() == ("result\n", "(raylet) WARNING\nclosed\n")
+    assert capsys.readouterr() == ("result\n", "")
+    messages = [record.message for record in caplog.records if getattr(record, "event", "") == "ray"]
+    assert messages == ["(raylet) WARNING", "closed"]
 
 
 def test_help_lists_the_exit_codes_and_whole_sentences(raydt):

@@ -15,19 +15,28 @@ def test_the_size_of_a_batch_follows_the_warmup(warmup: int, every: int) -> None
     assert GBDTOptions(update_every=7).every(warmup) == 7
 
 
-@pytest.mark.parametrize("wrong", [0, -3, "often", 1.5])
+@pytest.mark.parametrize("wrong", [0, -3, "often", 1.5, True])
 def test_a_batch_has_at_least_one_update(wrong: object) -> None:
     with pytest.raises(ValidationError, match="update_every"):
         GBDTOptions(update_every=wrong)
 
 
+def test_a_truth_value_is_not_a_number() -> None:
+    with pytest.raises(ValidationError, match="max_iter"):
+        GBDTOptions(max_iter=True)
+    assert GBDTOptions(early_stopping=True).early_stopping
+
+
 @pytest.mark.parametrize(
     ("options", "warmup", "expected"),
     [
-        ({}, 4000, "of 200 updates changes 100 iterations in place; about one in 7 (after 1,333 inserts"),
-        ({"retrain": "never"}, 4000, "the trees are never trained anew"),
-        ({"retrain": "always"}, 4000, "each batch of 200 updates trains all trees anew, on about 4,000 rows"),
-        ({"update_every": 5000}, 4000, "each batch of 5,000 updates trains all trees anew"),
+        ({}, 4000, "of 200 updates changes 100 iterations in place; one batch in 7 or more (after 1,333 inserts"),
+        ({"retrain": "never"}, 4000, "the trees are never trained again"),
+        ({"retrain": "always"}, 4000, "each batch of 200 updates trains all trees again, on about 4,000 rows"),
+        ({"update_every": 5000}, 4000, "each batch of 5,000 updates trains all trees again"),
+        ({"update_every": 800}, 4000, "each batch of 800 updates trains all trees again"),  # a fifth of the rows
+        ({"update_every": 799}, 4000, "one batch in 2 or more"),
+        ({"update_every": 800, "retrain": "never"}, 4000, "a batch of 800 updates changes 100 iterations in place"),
     ],
 )
 def test_the_outlook(options: dict[str, object], warmup: int, expected: str) -> None:

@@ -14,24 +14,13 @@ from raydt.learners.checking import check_bins, check_held, require, typed
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT
+from raydt.learners.gbdt.retraining import RECORD
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 _NODES = {"feature": np.int32, "cut": np.int32, "left": np.int32, "right": np.int32, "value": np.float64}
 _SUMS = {"G": np.int64, "H": np.int64, "tried_g": np.int64, "tried_h": np.int64}
-_SCALARS = (
-    "seq",
-    "warmup",
-    "classes",
-    "exponent",
-    "rebuilds",
-    "rebuilt_rows",
-    "trained",
-    "trained_rows",
-    "changes",
-    "work",
-    "work_changes",
-)
+_SCALARS = ("seq", "warmup", "classes", "exponent", "rebuilds", "rebuilt_rows", *RECORD)
 
 
 def _kinds(features: Features) -> npt.NDArray[np.int8]:

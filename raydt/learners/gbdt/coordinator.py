@@ -2,8 +2,8 @@
 
 One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
 the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
-passes through the trees, first its deletions, then its insertions (``update``). Predictions are made by the model of
-the last such end.
+passes through the trees, first its deletions, then its insertions (``update``), or all trees and bins are made again
+(``retraining``). Predictions are made by the model of the last such end.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
-from raydt.learners.gbdt.histograms import Change
 from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
-from raydt.learners.gbdt.split_search import RANKED
+from raydt.learners.gbdt.retraining import RECORD, TrainingRecord
+from raydt.learners.gbdt.shard_sums import sum_up
 from raydt.learners.gbdt.training import HeldOut, held_out_rows, train, train_here
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update import Counts, InPlaceUpdate
@@ -49,8 +49,6 @@ from raydt.learners.gbdt.window import DELETED, INSERTED
 from raydt.learners.rows import Rows, RowsOnShards
 
 Slots = npt.NDArray[np.int32]
-#: Rows times trees that are summed up again in one round.
-_SUMMED = 1 << 22
 
 
 class GBDTCoordinator(BatchCoordinator):
@@ -73,9 +71,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
         self.ensemble: Ensemble | None = None
         self._seq = self._warmup = 0
-        self._trained = self._changes = 0  # the update that ended the last training, and inserts and deletes since
-        self._trained_rows = 0
-        self._work = self._work_changes = 0  # of the last update in place, and its inserts and deletes
+        self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
         self._restored = False  # and the shards do not have the histograms of the state yet
 
@@ -196,12 +192,14 @@ class GBDTCoordinator(BatchCoordinator):
         began = time.perf_counter()
         pending, self._pending = self._pending, PendingUpdates()
         counts = Counts()
-        self._changes += len(pending)
-        first = self.ensemble is None
-        due = first or self._changes >= self.options.trains_after(self._trained_rows) or self._is_dear(len(pending))
-        live = pending.inserts if first else self.store.slots() if due else pending.inserts[:0]
+        self._record.changes += len(pending)
+        first, live = self.ensemble is None, pending.inserts
+        if self.ensemble is not None:
+            trees = len(self.ensemble.leaf)
+            due = self._record.is_due(self.options, len(pending), self.store.live, trees)
+            live = self.store.slots() if due else live[:0]
         if len(live):
-            self._trained, self._trained_rows, self._changes = self._seq, len(live), 0
+            self._record.add_training(self._seq, len(live))
             counts.trained = len(live)
             inserts = yield from self._train(live)
             rows = yield from self._rows.take(inserts if self._local is None else inserts[:0])
@@ -215,27 +213,13 @@ class GBDTCoordinator(BatchCoordinator):
         counts.add((yield from self._insert(inserts, rows)))
         if counts.trees_checked and not counts.trained:
             assert self.ensemble is not None
-            self._work, self._work_changes = counts.work(self.ensemble, len(pending)), len(pending)
+            self._record.add_update(counts.work(self.ensemble, len(pending)), len(pending))
         self.store.release(pending.freed)
         self._totals.add(counts)
         self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
 
-    def _is_dear(self, changes: int) -> bool:
-        """Whether to update so many rows in place would be as much work as to train all trees anew.
-
-        The last update tells. Fewer rows are less work in proportion; more rows are not more in proportion, so of them
-        only a fifth of all rows is too much beside. Work is counted, never timed, so that every run and every number of
-        shards decides alike.
-        """
-        if self.options.retrain != "auto" or self.ensemble is None:
-            return False
-        known, training = self._work_changes, self.store.live * len(self.ensemble.leaf)
-        if changes > known and 5 * changes >= self.store.live:
-            return True
-        return known > 0 and self._work * min(changes, known) >= known * training
-
     def _train(self, slots: Slots) -> Exchange[Slots]:
-        """Fix the bins from the live rows and train on them; returns those that were held out (the first time)."""
+        """Make the bins from some rows and train on these; returns those held out (only the first time)."""
         o, y, former = self.options, self.store.y, self.ensemble
         parts = yield Ask("learn", {"slots": slots})
         order = np.argsort(self._rows.owned())
@@ -305,26 +289,9 @@ class GBDTCoordinator(BatchCoordinator):
                 self._local = LocalTrees(e, self.features, self._local.cells)
                 self._local.sum_up(refreshed, y)
             else:
-                yield from self._sum_up(refreshed)
+                yield from sum_up(e, refreshed, y)
                 yield Tell("encode", {"slots": slots})
         return (yield from self._update(e, slots, INSERTED, rows, refreshed))
-
-    def _sum_up(self, slots: Slots) -> Exchange[None]:
-        """Have the shards sum up the histograms from the rows of the model: they follow from leaves and ledger."""
-        assert self.ensemble is not None
-        e = self.ensemble
-        yield Tell("begin", e.begin())
-        yield Tell("encode", {"slots": slots})
-        yield Tell("resume", {"parent": e.trees.parent, "histogram": e.trees.histogram})
-        none = np.empty(0, dtype=RANKED)
-        total = len(e.leaf)
-        step = max(1, _SUMMED // max(1, len(slots)))
-        for begin in range(0, total, step):
-            stop = min(begin + step, total)
-            g = np.stack([e.gradients(t, slots, self.store.y) for t in range(begin, stop)])
-            leaf = e.leaf[begin:stop, slots].astype(np.int16, order="C")
-            change = Change(begin, stop, slots, leaf, g, e.hessians(g))
-            yield Tell("change", {"change": change, "keep": total, "splits": none})
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
@@ -335,7 +302,7 @@ class GBDTCoordinator(BatchCoordinator):
                 assert local is not None
                 local.sum_up(held, self.store.y)
             else:
-                yield from self._sum_up(held)
+                yield from sum_up(self.ensemble, held, self.store.y)
                 if len(inserts):
                     self._pending.rows = yield from self._rows.take(inserts)
                     yield Tell("encode", {"slots": inserts})
@@ -371,7 +338,7 @@ class GBDTCoordinator(BatchCoordinator):
         # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the
         # same without them.
         skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h", "drift"}
-        skipped |= {"trained", "trained_rows", "changes", "work", "work_changes"}
+        skipped |= set(RECORD)
         return digest((name, state[name]) for name in sorted(state) if name not in skipped)
 
     def statistics(self) -> dict[str, int]:
@@ -385,6 +352,7 @@ class GBDTCoordinator(BatchCoordinator):
             "depth": depth,
             "rebuilds": totals.subtrees,
             "rebuilt_rows": totals.rows,
+            "trainings": self._record.trainings,
         }
 
     def model(self) -> Arrays:
@@ -406,11 +374,7 @@ class GBDTCoordinator(BatchCoordinator):
             "exponent": e.exponent if e else 0,
             "rebuilds": totals.subtrees,
             "rebuilt_rows": totals.rows,
-            "trained": self._trained,
-            "trained_rows": self._trained_rows,
-            "changes": self._changes,
-            "work": self._work,
-            "work_changes": self._work_changes,
+            **self._record.numbers(),
         }
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
         state["pending"] = self._pending.status(slots)
@@ -427,9 +391,7 @@ class GBDTCoordinator(BatchCoordinator):
         pending = state["pending"]
         self.store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
         self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
-        self._trained, self._trained_rows = int(state["trained"][0]), int(state["trained_rows"][0])
-        self._changes = int(state["changes"][0])
-        self._work, self._work_changes = int(state["work"][0]), int(state["work_changes"][0])
+        self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)

@@ -7,13 +7,23 @@ run: an entry for each batch of updates that was applied at once, and one for th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.description import Call, Effects, Presentation, RunRecords, shape_charts
+from raydt.learners.description import (
+    Call,
+    Column,
+    Effects,
+    Lines,
+    Presentation,
+    ReceiptWords,
+    RunRecords,
+    shape_charts,
+)
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures
 from raydt.presentation.blocks import Block, Node, Row, Section, Table, Text, Tree
 from raydt.presentation.charts import Chart, number_panel, over_stream
@@ -28,7 +38,7 @@ from raydt.presentation.trees import (
     feature_count,
     subtree_sizes,
 )
-from raydt.presentation.words import count, counted, duration, figure, share, threshold
+from raydt.presentation.words import count, counted, duration, figure, number, share, threshold
 
 #: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
 TREES, DEAREST, POINTS = 3, 10, 300
@@ -50,16 +60,50 @@ class GBDTDescription(RebuildingDescription):
         "stale": "Difference of a stored derivative from its present value",
     }
 
+    columns: ClassVar[tuple[Column, ...]] = (
+        *RebuildingDescription.columns,
+        Column("trainings", "trainings", brief=False),
+    )
+
+    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
+        """``trainings``: how often all trees were trained, with the first time."""
+        return {"trainings": statistics["trainings"]} if "trainings" in statistics else {}
+
+    def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, for the table of a sweep."""
+        return dict(outcome)
+
+    def lines(self, summary: Mapping[str, Any]) -> Lines:
+        """Size, rebuilds of parts of trees, and trainings of all trees."""
+        trainings = summary.get("trainings")  # runs of version 0.1 trained once, and did not record it
+        more = [("trainings", f"{counted(trainings, 'training')} of all trees")] if trainings is not None else []
+        return [*super().lines(summary), *more]
+
+    def compared(self, summary: Mapping[str, Any]) -> Lines:
+        """The same, beside other runs."""
+        return [*super().compared(summary), ("Trainings of all trees", count(number(summary, "trainings")))]
+
     def effects(self, call: Call) -> Effects:
         """Costs of the whole call, from the log: it is applied at once, and what is done has no single cause."""
         log = call.result.log
         total = {name: column.sum().item() for name, column in log.items()}
         return Effects(
-            work={name: value for name, value in total.items() if name not in _ELSEWHERE},
+            work={**call.grown, **{name: value for name, value in total.items() if name not in _ELSEWHERE}},
             rebuilds=int(total.get("subtrees", 0)),
             rebuilt_rows=int(total.get("rows", 0)),
             rebuilt_nodes=int(total.get("nodes", 0)),
         )
+
+    def receipt(self, effects: Effects) -> ReceiptWords:
+        """Rebuilds or trainings of all trees, and what else the call took."""
+        words = super().receipt(effects)
+        trainings, rows = (int(effects.work.get(name, 0)) for name in ("trainings", "trained"))
+        lines = [line for line in words.lines if line[0] not in ("trainings", "trained")]
+        if not trainings:
+            return replace(words, lines=lines)
+        again = f"{counted(trainings, 'training')} of all trees, on {counted(rows, 'row')} in all"
+        short = f"{again}; {words.short}" if effects.rebuilds else again
+        return replace(words, short=short, lines=[("trainings", again), *lines])
 
     def drawable(self, arrays: Columns) -> Columns:
         """All trees, one after the other in preorder."""
@@ -71,7 +115,9 @@ class GBDTDescription(RebuildingDescription):
         blocks: list[Block] = [Text("There is no tree to show.", "none"), *shape]
         if run.model:
             blocks = [drawn_trees(run.model, run.names), importances(run.model, run.names), *shape]
-        return Presentation(rebuild_figures(run.summary), Section("Trees", blocks), updates_section(run.events))
+        trainings = count(run.summary.get("trainings"))
+        figures = [*rebuild_figures(run.summary), (trainings, "trainings", "of all trees, with the first")]
+        return Presentation(figures, Section("Trees", blocks), updates_section(run.events))
 
 
 def updates_section(events: Columns) -> Section:
@@ -84,8 +130,9 @@ def updates_section(events: Columns) -> Section:
             Text(
                 "Updates are collected in batches. A batch changes the sums of the nodes that its rows reach in every "
                 "tree; a node whose split is then no longer among the best candidates has the part of the tree below "
-                "it retrained on the live rows, and rows whose score moves get new derivatives in later trees. After "
-                "many updates a batch trains all trees anew instead, with new bins."
+                "it retrained on the live rows, and rows whose score moves get new derivatives in later trees. A "
+                "batch trains all trees again instead, with new bins, when that is less work or many updates have "
+                "passed."
             ),
             *([over_batches(batches)] if several else []),
             dearest(events),
@@ -311,9 +358,10 @@ def dearest(events: Columns) -> Table:
     ]
     n, median = len(seconds), duration(float(np.median(seconds)))
     again = int((batches["trained"] > 0).sum())
-    anew = f", {count(again)} of them trained all trees anew" if again else ""
+    trained_again = f", {count(again)} of them trained all trees again" if again else ""
     remark = (
-        f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or less{anew}; "
+        f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or "
+        f"less{trained_again}; "
         f"{retrained_share(batches)} of the trees that were checked have changed. "
         "Bars show the time relative to the longest."
     )

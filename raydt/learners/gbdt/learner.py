@@ -18,6 +18,7 @@ from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.retraining import outlook
 from raydt.learners.gbdt.shard import GBDTShard
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -40,10 +41,11 @@ class GBDT(Learner):
         "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "trained": "another end of the last training that leaves the same rows gives the same bins",
-        "trained_rows": "of an earlier time: it decides when the trees are trained anew",
-        "changes": "counted since then: it decides when the trees are trained anew",
-        "work": "of the last update in place: it decides when the trees are trained anew",
-        "work_changes": "of the last update in place: it decides when the trees are trained anew",
+        "trained_rows": "of an earlier time: it decides when the trees are trained again",
+        "changes": "counted since then: it decides when the trees are trained again",
+        "work": "of the last update in place: it decides when the trees are trained again",
+        "work_changes": "of the last update in place: it decides when the trees are trained again",
+        "trainings": "counts work that was done, which the result does not depend on",
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
     }
 
@@ -59,23 +61,17 @@ class GBDT(Learner):
             warmup="builds its first model of the first rows at once",
             collects_updates=True,
             divided="large",
+            counts=("trainings",),
             stays=(
                 "the model itself: splits chosen while they were in stay while they are among the best, values of "
                 "leaves follow from derivatives that were computed with them, and bins were made from all rows of the "
-                "first training",
+                "last training of all trees",
             ),
         )
 
     def outlook(self, options: GBDTOptions, warmup: int) -> str:
-        """What a batch D' costs beside a training, and when all trees are trained anew."""
-        every, after = options.every(warmup), options.trains_after(warmup)
-        if after <= every:
-            return f"each batch of {every:,} updates trains all trees anew, on about {warmup:,} rows"
-        trees = f"a batch of {every:,} updates changes {options.max_iter:,} iterations in place"
-        if options.retrain == "never":
-            return f"{trees}; the trees are never trained anew"
-        batches = -(-after // every)
-        return f"{trees}; about one in {batches:,} (after {after:,} inserts and deletes) trains all trees anew"
+        """What a batch D' costs, and how often all trees are trained again."""
+        return outlook(options, warmup)
 
     def describe(self, options: Mapping[str, Any]) -> GBDTDescription:
         """The first trees, and the batches."""
@@ -123,7 +119,7 @@ class GBDT(Learner):
         return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
-        """Classes and numbers, every kind of derivatives, trained anew or not, dense and sparse features."""
+        """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse features."""
         small = {"max_iter": 3, "max_leaf_nodes": 4, "update_every": 5, "max_bins": 8, "candidate_fraction": 0.5}
         numbers = small | {"objective": "squared_error"}
         outgrown = WorkPlan(local_work_limit=150, shared_store=False)  # the coordinator begins, shards go on

@@ -30,7 +30,10 @@ class GBDTOptions(LearnerOptions):
         1.0, ge=0, le=1e6, description="added to the sum of second derivatives; larger shrinks leaf values"
     )
     max_bins: int = Field(
-        1024, ge=2, le=2**16 - 1, description="largest number of bins of a feature; the warm-up fixes them (B)"
+        1024,
+        ge=2,
+        le=2**16 - 1,
+        description="largest number of bins of a feature; each training of all trees makes them (B)",
     )
     binning: Literal["doubling", "quantile"] = Field(
         "doubling",
@@ -67,9 +70,9 @@ class GBDTOptions(LearnerOptions):
     )
     retrain: Literal["auto", "never", "always"] = Field(
         "auto",
-        description="when a batch trains all trees and bins anew on the live examples, instead of updating them: auto: "
-        "after a third as many inserts and deletes as examples were trained on last, or if an update would be as much "
-        "work; never; always",
+        description="when a batch trains all trees again on the live examples, with new bins, instead of updating "
+        "them: auto: after a third as many inserts and deletes as examples were trained on last, or when an update "
+        "would be as much work; never; always",
     )
     random_state: int = Field(0, description="seed of the split candidates; any integer")
     early_stopping: bool = Field(
@@ -85,7 +88,7 @@ class GBDTOptions(LearnerOptions):
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
         if isinstance(value, int) and value < 1:
-            raise ValueError("Input should be greater than or equal to 1")
+            raise ValueError("must be at least 1, or auto")
         return value
 
     def every(self, warmup: int) -> int:
@@ -95,7 +98,7 @@ class GBDTOptions(LearnerOptions):
         return max(20, warmup // 20) if warmup else 100
 
     def trains_after(self, examples: int) -> int:
-        """Inserts and deletes after which all trees are trained anew that were trained on so many examples."""
+        """Inserts and deletes after which trees that were trained on so many examples are trained again."""
         return {"auto": max(1, examples // 3), "never": 2**62, "always": 1}[self.retrain]
 
     @property

@@ -1,4 +1,4 @@
-"""The first training (Robust LogitBoost, Algorithm 1): iteration after iteration, its trees together."""
+"""Training of all trees (Robust LogitBoost, Algorithm 1): iteration after iteration, its trees together."""
 
 from __future__ import annotations
 

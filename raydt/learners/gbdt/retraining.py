@@ -1,0 +1,111 @@
+"""When a batch D' trains all trees and bins again instead of updating them.
+
+The decision follows from whole numbers, never from a clock: it is the same on every machine, with every number of
+shards and after a restore. ``docs/explanation/guarantees.md`` states the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy.typing as npt
+
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.presentation.words import counted
+
+
+@dataclass(slots=True)
+class TrainingRecord:
+    """The last training of all trees, and the updates since; part of a state.
+
+    Attributes
+    ----------
+    trained : int
+        Updates of the stream before the end of the last training.
+    trained_rows : int
+        Rows it was made on.
+    changes : int
+        Inserts and deletes since.
+    work, work_changes : int
+        Work of the last update in place (:meth:`raydt.learners.gbdt.update.Counts.work`), and its inserts and deletes.
+    trainings : int
+        Trainings of all trees so far, with the first.
+    """
+
+    trained: int = 0
+    trained_rows: int = 0
+    changes: int = 0
+    work: int = 0
+    work_changes: int = 0
+    trainings: int = 0
+
+    @classmethod
+    def of(cls, state: Mapping[str, npt.NDArray[Any]]) -> TrainingRecord:
+        """The record in a state."""
+        return cls(**{name: int(state[name][0]) for name in RECORD})
+
+    def numbers(self) -> dict[str, int]:
+        """What a state keeps of it."""
+        return asdict(self)
+
+    def is_due(self, options: GBDTOptions, changes: int, live: int, trees: int) -> bool:
+        """Whether to train all trees again instead of updating them by a batch, which :attr:`changes` has counted.
+
+        Parameters
+        ----------
+        options : GBDTOptions
+        changes : int
+            Inserts and deletes of the batch.
+        live : int
+            Live rows after it.
+        trees : int
+        """
+        if self.changes >= options.trains_after(self.trained_rows):
+            return True
+        return options.retrain == "auto" and self._costs_a_training(changes, live, trees)
+
+    def _costs_a_training(self, changes: int, live: int, trees: int) -> bool:
+        """Whether the update of so many rows would be as much work as a training, judged by the last update.
+
+        A smaller batch is taken to be less work in proportion. A larger one is taken to be as much work as the last:
+        beyond the rows that it changes, its work does not grow in proportion. :func:`is_large` bounds it instead.
+        """
+        if changes > self.work_changes and is_large(changes, live):
+            return True
+        training = live * trees
+        return self.work_changes > 0 and self.work * min(changes, self.work_changes) >= self.work_changes * training
+
+    def add_training(self, seq: int, rows: int) -> None:
+        """Record a training on so many rows that ended before update ``seq``."""
+        self.trained, self.trained_rows, self.changes = seq, rows, 0
+        self.trainings += 1
+
+    def add_update(self, work: int, changes: int) -> None:
+        """Record an update in place."""
+        self.work, self.work_changes = work, changes
+
+
+#: The arrays of a state that hold the record.
+RECORD = tuple(field.name for field in fields(TrainingRecord))
+
+
+def is_large(changes: int, live: int) -> bool:
+    """Whether a batch changes so many rows that none of the same size has to be measured: a fifth of the live rows."""
+    return 5 * changes >= live
+
+
+def outlook(options: GBDTOptions, warmup: int) -> str:
+    """What a batch D' costs and how often all trees are trained again, after a warm-up of so many rows; a sentence."""
+    every, after = options.every(warmup), options.trains_after(warmup)
+    if after <= every or (options.retrain == "auto" and is_large(every, warmup)):
+        return f"each batch of {counted(every, 'update')} trains all trees again, on about {warmup:,} rows"
+    trees = f"a batch of {counted(every, 'update')} changes {counted(options.max_iter, 'iteration')} in place"
+    if options.retrain == "never":
+        return f"{trees}; the trees are never trained again"
+    batches = -(-after // every)
+    return (
+        f"{trees}; one batch in {batches:,} or more (after {after:,} inserts and deletes, or when an update turns out "
+        "to be as much work) trains all trees again instead"
+    )

@@ -1,0 +1,111 @@
+"""When a batch trains all trees again, and that what was done is shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor, load_model
+from raydt.errors import UpdateError
+from raydt.learners.description import Effects
+from raydt.learners.gbdt.describe import GBDTDescription
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.retraining import TrainingRecord
+
+
+def record(changes: int, work: int = 0, work_changes: int = 0) -> TrainingRecord:
+    return TrainingRecord(trained=900, trained_rows=900, changes=changes, work=work, work_changes=work_changes)
+
+
+@pytest.mark.parametrize(
+    ("now", "changes", "due"),
+    [
+        (record(10), 10, False),
+        (record(299), 10, False),
+        (record(300), 10, True),  # a third of the 900 rows of the last training
+        (record(179), 179, False),
+        (record(180), 180, True),  # a fifth of the live rows, and no update in place has been as large
+        (record(200, 1000, 200), 200, False),
+        (record(50, 9000, 50), 50, True),  # 10 trees of 900 rows
+        (record(50, 8999, 50), 50, False),
+        (record(25, 9000, 50), 25, False),  # half of it
+        (record(25, 18000, 50), 25, True),
+        (record(100, 8999, 50), 100, False),  # a larger batch is not more work in proportion
+    ],
+)
+def test_auto_compares_counts(now: TrainingRecord, changes: int, due: bool) -> None:
+    assert now.is_due(GBDTOptions(), changes, live=900, trees=10) == due
+    assert not now.is_due(GBDTOptions(retrain="never"), changes, live=900, trees=10)
+    assert now.is_due(GBDTOptions(retrain="always"), changes, live=900, trees=10)
+
+
+def test_nothing_is_due_without_an_update() -> None:
+    for choice in ("auto", "never", "always"):
+        assert not record(0).is_due(GBDTOptions(retrain=choice), 0, live=900, trees=10)
+
+
+def test_trainings_are_counted_and_survive_a_file(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = X[:, 0] > 0
+    boosting = OnlineGradientBoostingClassifier(max_iter=3, retrain="never").fit(X, y)
+    boosting.forget([0])
+    assert boosting.session_.coordinator.statistics()["trainings"] == 1
+    boosting = OnlineGradientBoostingClassifier(max_iter=3, retrain="always").fit(X, y)
+    boosting.forget([0])
+    boosting.save(tmp_path / "model", with_examples=True)
+    loaded = load_model(tmp_path / "model")
+    loaded.forget([1])
+    assert loaded.session_.coordinator.statistics()["trainings"] == 3
+
+
+def test_a_summary_and_a_receipt_show_trainings() -> None:
+    words = GBDTDescription()
+    outcome = words.outcome({"trainings": 2}, str)
+    assert outcome == {"trainings": 2}
+    assert words.outcome({}, str) == {}
+    summary = {"nodes": 1, "leaves": 1, "depth": 0, "rebuilds": 0, "rebuilt_rows": 0}
+    assert ("trainings", "2 trainings of all trees") in words.lines(summary | outcome)
+    assert "trainings" not in dict(words.lines(summary))  # a run of version 0.1
+    assert ("Trainings of all trees", "2") in words.compared(summary | outcome)
+    updated = words.receipt(
+        Effects(work={"trees_checked": 5, "trainings": 0, "trained": 0}, rebuilds=3, rebuilt_rows=9)
+    )
+    assert [name for name, _ in updated.lines] == ["rebuilds", "trees checked"]
+    assert updated.short == "3 rebuilds of 9 rows"
+    trained = words.receipt(Effects(work={"trainings": 2, "trained": 1850}))
+    assert trained.short == "2 trainings of all trees, on 1,850 rows in all"
+    assert trained.lines[0] == ("trainings", trained.short)
+
+
+def test_a_training_takes_over_classes_categories_missing_values_and_scale() -> None:
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=300), rng.integers(0, 3, 300)])
+    y = np.array(["a", "b"])[(X[:, 0] > 0).astype(int)]
+    boosting = OnlineGradientBoostingClassifier(max_iter=5, categorical_features=[1]).fit(X, y)
+    new = X.copy()
+    new[:, 1] += 3
+    new[::7, 0] = np.nan
+    labels = np.where(new[:, 1] == 5, "c", y)
+    boosting.replace_examples(boosting.row_ids_[:250], new[:250], labels[:250])
+    assert boosting.last_update_["trained"] == 300
+    assert boosting.score(new, labels) > 0.9
+    assert boosting.audit().feasibility == "proven"
+
+    regressor = OnlineGradientBoostingRegressor(max_iter=5).fit(X, 100 * X[:, 0])
+    regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
+    regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
+    assert (regressor.last_update_["trained"], regressor.audit().conformance) == (300, "holds")
+    with pytest.raises(UpdateError, match="32 times as far from the mean as any of the rows that the trees"):
+        regressor.partial_fit(X[:1], [1e6])
+
+
+def test_an_empty_model_is_trained_again() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(100, 2))
+    y = X[:, 0] > 0
+    boosting = OnlineGradientBoostingClassifier(max_iter=5).fit(X, y)
+    boosting.forget(boosting.row_ids_)
+    assert (boosting.last_update_["trained"], boosting.audit().conformance) == (0, "holds")
+    boosting.partial_fit(X, y)
+    assert (boosting.last_update_["trained"], boosting.score(X, y)) == (100, 1.0)
