@@ -134,6 +134,7 @@ class OnlineGBDTTwin:
             self.log.append(Work(len(self.deletes), len(rows), trained=len(live)))
             self.model.train(live)
             self.trained, self.trained_at, self.trained_rows, self.changes = True, self.seq, len(live), 0
+            self.work = self.work[0] - math.ceil(self.work[0] / 32), self.work[1]
         elif self.trained:
             self.log.append(self.model.update(self.deletes, rows))
             if self.deletes or rows:

@@ -44,6 +44,17 @@ def test_nothing_is_due_without_an_update() -> None:
         assert not record(0).is_due(GBDTOptions(retrain=choice), 0, live=900, trees=10)
 
 
+def test_auto_tries_an_update_again_after_some_trainings() -> None:
+    """Sooner if the last one was little more work than a training: 10 trees of 900 rows."""
+    for work, trainings in ((8999, 0), (9000, 1), (10_000, 4), (18_000, 22), (90_000, 73)):
+        now = record(0, work, 50)
+        done = 0
+        while now.is_due(GBDTOptions(), 50, live=900, trees=10):
+            now.add_training(1000 + done, 900)
+            done += 1
+        assert done == trainings
+
+
 def test_trainings_are_counted_and_survive_a_file(tmp_path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))

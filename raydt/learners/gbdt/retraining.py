@@ -29,7 +29,8 @@ class TrainingRecord:
     changes : int
         Inserts and deletes since.
     work, work_changes : int
-        Work of the last update in place (:meth:`raydt.learners.gbdt.update.Counts.work`), and its inserts and deletes.
+        Work of the last update in place (:meth:`raydt.learners.gbdt.update.Counts.work`), less a thirty-second part for
+        each training since; and its inserts and deletes.
     trainings : int
         Trainings of all trees so far, with the first.
     """
@@ -78,7 +79,13 @@ class TrainingRecord:
         return self.work_changes > 0 and self.work * min(changes, self.work_changes) >= self.work_changes * training
 
     def add_training(self, seq: int, rows: int) -> None:
-        """Record a training on so many rows that ended before update ``seq``."""
+        """Record a training on so many rows that ended before update ``seq``.
+
+        What is known of the work of an update grows old. It counts for less after each training, so that one update
+        that was much work does not decide for training forever: after some trainings an update is tried again, sooner
+        if it was little more work than a training.
+        """
+        self.work -= -(-self.work // _FORGOTTEN)
         self.trained, self.trained_rows, self.changes = seq, rows, 0
         self.trainings += 1
 
@@ -86,6 +93,10 @@ class TrainingRecord:
         """Record an update in place."""
         self.work, self.work_changes = work, changes
 
+
+#: Part of the work of the last update that each training takes off. To try an update again that was twice the work of a
+#: training then costs a twentieth of the trainings between.
+_FORGOTTEN = 32
 
 #: The arrays of a state that hold the record.
 RECORD = tuple(field.name for field in fields(TrainingRecord))
