@@ -41,3 +41,10 @@ def test_a_truth_value_is_not_a_number() -> None:
 )
 def test_the_outlook(options: dict[str, object], warmup: int, expected: str) -> None:
     assert expected in learners()["gbdt"].outlook(GBDTOptions(**options), warmup)
+
+
+def test_keys_without_effect_are_named() -> None:
+    """A sweep does not list them beside settings that they do not belong to."""
+    stopping = ("validation_fraction", "n_iter_no_change", "tol")
+    assert GBDTOptions().unused == stopping
+    assert GBDTOptions(derivatives="never", early_stopping=True).unused == ("derivative_tolerance",)

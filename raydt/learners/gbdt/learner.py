@@ -62,6 +62,7 @@ class GBDT(Learner):
             collects_updates=True,
             divided="large",
             counts=("trainings",),
+            unused=options.unused,
             stays=(
                 "the model itself: splits chosen while they were in stay while they are among the best, values of "
                 "leaves follow from derivatives that were computed with them, and bins were made from all rows of the "

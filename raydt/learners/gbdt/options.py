@@ -112,6 +112,13 @@ class GBDTOptions(LearnerOptions):
         return self.derivative_tolerance if self.derivatives == "bounded" else 0.0
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys without effect."""
+        tolerance = () if self.derivatives == "bounded" else ("derivative_tolerance",)
+        stopping = () if self.early_stopping else ("validation_fraction", "n_iter_no_change", "tol")
+        return tolerance + stopping
+
+    @property
     def regression(self) -> bool:
         """Whether the labels are numbers."""
         return self.objective == "squared_error"
