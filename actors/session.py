@@ -247,19 +247,21 @@ class RaySession:
 
         return take()
 
-    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
-        """Replace everything by a saved state, whatever is under way."""
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
+        """Replace everything by a saved state, whatever is under way.
+
+        Groups are asked for shard by shard, so that no process holds all of them unless the coordinator is to.
+        """
         self._abandon()
-        shards = self._peers[1:]
-        if self._ask("holds", len(state["born"]), ones_of(groups)):
-            self._ask("restore", state, groups)
+        ones = ones_of(groups) if self._features.sparse else 0
+        if self._ask("holds", len(state["born"]), ones):
+            self._ask("restore", state, dict(groups))
             return
         self._ask("restore", state, None)
-        restored = [
-            shard.handle.restore.remote({int(group): groups[int(group)] for group in owned})
-            for shard, owned in zip(shards, self._features.assign(len(shards)), strict=True)
-        ]
-        self._watch.collect(restored, shards)
+        shards = self._peers[1:]
+        for shard, owned in zip(shards, self._features.assign(len(shards)), strict=True):
+            part = {int(group): groups[int(group)] for group in owned}
+            self._watch.collect([shard.handle.restore.remote(part)], [shard])
 
     def work(self) -> list[dict[str, Any]]:
         """Work counters of each shard, and ``peak_rss_bytes`` of its process."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ class Ended(NamedTuple):
 
     config: Config
     meta: dict[str, Any]
-    components: dict[str, dict[str, Any]]
+    components: Mapping[str, dict[str, Any]]
     features: Features
     history: History
 
@@ -102,7 +103,7 @@ def last_of(folder: RunFolder) -> Ended:
     return Ended(config, meta, components, features_of(source, config), history)
 
 
-def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
     """The last state of a run.
 
     Raises

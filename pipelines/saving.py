@@ -6,6 +6,7 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def last_state(states: RunFolder) -> RunFolder:
     raise InputError("there is no complete state here", file=states.location, remedy="Run the replay again")
 
 
-def load_state(states: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
     """Manifest values and components of :func:`last_state`."""
     checkpoint = read_checkpoint(last_state(states))
     return checkpoint.meta, checkpoint.components

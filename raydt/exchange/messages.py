@@ -76,5 +76,5 @@ class ShardWorker(Protocol):
         Copies: they are written while the next batches change the originals.
         """
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups (both kinds, of all examples, in slots 0, 1, ...)."""

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import fs
 
+from raydt.arrays.lazy import Lazy
 from raydt.errors import InputError, ModelFileError
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import (
@@ -95,6 +96,29 @@ def save_folder(
         raise ModelFileError(f"cannot be written: {error}", file=folder.root) from error
 
 
+def open_folder(
+    path: str | os.PathLike[str], kind: Kind | None = None, *, filesystem: fs.FileSystem | None = None
+) -> tuple[dict[str, Any], Lazy[str]]:
+    """As :func:`load_folder`, but each component is read, and checked, whenever it is asked for."""
+    folder = _open(path, filesystem)
+    manifest = read_manifest(folder)
+    if kind is not None and manifest.kind != kind:
+        raise ModelFileError(
+            f"is a {manifest.kind}, not a {kind}",
+            file=folder.root,
+            remedy="A model only predicts; a state also holds the training rows",
+        )
+    files: dict[str, list[FileEntry]] = {}
+    for entry in manifest.files:
+        files.setdefault(entry.component, []).append(entry)
+
+    def read(component: str) -> dict[str, Any]:
+        return {name: value for entry in files[component] for name, value in read_entry(folder, entry).items()}
+
+    meta = {**manifest.meta, "kind": manifest.kind, "raydt_version": manifest.raydt_version}
+    return meta, Lazy(files, read)
+
+
 def load_folder(
     path: str | os.PathLike[str], kind: Kind | None = None, *, filesystem: fs.FileSystem | None = None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -120,18 +144,8 @@ def load_folder(
     ModelFileError
         Missing or damaged files, another format version, another kind. The message names the file.
     """
-    folder = _open(path, filesystem)
-    manifest = read_manifest(folder)
-    if kind is not None and manifest.kind != kind:
-        raise ModelFileError(
-            f"is a {manifest.kind}, not a {kind}",
-            file=folder.root,
-            remedy="A model only predicts; a state also holds the training rows",
-        )
-    components: dict[str, dict[str, Any]] = {}
-    for entry in manifest.files:
-        components.setdefault(entry.component, {}).update(read_entry(folder, entry))
-    return {**manifest.meta, "kind": manifest.kind, "raydt_version": manifest.raydt_version}, components
+    meta, components = open_folder(path, kind, filesystem=filesystem)
+    return meta, dict(components)
 
 
 def publish_component(

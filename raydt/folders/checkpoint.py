@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -32,10 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError, NotWrittenError
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.folders.arrays import load_folder, publish_component
+from raydt.folders.arrays import open_folder, publish_component
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, write_manifest
 
@@ -44,6 +45,9 @@ log = logging.getLogger(__name__)
 #: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
 BESIDE = f"../{ROWS}/"
+
+#: Components of a state that stay in memory while it is restored; larger ones are read group by group.
+KEEP_BYTES = 1 << 28
 
 #: How the two arrays of a ragged entry are called.
 _LENGTHS, _VALUES = "_lengths", "_values"
@@ -66,20 +70,20 @@ class _Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read, as :func:`raydt.folders.arrays.load_folder` returns it, the rows put together.
+    """A checkpoint that was read and found sound, the rows put together.
 
     Attributes
     ----------
     number : int
         Updates done.
     meta : dict
-    components : dict of str to dict
-        ``coordinator`` and ``group-000``, ... hold the arrays of all live examples.
+    components : mapping of str to dict
+        ``coordinator`` and ``group-000``, ... hold the arrays of all live examples (:func:`with_rows`).
     """
 
     number: int
     meta: dict[str, Any]
-    components: dict[str, dict[str, Any]]
+    components: Mapping[str, dict[str, Any]]
     stored: list[_Stored]
 
 
@@ -253,7 +257,7 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
     ModelFileError
         Missing or damaged files, another format version, a model instead of a state. The message names the file.
     """
-    meta, components = load_folder(folder.root, "state", filesystem=folder.filesystem)
+    meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
     files = read_manifest(folder).files
     whole = with_rows(meta, components, folder.root)
     stored = []
@@ -265,48 +269,79 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
 
 
 def with_rows(
-    meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], file: str
-) -> dict[str, dict[str, Any]]:
+    meta: Mapping[str, Any],
+    components: Mapping[str, Mapping[str, Any]],
+    file: str,
+    *,
+    keep_bytes: int = KEEP_BYTES,
+) -> Lazy[str]:
     """Components of a state with the live rows of all its segments in ``coordinator`` and the groups.
+
+    Each is put together once here, one after the other, so that all that could be wrong with them is found. Those that
+    need more than ``keep_bytes`` in all are put together again when they are asked for.
 
     Parameters
     ----------
     meta, components
-        From :func:`raydt.folders.arrays.load_folder`; a state without segments has its rows there already.
+        From :func:`raydt.folders.arrays.open_folder`; a state without segments has its rows there already.
     file : str
         The folder, for messages.
+    keep_bytes : int
 
     Raises
     ------
     ModelFileError
-        A segment or its bitmap is missing, or they do not fit.
+        A segment or its bitmap is missing, or they do not fit; also later, if files have changed since.
     """
-    whole = {name: dict(part) for name, part in components.items() if name != "live" and not name.startswith("rows-")}
-    parts: dict[str, dict[str, list[npt.NDArray[Any]]]] = {}
-    unused = {name for name in components if name.startswith("rows-")}
-    try:
+    segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
+
+    def put_together(name: str) -> dict[str, Any]:
+        whole = dict(components.get(name, {}))
+        columns: dict[str, list[npt.NDArray[Any]]] = {}
+        with _fitting(file):
+            for prefix, alive in segments:
+                of_segment = prefix if name == "coordinator" else f"{prefix}-{name}"
+                for column, values in _chosen(components.get(of_segment, {}), alive).items():
+                    columns.setdefault(column, []).append(values)
+            return whole | {column: np.concatenate(values) for column, values in columns.items()}
+
+    with _fitting(file):
+        own = {name for name in components if name != "live" and not name.startswith("rows-")}
+        unused = {name for name in components if name.startswith("rows-")}
         for segment in map(_segment, meta.get("segments", [])):
             prefix = _component(segment)
-            if len(components[prefix]["born"]) != segment.rows:
-                raise ValueError(f"{prefix} does not have {segment.rows} rows")
-            live = components["live"][_name(segment)]
-            if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
-                raise ValueError(f"the bitmap of {prefix} does not have a bit for each of {segment.rows} rows")
-            alive = np.unpackbits(live, count=segment.rows).astype(np.bool_)
-            for name, arrays in components.items():
-                if name != prefix and not name.startswith(f"{prefix}-group-"):
-                    continue
-                unused.discard(name)
-                rows = parts.setdefault(name.removeprefix(f"{prefix}-") if name != prefix else "coordinator", {})
-                for column, values in _chosen(arrays, alive).items():
-                    rows.setdefault(column, []).append(values)
+            segments.append((prefix, _alive(components, segment)))
+            of_groups = {name for name in unused if name.startswith(f"{prefix}-group-")}
+            unused -= of_groups | {prefix}
+            own |= {name.removeprefix(f"{prefix}-") for name in of_groups} | {"coordinator"}
         if unused:
             raise ValueError(f"{min(unused)} belongs to none")
-        for name, columns in parts.items():
-            whole.setdefault(name, {}).update({column: np.concatenate(values) for column, values in columns.items()})
+    # What is no group is needed by all that read a state, and first.
+    order = sorted(own, key=lambda name: (name.startswith("group-"), name))
+    whole = Lazy(order, put_together, keep_bytes)
+    for name in order:
+        whole[name]
+    return whole
+
+
+@contextlib.contextmanager
+def _fitting(file: str) -> Iterator[None]:
+    """Context in which segments that are missing, or of other kinds or lengths, are damage of ``file``."""
+    try:
+        yield
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelFileError(f"its row segments do not fit together: {error}", file=file, remedy=REMEDY) from error
-    return whole
+
+
+def _alive(components: Mapping[str, Mapping[str, Any]], segment: Segment) -> npt.NDArray[np.bool_]:
+    """Which examples of a segment live."""
+    prefix = _component(segment)
+    if len(components[prefix]["born"]) != segment.rows:
+        raise ValueError(f"{prefix} does not have {segment.rows} rows")
+    live = components["live"][_name(segment)]
+    if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
+        raise ValueError(f"the bitmap of {prefix} does not have a bit for each of {segment.rows} rows")
+    return np.unpackbits(live, count=segment.rows).astype(np.bool_)
 
 
 def _ragged(arrays: Mapping[str, npt.NDArray[Any]], column: str) -> str | None:

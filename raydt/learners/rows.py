@@ -205,14 +205,23 @@ class HeldRows:
 
     def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         """Put what :meth:`by_group` gave of all rows into slots 0, 1, ..."""
-        width = self._features.sparse
-        parts = [state[g] for g in self._groups.tolist()]
-        if parts:
-            self.X = np.concatenate([part["X"] for part in parts], axis=1)
-        if parts and width:
+        width, ones = self._features.sparse, []
+        for i, g in enumerate(self._groups.tolist()):  # which may be read one after the other
+            part = state[g]
+            X, own = part["X"], np.searchsorted(self.columns, self._features.group_columns(g))
+            self.X = self.X if i else np.empty((len(X), len(self.columns)))
+            self.X[:, own] = X
+            if width:
+                ones.append(SparseRows.of_arrays(part, width))
+        if ones:
             self._sparse = SparseStore(width)
-            rows = merged([SparseRows.of_arrays(part, width) for part in parts])
+            rows = merged(ones)
             self._sparse.put(np.arange(len(rows), dtype=np.int32), rows)
+
+
+def without_rows(part: Mapping[str, Any]) -> dict[str, Any]:
+    """What a group's part of a state has beside its rows: as long as it is needed, those should not be in memory."""
+    return {name: value for name, value in part.items() if name != "X" and not name.startswith("sparse_")}
 
 
 class ShardWithRows:

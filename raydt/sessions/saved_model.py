@@ -15,10 +15,11 @@ import numpy.typing as npt
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field
 
+from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import ModelFileError
 from raydt.examples.features import Features
-from raydt.folders.arrays import load_folder
+from raydt.folders.arrays import open_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import in_present_spelling, learners, traits_of
@@ -47,10 +48,10 @@ def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[
     return {"coordinator": coordinator} | {f"group-{number:03d}": arrays for number, arrays in sorted(groups.items())}
 
 
-def groups_of(components: Mapping[str, Arrays]) -> dict[int, Arrays]:
-    """Of the components of a state, the arrays of each feature group."""
-    found = {name: part for name, part in components.items() if name.startswith("group-")}
-    return {int(name.removeprefix("group-")): part for name, part in found.items()}
+def groups_of(components: Mapping[str, Arrays]) -> Mapping[int, Arrays]:
+    """Of the components of a state, the arrays of each feature group, read when they are asked for."""
+    names = {int(name.removeprefix("group-")): name for name in components if name.startswith("group-")}
+    return Lazy(names, lambda number: components[names[number]])
 
 
 class _Feature(BaseModel):
@@ -87,8 +88,9 @@ class SavedModel:
         Labels in the order of their codes.
     categories : dict of str to list
         Values of each categorical feature in the order of their codes.
-    meta, components : dict
-        As :func:`raydt.folders.arrays.load_folder` returns them.
+    meta : dict
+    components : mapping of str to dict
+        As :func:`raydt.folders.checkpoint.with_rows` returns them.
     """
 
     learner: Learner
@@ -97,7 +99,7 @@ class SavedModel:
     classes: list[Any]
     categories: dict[str, list[Any]]
     meta: dict[str, Any]
-    components: dict[str, dict[str, Any]]
+    components: Mapping[str, dict[str, Any]]
 
     @property
     def is_state(self) -> bool:
@@ -115,7 +117,7 @@ class SavedModel:
         return self.components["coordinator" if self.is_state else "arrays"]
 
     @property
-    def groups(self) -> dict[int, Arrays]:
+    def groups(self) -> Mapping[int, Arrays]:
         """Arrays of each feature group of a state."""
         return groups_of(self.components)
 
@@ -175,17 +177,18 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
     ModelFileError
         The folder is damaged, of another format, or of a learner this version does not have.
     """
-    meta, components = load_folder(path, filesystem=filesystem)
+    meta, components = open_folder(path, filesystem=filesystem)
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
-def understood(meta: dict[str, Any], components: dict[str, dict[str, Any]], path: str) -> SavedModel:
+def understood(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> SavedModel:
     """Contents of a model or state folder, checked for all that kernels rely on.
 
     Parameters
     ----------
-    meta, components : dict
-        As :func:`raydt.folders.arrays.load_folder` returns them, rows put together.
+    meta : dict
+    components : mapping of str to dict
+        As :func:`raydt.folders.checkpoint.with_rows` returns them.
     path : str
         The folder, for messages.
 

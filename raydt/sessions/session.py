@@ -6,7 +6,7 @@ The in-process session is here; the Ray session of the same interface is in ``ac
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -55,7 +55,7 @@ class Session(Protocol):
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now; a batch with a barrier brings its own."""
 
-    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
         """Replace everything by a saved state."""
 
     def work(self) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class InProcessSession:
         snapshot.parts = [shard.take_aside(snapshot.aside) for shard in self.shards]
         return snapshot
 
-    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
         """Replace everything by a saved state."""
         self.coordinator.restore(state)
         for shard in self.shards:

@@ -68,7 +68,7 @@ class SmallModel:
         rows = self.session.coordinator.store.live + len(batch.X)
         return self.holds(rows, rows * self._ones // max(1, self._rows))
 
-    def restore(self, state: Arrays, groups: dict[int, Arrays]) -> None:
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
         """Replace everything by a saved state."""
         self.session.restore(state, groups)
         self._rows, self._ones = len(state["born"]), ones_of(groups)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -309,10 +310,11 @@ def test_a_checkpoint_that_lacks_something_is_damaged(run, path, monkeypatch, ca
         checkpoint = read(place)
         if place.location.rpartition("/")[2] in damaged:
             *outer, last = path
-            held = checkpoint.components
+            held = components = dict(checkpoint.components)
             for name in outer:
                 held = held[name]
             del held[last]
+            return replace(checkpoint, components=components)
         return checkpoint
 
     def contents():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.finders.finder import Finder, FinderName, Steps
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.rows import ShardWithRows
+from raydt.learners.rows import ShardWithRows, without_rows
 
 #: Finders by their number in messages and states.
 FINDERS: tuple[FinderName, ...] = get_args(FinderName)
@@ -76,10 +77,10 @@ class BestSplitShard(ShardWithRows):
         node = np.array([self._number, self._finder.n, self._finder.c1], dtype=np.int64)
         return {g: {**self._finder.state(unit), "node": node} for unit, g in enumerate(self.groups.tolist())}
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
         self._held.restore(state)
-        parts = [state[g] for g in self.groups.tolist()]
+        parts = [without_rows(state[g]) for g in self.groups.tolist()]
         if not parts:
             return
         self._number, n, c1 = parts[0]["node"].tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from raydt.learners.confidence_tree.statistics import (
     take,
 )
 from raydt.learners.confidence_tree.structured import put_back, take_structured
-from raydt.learners.rows import ShardWithRows
+from raydt.learners.rows import ShardWithRows, without_rows
 
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12
@@ -203,11 +204,11 @@ class ConfidenceTreeShard(ShardWithRows):
         order = np.lexsort((p.feature[used], site))
         return {"place": site[order], **{name: getattr(p, name)[used[order]] for name in SEEN[1:]}}
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
         self._clear()
         self._held.restore(state)
-        parts = [state[g] for g in self.groups.tolist()]
+        parts = [without_rows(state[g]) for g in self.groups.tolist()]
         if not parts or "totals" not in parts[0]:
             return
         self._begin(joined([Bins.from_arrays(part) for part in parts]))

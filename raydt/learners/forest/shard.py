@@ -7,6 +7,7 @@ checkpoints need.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ class ForestShard:
         """Nothing: the trees follow from the rows."""
         return {g: {} for g in self.groups.tolist()}
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ...; the coordinator sends ids and labels before the next batch."""
         self.trees.clear()
         self._numbers = np.empty(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,16 @@ class FuDyADTShard:
         """Nothing: between two batches a shard knows rows only."""
         return {}
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
         self._columns = self._level = None
-        if not len(self.groups):
-            return
-        X = np.concatenate([state[int(g)]["X"] for g in self.groups], axis=1)
-        if self._store:
-            self._store.X[np.ix_(np.arange(len(X)), self.columns)] = X
-        else:
-            self._own = X
+        for i, g in enumerate(self.groups):  # which may be read one after the other
+            X, own = state[int(g)]["X"], self._group_of == i
+            if self._store:
+                self._store.X[: len(X), self.columns[own]] = X
+            else:
+                self._own = self._own if i else np.empty((len(X), len(self.columns)))
+                self._own[:, own] = X
 
     def _on_rows(self, slots: Any, X: Any = None) -> None:
         """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""

@@ -5,6 +5,7 @@ Histograms are not saved: they follow from rows, leaves and ledger, bit for bit 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class GBDTShard(ShardWithRows):
         """Nothing: histograms follow from rows, leaves and ledger."""
         return {}
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
         self._cells = self._trees = None
         self._held.restore(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class SparseTreeShard(ShardWithRows):
         Nodes by their position in preorder; ascending by node, then feature.
         """
         if self._saved:  # restored, and no batch since
-            return {g: {name: self._saved[g][name] for name in STATE} for g in self.groups.tolist()}
+            return self._saved
         p, per = self._pool, max(1, len(self.groups))
         used = np.flatnonzero((p.unit[: p.reg[USED]] >= 0) & (p.bucket[: p.reg[USED]] >= 0))
         node, group = np.divmod(p.unit[used], np.int32(per))
@@ -111,12 +112,12 @@ class SparseTreeShard(ShardWithRows):
             state[g] = {"node": node[mine], **{name: getattr(p, name)[used[mine]] for name in STATE[1:]}}
         return state
 
-    def restore(self, state: dict[int, dict[str, Any]]) -> None:
+    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows take slots 0, 1, ... as at the coordinator; the structures wait for the tree (``resume``)."""
         self._clear()
         self._held = HeldRows(self._features, self.groups)
         self._held.restore(state)
-        self._saved = state
+        self._saved = {g: {name: state[g][name] for name in STATE} for g in self.groups.tolist()}
 
     def _on_resume(self, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any) -> None:
         """Take the tree that was restored: its nodes in preorder."""
