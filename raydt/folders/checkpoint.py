@@ -272,13 +272,11 @@ def with_rows(
     meta: Mapping[str, Any],
     components: Mapping[str, Mapping[str, Any]],
     file: str,
-    *,
-    keep_bytes: int = KEEP_BYTES,
 ) -> Lazy[str]:
     """Components of a state with the live rows of all its segments in ``coordinator`` and the groups.
 
     Each is put together once here, one after the other, so that all that could be wrong with them is found. Those that
-    need more than ``keep_bytes`` in all are put together again when they are asked for.
+    need more than :data:`KEEP_BYTES` in all are put together again when they are asked for.
 
     Parameters
     ----------
@@ -286,7 +284,6 @@ def with_rows(
         From :func:`raydt.folders.arrays.open_folder`; a state without segments has its rows there already.
     file : str
         The folder, for messages.
-    keep_bytes : int
 
     Raises
     ------
@@ -318,7 +315,7 @@ def with_rows(
             raise ValueError(f"{min(unused)} belongs to none")
     # What is no group is needed by all that read a state, and first.
     order = sorted(own, key=lambda name: (name.startswith("group-"), name))
-    whole = Lazy(order, put_together, keep_bytes)
+    whole = Lazy(order, put_together, KEEP_BYTES)
     for name in order:
         whole[name]
     return whole

@@ -122,6 +122,22 @@ def test_what_is_loaded_is_what_was_saved(trial: Trial, run_of) -> None:
         assert exactly(session.model()) == exactly(model.arrays)
 
 
+@every_case("save and load")
+def test_a_state_is_restored_group_by_group(trial: Trial, run_of, monkeypatch) -> None:
+    """Nothing is kept of what was read, and nothing is read later."""
+    monkeypatch.setattr("raydt.folders.checkpoint.KEEP_BYTES", 0)
+    run = run_of(trial)
+    checkpoints = Path(run.path, "checkpoints")
+    state = open_model(max((path for path in checkpoints.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)))
+    assert state.groups[0] is not state.groups[0]
+    session = InProcessSession(trial.learner, state.options, state.features, 2, trial.case.plan)
+    session.restore(state.arrays, state.groups)
+    before = {g: exactly(part) for g, part in state.groups.items()}
+    monkeypatch.setattr("raydt.folders.arrays.read_entry", None)
+    assert session.digest() == run.digest
+    assert {g: exactly(part) for g, part in session.state()[1].items()} == before
+
+
 @every_case("the estimator")
 def test_the_estimator_opens_a_run(trial: Trial, run_of) -> None:
     """Model and state predict alike; the state also forgets and learns."""
