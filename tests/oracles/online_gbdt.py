@@ -24,6 +24,7 @@ from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
 
 ONE = 65536
+MOST = 65534  # drift of a row
 LEAST_GAIN = 1e-10
 LARGEST_LEAF = 128.0
 
@@ -47,7 +48,6 @@ class OnlineGBDT:
         self.trees: dict[Place, Node] = {}
         self.K = self.exponent = 0
         self.origin = 0.0
-        self.drift: list[float] = []
 
     # ------------------------------------------------------------------ training (Algorithm 1)
 
@@ -55,7 +55,6 @@ class OnlineGBDT:
         """The model of some rows, whatever there was before."""
         self.trees, self.exponent = {}, 0
         self.rows = {row.id: row for row in rows}
-        self.drift = [0.0] * self.options.max_iter  # by iteration: how far scores have moved, unfollowed
         examples = list(self.rows.values())
         columns = list(zip(*(row.x for row in examples), strict=True)) or [()] * len(self.categorical)
         B = self.options.max_bins
@@ -76,7 +75,7 @@ class OnlineGBDT:
             self.K = max([2, self.K] + [int(row.y) + 1 for row in examples])
         self.binary = self.K == 2 and self.options.objective in ("auto", "binary")
         for row in examples:
-            row.codes, row.ledger, row.leaf = self.codes(row.x), {}, {}
+            row.codes, row.ledger, row.leaf, row.drift = self.codes(row.x), {}, {}, 0
         for m in range(self.options.max_iter):
             entries = [self.fresh(row, m) for row in examples]
             for k in range(self.width):
@@ -150,8 +149,19 @@ class OnlineGBDT:
 
     @property
     def limit(self) -> float:
-        """Half the tolerance, less a margin for rounding."""
+        """Half the tolerance, less a margin for rounding: how far a score may drift."""
         return self.options.tolerance * self.scale / 2 * (1 - 2**-10)
+
+    def units(self, change: float) -> int:
+        """A change of a score, in 65,534th parts of the limit."""
+        if self.limit == 0:
+            return MOST if change else 0
+        return math.ceil(min(abs(change) * (MOST / self.limit), MOST))
+
+    @property
+    def step(self) -> int:
+        """Units beyond which a change is followed: those of all trees are half the limit at most."""
+        return MOST // 2 // self.options.max_iter if self.limit else 0
 
     def compared(self, row: Row, m: int) -> list[int]:
         """What a row has added to each tree of iteration m where a score within half the tolerance gives it, else new.
@@ -287,33 +297,33 @@ class OnlineGBDT:
 
     def sweep(self, number: int, gone: Sequence[Row], new: Sequence[Row], others: Sequence[Row]) -> None:
         """Algorithm 2: one pass over all trees. ``others``: old rows whose derivatives are computed anew."""
-        refreshed = list(others)
+        due = [row for row in self.rows.values() if row.drift > MOST // 2]
+        refreshed = list(others) or due
+        for row in [*refreshed, *new]:
+            row.drift = 0
         self.work.checked += len(self.trees)
-        all_joined, unfollowed = bool(others), 0.0
         compares = self.options.bounded and not others and self.options.tolerance > 0
         for m in range(self.options.max_iter):
             entries = {row: self.compared(row, m) if compares else self.fresh(row, m) for row in refreshed}
             entries |= {row: self.fresh(row, m) for row in new}
-            affected: set[Row] = set()
-            largest = 0.0
+            joins: set[Row] = set()
+            moves: dict[Row, int] = {}  # the largest of each row
             for k in range(self.width):
-                joins, unfollowed_here = self.change_tree(
-                    number, (m, k), gone, {row: entry[k] for row, entry in entries.items()}
-                )
-                affected |= joins
-                largest = max(largest, unfollowed_here)
+                entry_of = {row: entry[k] for row, entry in entries.items()}
+                followed, others_move = self.change_tree(number, (m, k), gone, entry_of)
+                joins |= followed
+                moves |= {row: max(move, moves.get(row, 0)) for row, move in others_move.items()}
             if m + 1 < self.options.max_iter:
-                unfollowed += largest
-                if not all_joined and self.drift[m + 1] + unfollowed > self.limit:
-                    all_joined, affected = True, set(self.rows.values())
-                self.drift[m + 1] = 0.0 if all_joined else self.drift[m + 1] + unfollowed
-                refreshed += [row for row in self.rows.values() if row in affected and row not in entries]
+                refreshed += [row for row in self.rows.values() if row in joins and row not in entries]
+                for row, move in moves.items():
+                    if row not in entries and row not in joins:
+                        row.drift += move
         self.work.refreshed += len(refreshed)
 
     def change_tree(
         self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]
-    ) -> tuple[set[Row], float]:
-        """Algorithm 3; returns the rows that join the batch, and the largest change of a score that is not followed."""
+    ) -> tuple[set[Row], dict[Row, int]]:
+        """Algorithm 3; returns the rows that join the batch, and by how much the scores of others move."""
         root = self.trees[place]
         values = {leaf: leaf.value for leaf in root.leaves()}
         touched: set[Node] = set()
@@ -338,13 +348,12 @@ class OnlineGBDT:
             self.work.retrained.add((number, *place))
         self.work.rows += len(affected)
         if self.options.derivatives == "never":
-            return set(), 0.0
+            return set(), {}
         if self.options.derivatives == "retrained":
-            return affected, 0.0
-        changes = {row: abs(leaf.value - before[row]) for leaf in root.leaves() for row in leaf.rows}
-        step = self.options.tolerance * self.scale / (4 * self.options.max_iter)
-        others = [change for change in changes.values() if change <= step]
-        return {row for row, change in changes.items() if change > step}, max(others, default=0.0)
+            return affected, {}
+        moves = {row: self.units(leaf.value - before[row]) for leaf in root.leaves() for row in leaf.rows}
+        followed = {row for row, move in moves.items() if move > self.step}
+        return followed, {row: move for row, move in moves.items() if row not in followed}
 
     def change(self, row: Row, place: Place, entry: int | None) -> set[Node]:
         """Replace what a row has added to a tree (None: it goes); returns the nodes this changes."""

@@ -226,7 +226,7 @@ class OnlineGBDTTwin:
                 "leaf": of_rows(np.uint8 if small else np.uint16, lambda row, place: within[row.leaf[place]], none),
                 "ledger": of_rows(np.int32 if squared else np.uint16, lambda row, place: row.ledger[place], 0),
                 "origin": np.array([model.origin], np.float64),
-                "drift": np.array(model.drift, np.float64),
+                "drift": np.array([0 if kind == WAITS else row.drift for row, kind in rows], np.uint16),
             }
         )
 
@@ -282,8 +282,8 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     same["node_tried_g"] = np.where(tried, state["node_tried_g"], 0).tolist()
     for name in ("leaf", "ledger"):
         same[name] = np.where(waits[:, None], 0, np.asarray(state[name], np.int64)[order]).tolist()
+    same["drift"] = np.asarray(state["drift"])[order].tolist()
     bins = ("kinds", "values", "ranks", "starts", "seen")
     return same | {
-        name: np.asarray(state[name]).tolist()
-        for name in ("tree_nodes", "origin", "drift", *(f"bins_{b}" for b in bins))
+        name: np.asarray(state[name]).tolist() for name in ("tree_nodes", "origin", *(f"bins_{b}" for b in bins))
     }

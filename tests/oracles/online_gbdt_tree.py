@@ -11,7 +11,10 @@ Place = tuple[int, int]
 
 @dataclass(eq=False)
 class Row:
-    """An example. ``ledger`` and ``leaf``: of each tree, what the row added to it, and the leaf that holds the row."""
+    """An example. ``ledger`` and ``leaf``: of each tree, what the row added to it, and the leaf that holds the row.
+
+    ``drift``: by how much its scores have moved, at most, since all of them were compared.
+    """
 
     id: int
     x: tuple[float, ...]
@@ -19,6 +22,7 @@ class Row:
     codes: list[int] = field(default_factory=list)
     ledger: dict[Place, int] = field(default_factory=dict)
     leaf: dict[Place, Node] = field(default_factory=dict)
+    drift: int = 0
 
 
 @dataclass(eq=False)

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from raydt.examples.updates import DELETE, INSERT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import leafwise
 from raydt.learners.gbdt.audit import audit
+from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
@@ -174,3 +176,38 @@ def test_a_state_can_be_restored_anywhere_on_other_shards(
     session.finish()
     twin.finish()
     assert_same_state(session, twin, "the end")
+
+
+def slow_stream(classes: int) -> Stream:
+    """Examples of two features that come and go one by one, so that leaf values change a little at a time."""
+    rng = np.random.default_rng(classes)
+    warmup, n = 80, 140
+    X = rng.integers(0, 6, (n, 2)).astype(float)
+    y = X.sum(axis=1) + 3 * rng.random(n)
+    y = y * classes // 14 if classes else y
+    every = [(INSERT, i) for i in range(warmup)]
+    for i in range(n - warmup):
+        every += [(INSERT, warmup + i), (DELETE, i)]
+    rows = tuple(tuple(X[i].tolist()) if op == INSERT else None for op, i in every)
+    targets = tuple(float(y[i]) if op == INSERT else (math.nan if not classes else -1.0) for op, i in every)
+    ops, ids = tuple(op for op, _ in every), tuple(i for _, i in every)
+    return Stream(ops, ids, rows, targets, (False, False), True, warmup, not classes)
+
+
+@pytest.mark.parametrize("plan", [WorkPlan(shared_store=True), WorkPlan(0, 0, False)], ids=("local", "shards"))
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_rows_that_drift_are_compared_again(classes: int, plan: WorkPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    due = []
+    others = Ensemble.others
+
+    def counted(self: Ensemble, slots: Any, anew: Any) -> Any:
+        found = others(self, slots, anew)
+        due.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(Ensemble, "others", counted)
+    options = {"max_iter": 4, "max_leaf_nodes": 4, "derivative_tolerance": 2.0, "update_every": 2, "retrain": "never"}
+    objective = {"objective": "auto" if classes else "squared_error"}
+    assert_same(slow_stream(classes), options | objective, 1, [7], plan)
+    assert sum(due) > 20
+    assert due.count(0) > 20  # of most batches none

@@ -110,9 +110,8 @@ def check_state(
         require(((y >= 0) & (y < classes)).all() and y.dtype == np.int32, "y", "names a class that is not there")
     if "tree_nodes" in arrays:
         leaves = check_trees(arrays, check_bins(arrays, _kinds(features)), options.max_leaf_nodes, {**_NODES, **_SUMS})
-        per = _check_classes(arrays, options, classes)
-        drift = typed(arrays, "drift", np.float64, (len(arrays["tree_nodes"]) // per,))
-        require((np.isfinite(drift) & (drift >= 0)).all(), "drift", "is not of lengths")
+        _check_classes(arrays, options, classes)
+        typed(arrays, "drift", np.uint16, (rows,))
         _check_rows(arrays, leaves, rows, classes)
     else:
         require((pending == TO_INSERT).all(), "pending", "has a row in a model that is not there")

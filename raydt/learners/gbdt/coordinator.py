@@ -267,11 +267,11 @@ class GBDTCoordinator(BatchCoordinator):
         assert self.ensemble is not None
         return (yield from self._update(self.ensemble, slots, DELETED, Rows.none(self.features), slots[:0]))
 
-    def _update(self, ensemble: Ensemble, slots: Slots, role: int, rows: Rows, refreshed: Slots) -> Exchange[Counts]:
-        """Take rows into the trees or out of them."""
+    def _update(self, ensemble: Ensemble, slots: Slots, role: int, rows: Rows, anew: Slots) -> Exchange[Counts]:
+        """Take rows into the trees or out of them, and compute derivatives of others anew."""
         if self._local is not None:
-            return self._local.update(self.store.y, slots, role, refreshed)
-        return (yield from InPlaceUpdate(ensemble, self.store.y, slots, role, rows, refreshed).run())
+            return self._local.update(self.store.y, slots, role, anew)
+        return (yield from InPlaceUpdate(ensemble, self.store.y, slots, role, rows, anew).run())
 
     def _insert(self, slots: Slots, rows: Rows) -> Exchange[Counts]:
         """Take rows into the trees; a class that was never seen gets trees of its own first."""
@@ -280,18 +280,18 @@ class GBDTCoordinator(BatchCoordinator):
         assert self.ensemble is not None
         e, y = self.ensemble, self.store.y
         e.reserve(self.store.capacity)
-        refreshed = slots[:0]
+        anew = slots[:0]
         classes = int(y[slots].max()) + 1 if e.classes else 0
         if classes > e.classes:
-            refreshed = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
-            self.ensemble = e = with_class(e, classes, y, refreshed)
+            anew = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
+            self.ensemble = e = with_class(e, classes, y, anew)
             if self._local is not None:
                 self._local = LocalTrees(e, self.features, self._local.cells)
-                self._local.sum_up(refreshed, y)
+                self._local.sum_up(anew, y)
             else:
-                yield from sum_up(e, refreshed, y)
+                yield from sum_up(e, anew, y)
                 yield Tell("encode", {"slots": slots})
-        return (yield from self._update(e, slots, INSERTED, rows, refreshed))
+        return (yield from self._update(e, slots, INSERTED, rows, anew))
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
@@ -381,7 +381,7 @@ class GBDTCoordinator(BatchCoordinator):
         if e is not None:
             e.reserve(self.store.capacity)  # for the slots of pending rows
             state |= e.bins.arrays() | e.nodes()
-            state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift.copy()
+            state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift[slots]
             state["leaf"], state["ledger"] = e.leaves_of(slots), np.ascontiguousarray(e.ledger[:, slots].T)
         return state
 

@@ -21,7 +21,7 @@ from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
-from raydt.learners.gbdt.staleness import staleness
+from raydt.learners.gbdt.staleness import DRIFT_LIMIT, staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.learners.gbdt.window import ModelArrays
 
@@ -107,8 +107,8 @@ class Ensemble:
         self.rates = Rates(g, h, o.l2_regularization, factor, largest, shrinkage)
         count = np.minimum(bins.cuts(), most_candidates(o.candidate_fraction, o.max_bins))
         self.stale = staleness(o.tolerance, iterations, exponent, self.loss)
-        #: By iteration: how far a score before it has moved, at most, since its rows were compared (``staleness``).
-        self.drift = np.zeros(iterations)
+        #: By slot: units by which its scores have moved, at most, since all of them were compared (``staleness``).
+        self.drift = np.zeros(capacity, dtype=np.uint16)
         self.candidates = int(count.sum())
         self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
         self.trees = new_trees(iterations * self.loss.trees, o.max_leaf_nodes)
@@ -153,6 +153,20 @@ class Ensemble:
             ledger = np.zeros((trees, capacity), dtype=self.ledger.dtype)
             ledger[:, :have] = self.ledger
             self.leaf, self.ledger = leaf, ledger
+            self.drift = np.concatenate([self.drift, np.zeros(capacity - have, dtype=np.uint16)])
+
+    def others(self, slots: npt.NDArray[np.int32], anew: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], bool]:
+        """Rows that go through all trees beside those of a batch; and whether their ledger entries may stay.
+
+        They are ``anew`` if it has any, whose entries may not; else those whose drift is due, which begins again at 0.
+        O(slots).
+        """
+        self.drift[slots] = 0
+        if len(anew):
+            return anew, False
+        due = np.flatnonzero(self.drift > DRIFT_LIMIT // 2).astype(np.int32)
+        self.drift[due] = 0
+        return due, self.options.bounded and self.stale.compares
 
     def shortened(self, iterations: int) -> Ensemble:
         """The same model with its first iterations only."""
@@ -161,7 +175,6 @@ class Ensemble:
         short.iterations = iterations
         short.trees = Trees(*(array[:count].copy() for array in self.trees))
         short.leaf, short.ledger = self.leaf[:count].copy(), self.ledger[:count].copy()
-        short.drift = self.drift[:iterations].copy()
         short.stale = staleness(self.options.tolerance, iterations, self.exponent, self.loss)
         return short
 
@@ -261,7 +274,7 @@ def restored(options: GBDTOptions, state: Arrays, capacity: int) -> Ensemble:
     iterations = len(state["tree_nodes"]) // per
     ensemble = Ensemble(options, bins, classes, origin, exponent, iterations, capacity)
     ensemble.take(state, state["leaf"], state["ledger"])
-    ensemble.drift[:] = state["drift"]
+    ensemble.drift[: len(state["drift"])] = state["drift"]
     return ensemble
 
 

@@ -92,17 +92,18 @@ class LocalTrees:
         train_pass(self.ensemble.arrays(), local, batch, own, first, stop, grow_room, p)
         F[:] = batch.F[:own]
 
-    def update(self, y: npt.NDArray[Any], slots: Slots, role: int, refreshed: Slots) -> Counts:
-        """Take rows through all trees, and others whose derivatives are computed again from the first one on."""
+    def update(self, y: npt.NDArray[Any], slots: Slots, role: int, anew: Slots) -> Counts:
+        """Take rows through all trees, and others whose derivatives are all computed anew."""
         e, o = self.ensemble, self.ensemble.options
         room, grow_room, batch = self._begin(y)
-        own, n = len(slots), len(slots) + len(refreshed)
-        batch.slots[:own], batch.slots[own:n] = slots, refreshed
+        others, compares = e.others(slots, anew)
+        own, n = len(slots), len(slots) + len(others)
+        batch.slots[:own], batch.slots[own:n] = slots, others
         batch.F[:n] = e.loss.origin
         batch.member[batch.slots[:n]] = True
         rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
-        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, e.drift, room, grow_room, counts)
+        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, e.drift, room, grow_room, counts)
         batch.member[batch.slots[:n]] = False
         c = counts.tolist()
         return Counts(len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED])

@@ -18,7 +18,7 @@ from raydt.learners.gbdt.cells import find_places, is_left, segments_of
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
 from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
-from raydt.learners.gbdt.staleness import Staleness, compare
+from raydt.learners.gbdt.staleness import Staleness, add_drift, add_moves, compare, units_of
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.window import DELETED, INSERTED, may_grow
@@ -84,6 +84,10 @@ class PassRoom(NamedTuple):
         Before the batch.
     before : ndarray of float64, shape (capacity,)
         Value of the leaf of each row below a root, before the batch.
+    units : ndarray of uint16, shape (absent + 1,)
+        By how much the value of each leaf has changed, if its rows are not followed.
+    moved : ndarray of uint16, shape (capacity,)
+        By how much an iteration has moved the scores of each row, unfollowed; 0 between iterations.
     order, depth, mark : ndarray of int16, shape (nodes,)
     number : ndarray of int16, shape (absent + 1,)
         Root above each leaf, -1 for none; also of ``absent``.
@@ -105,6 +109,8 @@ class PassRoom(NamedTuple):
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
     before: npt.NDArray[np.float64]
+    units: npt.NDArray[np.uint16]
+    moved: npt.NDArray[np.uint16]
     order: npt.NDArray[np.int16]
     depth: npt.NDArray[np.int16]
     mark: npt.NDArray[np.int16]
@@ -130,6 +136,7 @@ def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int,
         *(G, H, rows),
         *(touched, failed),
         *(np.empty(nodes), np.empty(capacity)),
+        *(np.zeros(absent + 1, dtype=np.uint16), np.zeros(capacity, dtype=np.uint16)),
         *(order, depth, mark, number),
         delta,
         segments,
@@ -431,58 +438,50 @@ def _join_below(batch: Any, joined: int, roots: int, grow_room: Any) -> int:
         end = grow_room.ends[r]
         if grow_room.root[r, 1] >= 0 or grow_room.made[r]:
             for i in range(begin, end):
-                slot = grow_room.slots[i]
-                batch.slots[joined] = slot
-                joined += not batch.member[slot]
-                batch.member[slot] = True
+                joined = _join(batch, joined, grow_room.slots[i])
         begin = end
     return joined
 
 
 @inner_kernel
-def _follow(model: Any, batch: Any, t: int, joined: int, roots: int, step: float, room: Any, grow_room: Any) -> Any:
-    """Let the rows join the batch whose leaf's value has changed by more than ``step``.
-
-    Returns how many rows it has then, and the largest other change.
-    """
-    feature, value, H, leaf = model.trees.feature[t], model.trees.value[t], model.trees.H[t], model.leaf[t]
-    far, largest = False, 0.0
-    for node in range(len(feature)):
-        room.failed[node] = 0
-        below = roots > 0 and room.number[node] >= 0
-        if feature[node] == LEAF and room.touched[node] and not below and H[node] > 0:
-            change = abs(value[node] - room.value[node])
-            if change > step:
-                room.failed[node], far = 1, True
-            else:
-                largest = max(largest, change)
-    for i in range(grow_room.ends[roots - 1] if roots else 0):
-        slot = grow_room.slots[i]
-        change = abs(value[leaf[slot]] - room.before[slot])
-        if change > step:
-            batch.slots[joined] = slot
-            joined += not batch.member[slot]
-            batch.member[slot] = True
-        else:
-            largest = max(largest, change)
-    if far:
-        for slot in range(len(leaf)):
-            if leaf[slot] != model.absent and room.failed[leaf[slot]] and not batch.member[slot]:
-                batch.slots[joined] = slot
-                batch.member[slot] = True
-                joined += 1
-    return joined, largest
+def _join(batch: Any, joined: int, slot: int) -> int:
+    """Let a row join the batch, if it is no member; returns how many rows it has then."""
+    batch.slots[joined] = slot
+    joined += not batch.member[slot]
+    batch.member[slot] = True
+    return joined
 
 
 @inner_kernel
-def _join_all(model: Any, batch: Any, t: int, joined: int) -> int:
-    """Let all rows of the model, which are those in tree ``t``, join the batch; returns how many rows it has then."""
-    leaf = model.leaf[t]
-    for slot in range(len(leaf)):
-        if leaf[slot] != model.absent and not batch.member[slot]:
-            batch.slots[joined] = slot
-            batch.member[slot] = True
-            joined += 1
+def _follow(model: Any, batch: Any, t: int, joined: int, roots: int, stale: Any, room: Any, grow_room: Any) -> int:
+    """Let the rows join the batch whose leaf's value has changed by more than a step; returns how many it has then.
+
+    Other changes are noted in ``room.moved``.
+    """
+    feature, value, H, leaf = model.trees.feature[t], model.trees.value[t], model.trees.H[t], model.leaf[t]
+    far, near = False, False
+    for node in range(len(feature)):
+        room.failed[node], room.units[node] = 0, 0
+        below = roots > 0 and room.number[node] >= 0
+        if feature[node] == LEAF and room.touched[node] and not below and H[node] > 0:
+            units = units_of(value[node] - room.value[node], stale)
+            if units > stale.step:
+                room.failed[node], far = 1, True
+            elif units:
+                room.units[node], near = units, True
+    if near:
+        add_moves(leaf, room.units, room.moved)
+    for i in range(grow_room.ends[roots - 1] if roots else 0):
+        slot = grow_room.slots[i]
+        units = units_of(value[leaf[slot]] - room.before[slot], stale)
+        if units > stale.step:
+            joined = _join(batch, joined, slot)
+        else:
+            room.moved[slot] = max(room.moved[slot], np.uint16(units))
+    if far:
+        for slot in range(len(leaf)):
+            if leaf[slot] != model.absent and room.failed[leaf[slot]]:
+                joined = _join(batch, joined, slot)
     return joined
 
 
@@ -498,6 +497,7 @@ def update_pass(
     own: int,
     n: int,
     rules: Any,
+    compares: bool,
     drift: Any,
     room: Any,
     grow_room: Any,
@@ -505,18 +505,16 @@ def update_pass(
 ) -> int:
     """Take a batch through all trees: ``own`` rows of ``role``, and others up to ``n`` in all.
 
-    ``drift`` is by iteration (``staleness``). Returns how many rows are members of the batch at the end, those that
-    joined in the last iteration too. ``counts`` takes what was done (COUNTS).
+    ``compares``: entries of others may stay. ``drift`` is by slot (``staleness``). Returns how many rows are members of
+    the batch at the end, those that joined in the last iteration too. ``counts`` takes what was done (COUNTS).
     """
     trees, loss = model.trees, model.loss
     per = loss.trees
     iterations = len(trees.feature) // per
     kept = own if role == DELETED else 0
+    room.moved[:] = 0
     counts[:] = 0
     counts[DEPTH], counts[REFRESHED] = -1, n - own
-    bounded, all_joined, unfollowed = rules.follow == BOUNDED, n > own, 0.0
-    # The others of a batch with a new class are all computed again, and without a tolerance those of any batch.
-    compares = bounded and not all_joined and rules.stale.limit > 0
     for m in range(iterations):
         row = row_of(local.candidates, m)
         if compares:
@@ -524,7 +522,7 @@ def update_pass(
             compare(model, batch, m, own, n, rules.stale, room.p)
         else:
             _derive(batch, kept, n, loss, room.p)
-        joined, most = n, 0.0
+        joined = n
         for k in range(per):
             t = m * per + k
             changed = _change_rows(model, local, batch, t, k, role, own, n, room)
@@ -538,17 +536,13 @@ def update_pass(
                     roots = _grow_again(model, local, batch.y, t, k, row, rules, room, grow_room, counts)
                 if rules.follow == RETRAINED:
                     joined = _join_below(batch, joined, roots, grow_room)
-                elif bounded:
-                    joined, largest = _follow(model, batch, t, joined, roots, rules.stale.step, room, grow_room)
-                    most = max(most, largest)
+                elif rules.follow == BOUNDED:
+                    joined = _follow(model, batch, t, joined, roots, rules.stale, room, grow_room)
             _add_scores(model, batch, t, k, kept, n)
         if m + 1 == iterations:
             return joined
-        if bounded:
-            unfollowed += most
-            if not all_joined and drift[m + 1] + unfollowed > rules.stale.limit:
-                all_joined, joined = True, _join_all(model, batch, m * per, joined)
-            drift[m + 1] = 0.0 if all_joined else drift[m + 1] + unfollowed
+        if rules.follow == BOUNDED:
+            add_drift(room.moved, batch.member, drift)
         if joined > n:
             for i in range(n, joined):
                 for k in range(per):

@@ -1,10 +1,11 @@
 """Bounded staleness: how far a score may move before the derivatives that were computed from it are computed again.
 
 A ledger entry of iteration m was computed from the score F before m, or compared with it. Every leaf whose value
-changes moves the scores of its rows in all later iterations. A change of more than ``step`` is *followed*: the rows of
-the leaf join the batch, and their entries in later iterations are compared with their present scores. Smaller changes
-are not followed; the largest of each iteration is added to the ``drift`` of all later iterations. Once the drift of an
-iteration would exceed ``limit``, all rows join the batch there, and the drift begins again at 0.
+changes moves the scores of its rows in all later iterations. Changes are measured in whole *units*, rounded up. A
+change of more than ``step`` units is *followed*: the rows of the leaf join the batch, and their entries in later
+iterations are compared with their present scores. Smaller changes are not followed; they are added to the *drift* of
+their rows. A row whose drift is more than half of ``DRIFT_LIMIT`` is compared in all iterations of the next batch, and
+its drift begins again at 0. No batch adds more than the other half.
 
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.
@@ -20,15 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, probabilities, quantise, residual, softmax
 
 Floats = npt.NDArray[np.float64]
 
-#: Share of the tolerance that a batch may move a score unfollowed.
-_STEPS = 4
-#: Of half the tolerance: left to the rounding of drifts and of the comparison, about 1e-15 each.
+#: Units of half the tolerance: the largest drift.
+DRIFT_LIMIT = (1 << 16) - 2
+#: Of half the tolerance: left to the rounding of scores and of the comparison, about 1e-15 each.
 _MARGIN = 2.0**-10
+#: Units of a change of 1 without a tolerance: those of any change are more than 0.
+_EXACT = 1e300
+#: Leaves of a tree up to which its rows are compared with each.
+_FEW = 8
 _LN2 = 0.6931471805599453
 #: A tolerance of 1 is a sixteenth of the target's scale, so that one default suits classes and numbers.
 SHARE_BITS = 4
@@ -39,10 +44,12 @@ class Staleness(NamedTuple):
 
     Attributes
     ----------
-    step : float
-        Change of a leaf's value beyond which its rows are followed.
-    limit : float
-        Largest drift.
+    compares : bool
+        Whether entries may stay when their scores are not the ones that gave them.
+    step : int
+        Units beyond which a change of a leaf's value is followed.
+    units : float
+        Units of a change of 1.
     stays : ndarray of float64, shape (65537, 2)
         By ledger entry, the least and the greatest score (two classes) or probability (more) with which it stays.
     surely : ndarray of float64, shape (1025, 2)
@@ -51,8 +58,9 @@ class Staleness(NamedTuple):
         Half the tolerance, in units of a residual (regression).
     """
 
-    step: float
-    limit: float
+    compares: bool
+    step: int
+    units: float
     stays: Floats
     surely: Floats
     residual: int
@@ -62,9 +70,11 @@ def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> S
     """Bounds for ``derivative_tolerance``, in log-odds or (regression) in units of 2**(exponent - 4)."""
     stays, surely = (np.empty((0, 2)),) * 2 if loss.squared else _stays(tolerance, loss.trees > 1)
     scale = 2.0 ** (exponent - SHARE_BITS) if loss.squared else 1.0
+    limit = tolerance * scale / 2 * (1.0 - _MARGIN)
     return Staleness(
-        step=tolerance * scale / (_STEPS * max(1, iterations)),
-        limit=tolerance * scale / 2 * (1.0 - _MARGIN),
+        compares=tolerance > 0,
+        step=DRIFT_LIMIT // 2 // max(1, iterations) if tolerance > 0 else 0,
+        units=DRIFT_LIMIT / limit if limit > 0 else _EXACT,
         stays=stays,
         surely=surely,
         residual=int(tolerance / 2 * 2 ** (RESIDUAL_BITS - SHARE_BITS)),
@@ -105,6 +115,41 @@ def _log(x: Floats) -> Floats:
         series = series * square + 1.0 / n
     value: Floats = e * _LN2 + 2.0 * s * series
     return value
+
+
+@inner_kernel
+def units_of(change: float, stale: Any) -> int:
+    """Units of a change of a leaf's value, rounded up; ``DRIFT_LIMIT`` at most."""
+    return int(np.ceil(min(abs(change) * stale.units, float(DRIFT_LIMIT))))
+
+
+@kernel
+def add_moves(leaf: Any, units: Any, moved: Any) -> None:
+    """Raise ``moved``, uint16 by slot, to the units by which a tree has moved each row: those of its leaf.
+
+    ``leaf`` and ``units`` (uint16, by leaf) are of one tree. O(slots), or O(slots x leaves that moved) for a few: a
+    comparison of all rows at once is many times faster than looking up each.
+    """
+    count = 0
+    for node in range(len(units)):
+        count += units[node] > 0
+    if count > _FEW:
+        for slot in range(len(leaf)):
+            moved[slot] = max(moved[slot], units[leaf[slot]])
+        return
+    for node in range(len(units)):
+        mine = units[node]
+        if mine:
+            for slot in range(len(leaf)):
+                moved[slot] = max(moved[slot], mine if leaf[slot] == node else np.uint16(0))
+
+
+@kernel
+def add_drift(moved: Any, member: Any, drift: Any) -> None:
+    """Add ``moved`` to the drift of rows that are not in the batch, all by slot, and make it 0. O(slots)."""
+    for slot in range(len(drift)):
+        drift[slot] += np.uint16(0) if member[slot] else moved[slot]
+        moved[slot] = 0
 
 
 @inner_kernel

@@ -20,6 +20,7 @@ from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.histograms import Change
 from raydt.learners.gbdt.roots import Roots, collapse
 from raydt.learners.gbdt.split_search import RANKED
+from raydt.learners.gbdt.staleness import add_drift, add_moves
 from raydt.learners.gbdt.trees import LEAF, add_scores
 from raydt.learners.gbdt.window import (
     DELETED,
@@ -32,6 +33,7 @@ from raydt.learners.gbdt.window import (
     new_window,
     process_window,
     roll_back,
+    row_changes,
     touched_splits,
 )
 from raydt.learners.rows import Rows
@@ -116,8 +118,8 @@ class InPlaceUpdate:
         DELETED or INSERTED.
     rows : Rows
         Features of the inserted rows.
-    refreshed : ndarray of int32
-        Rows whose derivatives are computed again from the first iteration on.
+    anew : ndarray of int32
+        Rows whose derivatives are all computed anew.
     """
 
     def __init__(
@@ -127,19 +129,19 @@ class InPlaceUpdate:
         slots: npt.NDArray[np.int32],
         role: int,
         rows: Rows,
-        refreshed: npt.NDArray[np.int32],
+        anew: npt.NDArray[np.int32],
     ) -> None:
         self._ensemble = ensemble
         self._mode = ensemble.options.derivatives
         self._bounded, self._stale = ensemble.options.bounded, ensemble.stale
+        refreshed, self._compares = ensemble.others(slots, anew)
         every = np.concatenate([slots, refreshed]).astype(np.int32)
         roles = np.concatenate([np.full(len(slots), role), np.full(len(refreshed), REFRESHED)]).astype(np.int8)
         self._batch = Batch(every, roles, rows, ensemble.origins(len(every)), y)
         self._in_batch = np.zeros(ensemble.leaf.shape[1], dtype=np.bool_)
         self._in_batch[every] = True
         self._chained = role == INSERTED or self._mode != "never" or len(refreshed) > 0
-        self._all_joined, self._unfollowed = len(refreshed) > 0, 0.0
-        self._compares = self._bounded and not self._all_joined and self._stale.limit > 0
+        self._moved = np.zeros(len(self._in_batch), dtype=np.uint16)  # as in ``PassRoom``
         self.counts = Counts(refreshed=len(refreshed))
 
     def run(self) -> Exchange[Counts]:
@@ -178,55 +180,44 @@ class InPlaceUpdate:
         if not self._bounded:
             return window.first + int(np.flatnonzero(grows)[0]) + 1 if grows.any() else window.stop
         for m in range(window.first, window.stop):
-            leaves = e.trees.feature[m * per : (m + 1) * per] == LEAF
-            far, largest = self._leaf_changes(window, m, leaves)
+            kept = e.trees.feature[m * per : (m + 1) * per] == LEAF
+            followed = self._leaf_changes(window, m, kept).max(initial=0) > self._stale.step
             # The last iteration of a window is judged again, with what its trees have grown.
-            if grows[m - window.first] or far.any() or m + 1 == window.stop or self._all_join(m + 1, largest):
+            if grows[m - window.first] or followed:
                 return m + 1
-            self._drift_on(m + 1, largest)
         return window.stop
 
-    def _leaf_changes(self, window: Window, m: int, kept: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint8], float]:
-        """Leaves of an iteration, among ``kept``, whose rows are followed; and the largest change of the others."""
+    def _leaf_changes(self, window: Window, m: int, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint16]:
+        """By how much the leaves of an iteration, those among ``kept``, have changed; shape (K', absent + 1)."""
         e, per = self._ensemble, self._ensemble.per
         part = slice((m - window.first) * per, (m - window.first + 1) * per)
-        far = np.empty(kept.shape, dtype=np.uint8)
-        largest = leaf_changes(e.trees, m * per, window.touched[part], window.value[part], kept, self._stale.step, far)
-        return far, float(largest)
-
-    def _all_join(self, m: int, largest: float) -> bool:
-        """Whether the drift of iteration ``m`` would exceed its limit with another change."""
-        e = self._ensemble
-        if m == e.iterations or self._all_joined:
-            return False
-        return bool(e.drift[m] + (self._unfollowed + largest) > self._stale.limit)
-
-    def _drift_on(self, m: int, largest: float) -> None:
-        """Add the changes so far to the drift of iteration ``m``."""
-        e = self._ensemble
-        self._unfollowed += largest
-        if m < e.iterations:
-            e.drift[m] = 0.0 if self._all_joined else e.drift[m] + self._unfollowed
+        units = np.zeros((per, e.absent + 1), dtype=np.uint16)
+        leaf_changes(e.trees, m * per, window.touched[part], window.value[part], kept, self._stale, units)
+        return units
 
     def _moved_rows(self, window: Window, stop: int, growth: Growth) -> npt.NDArray[np.int32]:
-        """Slots of the rows that are followed after the last iteration of a window."""
-        e, per = self._ensemble, self._ensemble.per
-        m, end = stop - 1, slice((stop - 1) * per, stop * per)
-        kept = e.trees.feature[end] == LEAF if growth.kept is None else growth.kept[-per:]
-        far, largest = self._leaf_changes(window, m, kept)
-        changes = np.abs(e.trees.value[growth.tree, e.leaf[growth.tree, growth.slots]] - growth.before)
-        moved = changes > self._stale.step
-        largest = max(largest, float(changes[~moved].max(initial=0.0)))
-        slots = growth.slots[moved]
-        if far.any():
-            table = np.zeros((per, e.absent + 1), dtype=np.bool_)
-            table[:, : far.shape[1]] = far
-            rows = np.take_along_axis(table, e.leaf[end].astype(np.int64), axis=1).any(axis=0)
-            slots = np.concatenate([slots, np.flatnonzero(rows).astype(np.int32)])
-        if self._all_join(stop, largest):
-            self._all_joined = True
-            slots = np.flatnonzero(e.leaf[m * per] != e.absent).astype(np.int32)
-        self._drift_on(stop, largest)
+        """Slots of the rows that are followed after the iterations of a window; the drift of others grows."""
+        e, per, step = self._ensemble, self._ensemble.per, self._stale.step
+        slots = growth.slots[:0]
+        for m in range(window.first, min(stop, e.iterations - 1)):
+            part = slice(m * per, (m + 1) * per)
+            grown = growth.kept if m + 1 == stop else None
+            kept = e.trees.feature[part] == LEAF if grown is None else grown[-per:]
+            units = self._leaf_changes(window, m, kept)
+            far = units > step
+            for leaf, mine, beyond in zip(e.leaf[part], units, far, strict=True):
+                if beyond.any():
+                    slots = np.append(slots, np.flatnonzero(beyond[leaf]).astype(np.int32))
+                mine[beyond] = 0
+                if mine.any():
+                    add_moves(leaf, mine, self._moved)
+            if grown is not None:
+                units = np.empty(len(growth.slots), dtype=np.uint16)
+                row_changes(e.arrays(), growth.tree, growth.slots, growth.before, self._stale, units)
+                slots = np.append(slots, growth.slots[units > step])
+                np.maximum.at(self._moved, growth.slots, np.where(units > step, 0, units))
+            self._moved[slots] = 0
+            add_drift(self._moved, self._in_batch, e.drift)
         return slots
 
     def _process(self, window: Window, keep: int) -> Exchange[tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:

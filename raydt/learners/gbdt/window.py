@@ -15,7 +15,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
-from raydt.learners.gbdt.staleness import kept_entries, kept_residual
+from raydt.learners.gbdt.staleness import kept_entries, kept_residual, units_of
 from raydt.learners.gbdt.trees import LEAF, Rates, Trees, leaf_of, value_of
 from raydt.learners.rows import Rows
 
@@ -175,24 +175,25 @@ def process_window(model: Any, batch: Any, window: Any, stale: Any, compares: bo
 
 
 @kernel
-def leaf_changes(trees: Any, first_tree: int, touched: Any, value: Any, kept: Any, step: float, far: Any) -> float:
-    """Mark in ``far``, uint8, the leaves of ``kept`` whose value has changed by more than ``step``.
+def leaf_changes(trees: Any, first_tree: int, touched: Any, value: Any, kept: Any, stale: Any, units: Any) -> None:
+    """By how much the values of the leaves of ``kept`` have changed, into ``units``, uint16, shape (trees, nodes).
 
-    ``touched``, ``value`` (before) and ``kept``, shape (trees, nodes), are of the trees from ``first_tree`` on. Returns
-    the largest other change.
+    ``touched``, ``value`` (before) and ``kept`` have the same shape and are of the trees from ``first_tree`` on.
     """
-    largest = 0.0
     for w in range(len(touched)):
         t = first_tree + w
         for node in range(touched.shape[1]):
-            far[w, node] = 0
+            units[w, node] = 0
             if touched[w, node] and kept[w, node] and trees.H[t, node] > 0:
-                change = abs(trees.value[t, node] - value[w, node])
-                if change > step:
-                    far[w, node] = 1
-                else:
-                    largest = max(largest, change)
-    return largest
+                units[w, node] = units_of(trees.value[t, node] - value[w, node], stale)
+
+
+@kernel
+def row_changes(model: Any, tree: Any, slots: Any, before: Any, stale: Any, units: Any) -> None:
+    """By how much the values of some rows' leaves in some trees have changed since ``before``, into ``units``."""
+    for i in range(len(slots)):
+        now = model.trees.value[tree[i], model.leaf[tree[i], slots[i]]]
+        units[i] = units_of(now - before[i], stale)
 
 
 def roll_back(model: ModelArrays, batch: Batch, window: Window, keep: int) -> None:
