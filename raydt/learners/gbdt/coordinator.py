@@ -337,8 +337,8 @@ class GBDTCoordinator(BatchCoordinator):
         state = {**self.state(slots), **self.rows(slots)}
         # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the
         # same without them.
-        skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h", "drift"}
-        skipped |= set(RECORD)
+        skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", *RECORD}
+        skipped |= {"node_tried_g", "node_tried_h", "node_moved", "drift"}
         return digest((name, state[name]) for name in sorted(state) if name not in skipped)
 
     def statistics(self) -> dict[str, int]:
