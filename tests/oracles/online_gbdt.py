@@ -326,6 +326,8 @@ class OnlineGBDT:
         for row in self.rows.values():
             row.drift += sum(max(row.leaf[m, k].moved for k in classes) for m in iterations)
         self.forget_moves()
+        if all(row.drift <= MOST // 2 for row in self.rows.values()):
+            return []
         return [row for row in self.rows.values() if row.drift > MOST // 4]
 
     def forget_moves(self) -> None:

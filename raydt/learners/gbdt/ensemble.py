@@ -169,10 +169,11 @@ class Ensemble:
         due = np.empty(0, dtype=np.int32)
         moved = self.trees.moved
         if compares and int(self.drift.max(initial=0)) + largest_moves(moved, self.per) > DRIFT_LIMIT // 2:
-            add_moves(self.leaf, self.absent, moved, self.per, self.drift)
+            add_moves(self.leaf, moved, self.per, self.drift)
             self.drift[slots] = 0  # of rows to delete, which are still in their leaves
-            due = np.flatnonzero(self.drift > DRIFT_LIMIT // 4).astype(np.int32)
-            self.drift[due] = 0
+            if int(self.drift.max()) > DRIFT_LIMIT // 2:
+                due = np.flatnonzero(self.drift > DRIFT_LIMIT // 4).astype(np.int32)
+                self.drift[due] = 0
         return due, compares
 
     def shortened(self, iterations: int) -> Ensemble:

@@ -6,7 +6,8 @@ change of more than ``step`` units is *followed*: the rows of the leaf join the 
 iterations are compared with their present scores. Smaller changes are not followed; they add up in ``moved`` of their
 leaf, and no batch adds more than half of ``DRIFT_LIMIT`` over all iterations. Before a batch, if what some row's leaves
 have moved might be more than the other half, that of each row is added to its *drift* and begins again at 0: O(rows x
-trees), but seldom. Rows whose drift is then more than a quarter are compared in all iterations of the batch.
+trees), but seldom. If the drift of a row is then more than half, all rows whose drift is more than a quarter are
+compared in all iterations of the batch, so that no row is again for a while.
 
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.
@@ -34,6 +35,8 @@ DRIFT_LIMIT = (1 << 16) - 2
 _MARGIN = 2.0**-10
 #: Units of a change of 1 without a tolerance: those of any change are more than 0.
 _EXACT = 1e300
+#: Leaves of a tree up to which its rows are compared with each.
+_FEW = 8
 #: Rows whose drift is added up together, so that it stays in the cache.
 _TOGETHER = 1 << 13
 _LN2 = 0.6931471805599453
@@ -138,32 +141,60 @@ def largest_moves(moved: Any, per: int) -> int:
     return total
 
 
+@inner_kernel
+def _raise(leaf: Any, units: Any, largest: Any) -> None:
+    """Raise ``largest`` of each row to the units of its leaf."""
+    for i in range(len(leaf)):
+        node = np.uint64(leaf[i])
+        mine = units[node] if node < np.uint64(len(units)) else np.uint16(0)
+        largest[i] = max(largest[i], mine)
+
+
+@inner_kernel
+def _raise_where(leaf: Any, node: Any, units: Any, largest: Any) -> None:
+    """The same of one leaf: many rows are compared at once, which for a few leaves takes less than to look up each."""
+    for i in range(len(leaf)):
+        largest[i] = max(largest[i], units if leaf[i] == node else np.uint16(0))
+
+
+@inner_kernel
+def _move_in(largest: Any, drift: Any) -> None:
+    """Add ``largest`` to the drift, and make it 0."""
+    for i in range(len(drift)):
+        drift[i] += largest[i]
+        largest[i] = 0
+
+
 @kernel
-def _add_moves(leaf: Any, absent: int, moved: Any, per: int, largest: Any, drift: Any) -> None:
-    slots = leaf.shape[1]
-    for begin in range(0, slots, len(largest)):
-        end = min(begin + len(largest), slots)
+def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any) -> None:
+    for begin in range(0, len(drift), len(room)):
+        end = min(begin + len(room), len(drift))
+        largest = room[: end - begin]
         for first in range(0, len(moved), per):
+            moves = 0
             for t in range(first, first + per):
-                if not moved[t].any():
-                    continue
-                of_tree, units = leaf[t], moved[t]
-                for slot in range(np.uint64(begin), np.uint64(end)):
-                    node = np.uint64(of_tree[slot])
-                    mine = units[node] if node != np.uint64(absent) else np.uint16(0)
-                    i = slot - np.uint64(begin)
-                    largest[i] = max(largest[i], mine)
-            for i in range(np.uint64(end - begin)):
-                drift[np.uint64(begin) + i] += largest[i]
-                largest[i] = 0
+                of_tree, units = leaf[t, begin:end], moved[t]
+                count = 0
+                for node in range(len(units)):
+                    count += units[node] > 0
+                if count > _FEW:
+                    _raise(of_tree, units, largest)
+                else:
+                    for node in range(len(units)):
+                        if units[node]:
+                            _raise_where(of_tree, np.uint16(node), units[node], largest)
+                moves += count
+            if moves:
+                _move_in(largest, drift[begin:end])
 
 
-def add_moves(leaf: npt.NDArray[Any], absent: int, moved: Units, per: int, drift: Units) -> None:
+def add_moves(leaf: npt.NDArray[Any], moved: Units, per: int, drift: Units) -> None:
     """Add what the leaves of each row have moved to its drift, by slot, and make ``moved`` 0. O(slots x trees).
 
-    Of several trees in an iteration the largest counts.
+    ``leaf`` has shape (trees, slots); absent rows are in no leaf of ``moved``, shape (trees, nodes). Of several trees in
+    an iteration the largest counts.
     """
-    _add_moves(leaf, absent, moved, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
+    _add_moves(leaf, moved, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
     moved[:] = 0
 
 
