@@ -336,9 +336,7 @@ class OnlineGBDT:
             for leaf in tree.leaves():
                 leaf.moved = 0
 
-    def change_tree(
-        self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]
-    ) -> set[Row]:
+    def change_tree(self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]) -> set[Row]:
         """Algorithm 3; returns the rows that join the batch. Other leaves note by how much they move."""
         root = self.trees[place]
         values = {leaf: leaf.value for leaf in root.leaves()}

@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(eq=False)
 class Node:
-    """A node. ``moved``: by how much the values of a leaf have changed that no row's drift has yet, and none followed."""
+    """A node. ``moved``: by how much the value of a leaf has changed, unfollowed, that no row's drift has yet."""
 
     feature: int = -1
     cut: int = 0

@@ -191,8 +191,8 @@ def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any) -> None:
 def add_moves(leaf: npt.NDArray[Any], moved: Units, per: int, drift: Units) -> None:
     """Add what the leaves of each row have moved to its drift, by slot, and make ``moved`` 0. O(slots x trees).
 
-    ``leaf`` has shape (trees, slots); absent rows are in no leaf of ``moved``, shape (trees, nodes). Of several trees in
-    an iteration the largest counts.
+    ``leaf`` has shape (trees, slots), ``moved`` (trees, nodes), and absent rows are in none of these nodes. Of several
+    trees in an iteration the largest counts.
     """
     _add_moves(leaf, moved, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
     moved[:] = 0

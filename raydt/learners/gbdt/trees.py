@@ -39,8 +39,8 @@ class Trees(NamedTuple):
 
     ``feature`` (or LEAF or FREE), ``cut``, ``left``, ``right``, ``parent`` (-1: none), ``histogram`` (its number at the
     shards, -1 of a leaf), ``G``, ``H``, ``value`` of a leaf (shrunk), ``tried_g`` and ``tried_h``, its sums when it
-    could not be split (``tried_h`` -1: it was not tried), ``moved`` of a leaf (``staleness``; 0 elsewhere); and ``leaves``,
-    shape (trees,).
+    could not be split (``tried_h`` -1: it was not tried), ``moved`` of a leaf (``staleness``; 0 elsewhere); and
+    ``leaves``, shape (trees,).
     """
 
     feature: npt.NDArray[np.int32]
