@@ -295,11 +295,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
-        """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, sites, list orders."""
-        slots = self.store.slots()
-        state = self.state(slots[np.argsort(self.store.id[slots])])
-        ids = np.sort(self.store.id[slots])
-        return digest([("id", ids), *((name, state[name]) for name in sorted(state) if name not in ("place", "seq"))])
+        """Digest of tree, counts, records, bins, ids and labels; free of slots, node ids, sites, list orders.
+
+        The first costs O(nodes + live examples), the next O(nodes + log n) for an update.
+        """
+        state = self.state(np.empty(0, dtype=np.int32))
+        skipped = ("place", "seq", "leaf")
+        return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

@@ -49,7 +49,9 @@ class FuDyADT(Learner):
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories; any number of classes, or numeric labels."""
         if not options.numeric:
-            return Traits(Reading(with_numbers="criterion: squared_error"), divided="large")
+            # With epsilon 0 every update builds the whole tree again, from the live examples.
+            every = options.epsilon == 0 and not options.certified
+            return Traits(Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every)
         needs = "takes the range of the labels, unless label_range gives it, from its first rows"
         return Traits(Reading(regression=True), warmup="" if options.label_range else needs, divided="large")
 
