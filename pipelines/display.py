@@ -175,6 +175,28 @@ def verify_lines(found: dict[str, Any]) -> str:
     return table(rows)
 
 
+def receipts_lines(found: dict[str, Any]) -> str:
+    """What was found of a chain of receipts, and of the state that it leads to."""
+    signed = ", ".join(found["signers"]) or "none"
+    rows = [
+        ("receipts", f"{found['receipts']:,}, a whole chain; {counted(found['deletes'], 'deletion')}"),
+        ("signed by", signed if found["all_signed"] or not found["signers"] else f"{signed}, but not all"),
+        ("head", found["head"]),
+    ]
+    if found["gaps"]:
+        places = ", ".join(map(str, found["gaps"][:10]))
+        rows.append(("gaps", f"the model was changed without a receipt before receipt {places}"))
+    if "equal" in found:
+        rows.append(
+            ("state", "that of the last receipt" if found["equal"] else "another than that of the last receipt")
+        )
+        verdicts = {True: "the same model", False: "another model", None: "the model depends on the past; raydt audit"}
+        rows.append(("from nothing", verdicts[found["rebuilt"]]))
+    if "live" in found:
+        rows.append(("deleted ids", f"{found['live']:,} of them live in the state" if found["live"] else "none lives"))
+    return table(rows)
+
+
 def validation_lines(result: dict[str, Any], config: str) -> str:
     """Data, learner and stream of a config, and whether it is valid."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]
