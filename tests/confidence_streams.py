@@ -125,6 +125,7 @@ COMMON: dict[str, list[Any]] = {
     "max_bins": [2, 3, 6, 32],
     "rival": ["feature", "split"],
     "revisit": [False, False, True],
+    "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive"],
 }
 
 
@@ -195,6 +196,7 @@ def observed(state: dict[str, Any]) -> dict[str, Any]:
         "records": records,
         "t": int(state["t"][0]),
         "classes": int(state["classes"][0]),
+        "was_right": state["was_right"][order].tolist() if "was_right" in state else [],
     }
 
 

@@ -129,6 +129,7 @@ class ConfidenceTwin(FudyadtTwin):
         self.side = SIDES[bounds.criterion_of(options)]
         self.root = Node()
         self.bins: list[Any] = []
+        self.right: dict[tuple[int, int], tuple[bool, bool]] = {}  # majority, naive Bayes, when an example came
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
         self.t = 0
@@ -192,6 +193,9 @@ class ConfidenceTwin(FudyadtTwin):
         self.t += 1
         self.K = max(self.K, e.y + 1)
         path = self.path(e.x)
+        if self.options.leaf_prediction == "adaptive":
+            majority = self.majority(e.x)
+            self.right[e.id, e.born] = (majority == e.y, self.naive(e.x, path[-1], majority) == e.y)
         path[-1].examples.append(e)
         for v in path if self.options.revisit else path[-1:]:
             v.arrivals += 1
@@ -355,11 +359,46 @@ class ConfidenceTwin(FudyadtTwin):
         return [e for e in self.below(v) if stamp(e) > v.created]
 
     def predict(self, x: tuple[float, ...]) -> int:
+        majority, leaf = self.majority(x), self.path(x)[-1]
+        if self.options.leaf_prediction == "majority" or not self.started:
+            return majority
+        if self.options.leaf_prediction == "adaptive":
+            right = [self.right[e.id, e.born] for e in self.own(leaf)]
+            if sum(of_majority for of_majority, _ in right) > sum(of_naive for _, of_naive in right):
+                return majority
+        return self.naive(x, leaf, majority)
+
+    def naive(self, x: tuple[float, ...], leaf: Node, majority: int) -> int:
+        """Naive Bayes on what the leaf has counted, of features that are sparse and 0 without them."""
+        own = self.own(leaf)
+        total, here = self.counts(own), self.codes(x)
+        scores: dict[int, int] = {k: log_of(n) for k, n in enumerate(total) if n}
+        for j in range(self.d):
+            if j >= self.d - self.sparse and not x[j]:
+                continue
+            same = self.counts([e for e in own if self.pool(j, self.codes(e.x)[j]) == self.pool(j, here[j])])
+            for k in scores:
+                scores[k] += log_of(same[k]) - log_of(total[k])
+        return max(scores, key=lambda k: (scores[k], -k)) if scores else majority
+
+    def pool(self, j: int, code: int) -> int:
+        """The group of a bin: sixteen of about as many bins of numbers each."""
+        bins = self.bins[j]
+        numbers = len(bins.boundaries) + 1 if isinstance(bins, NumericBins) else 0
+        return code * 16 // numbers if code < numbers and numbers > 16 else 1000 + code
+
+    def majority(self, x: tuple[float, ...]) -> int:
         for v in reversed(self.path(x)):
             counts = self.counts(list(self.below(v)))
             if any(counts):
                 return counts.index(max(counts))
         return 0
+
+    def right_of(self, rows: list[Example]) -> list[int]:
+        """Who was right about examples: 1 the majority, 2 naive Bayes; nothing where nobody keeps it."""
+        if self.options.leaf_prediction != "adaptive" or not self.started:
+            return []
+        return [a + 2 * b for a, b in (self.right[e.id, e.born] for e in rows)]
 
     # ------------------------------------------------------------------ comparison
 
@@ -383,9 +422,15 @@ class ConfidenceTwin(FudyadtTwin):
             "y": [e.y for e in rows],
             "born": [e.born for e in rows],
             "leaf": [place[id(self.path(e.x)[-1])] for e in rows],
+            "was_right": self.right_of(rows),
             "t": self.t,
             "classes": self.K,
         }
+
+
+def log_of(n: int) -> int:
+    """log(64 n + 1) in units of 2^-20."""
+    return round(math.log(64 * n + 1) * 2**20)
 
 
 def minus(total: Counts, left: Counts) -> Counts:

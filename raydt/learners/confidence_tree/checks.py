@@ -25,7 +25,10 @@ from raydt.learners.checking import (
 from raydt.learners.confidence_tree.bounds import REVISIT
 from raydt.learners.confidence_tree.coordinator import SCALARS
 from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES
+from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.prediction import MAJORITY_RIGHT, NAIVE_RIGHT
 from raydt.learners.confidence_tree.shard import SEEN
 from raydt.learners.confidence_tree.statistics import encode
 
@@ -57,6 +60,39 @@ def check_model(arrays: Arrays, features: Features, classes: int) -> None:
     inner = check_nodes(arrays, MODEL_TYPES, len(features), classes)
     at = arrays["threshold"][inner]
     require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
+    if "naive_leaf" in arrays:
+        _check_naive(arrays, features, classes)
+
+
+def _check_naive(arrays: Arrays, features: Features, classes: int) -> None:
+    """Leaves that predict by naive Bayes are there, and what they have counted is of bins that are there."""
+    bins, leaves = check_bins(arrays, features.kinds), arrays["naive_leaf"]
+    n, dense = leaves.size, len(features.names)
+    typed(arrays, "naive_leaf", np.int32, (n,))
+    there = ((leaves >= 0) & (leaves < len(arrays["feature"]))).all() and (np.diff(leaves) > 0).all()
+    require(there and (arrays["feature"][leaves] < 0).all(), "naive_leaf", "names an inner node, or a leaf twice")
+    prior = arrays["naive_prior"]
+    known = prior.shape[1] if prior.ndim == 2 else 0
+    typed(arrays, "naive_prior", np.int64, (n, known))
+    require(2 <= known <= max(2, classes), "naive_prior", "does not have the classes")
+    cells = {name: arrays[f"naive_cell_{name}"] for name in CELLS}
+    size = cells["leaf"].size
+    for name, dtype in zip(CELLS, CELL_TYPES, strict=True):
+        typed(arrays, f"naive_cell_{name}", dtype, (size,))
+    pools, feature = np.diff(pools_of(bins).first), cells["feature"]
+    for name, most in (("leaf", n), ("feature", len(features)), ("class", known)):
+        require(((cells[name] >= 0) & (cells[name] < most)).all(), f"naive_cell_{name}", "is out of range")
+    most = np.ones(size, dtype=np.int64)
+    most[feature < dense] = pools[feature[feature < dense]]
+    require(((cells["group"] >= 0) & (cells["group"] < most)).all(), "naive_cell_group", "is out of range")
+    for name in ("naive_prior", "naive_cell_log"):
+        fits = ((arrays[name] >= 0) & (arrays[name] <= LARGEST_LOG)).all()
+        require(fits, name, "is no logarithm of a number of examples")
+    require((prior > 0).any(axis=1).all(), "naive_prior", "has a leaf without examples")
+    keys = np.stack([cells[name] for name in CELLS[3::-1]])
+    order = np.lexsort(keys)
+    twice = (np.diff(keys, axis=1) == 0).all(axis=0).any()
+    require(np.array_equal(order, np.arange(size)) and not twice, "naive_cell_leaf", "does not ascend with the others")
 
 
 def check_state(
@@ -86,6 +122,9 @@ def check_state(
     fixed = 0 < totals["warmup"] <= totals["seq"]
     require(("bins_kinds" in arrays) == fixed, "bins_kinds", "is there before the end of the warm-up, or not after it")
     bins = check_bins(arrays, features.kinds) if fixed else None
+    if options.leaf_prediction == "adaptive" and fixed:
+        right = typed(arrays, "was_right", np.uint8, (arrays["id"].size,))
+        require((right <= (MAJORITY_RIGHT | NAIVE_RIGHT)).all(), "was_right", "is not from 0 to 3")
     _check_splits(arrays, inner, bins, features, totals)
     counted = _check_nodes(arrays, inner, options, totals, fixed)
     for number, group in groups.items():

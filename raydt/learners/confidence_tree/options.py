@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
+from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 
 #: What the warm-up is needed for.
 WARMUP = "derives the bins of its features from the first rows"
@@ -107,6 +108,11 @@ class ConfidenceTreeOptions(LearnerOptions):
         le=1e3,
         description="a split found by updgini or updent scores at most 1 + finder_alpha times the best",
         json_schema_extra=_or_null,
+    )
+    leaf_prediction: LeafPrediction = Field(
+        "adaptive",
+        description="prediction of a leaf; majority: its most frequent class; naive_bayes: naive Bayes on the counts "
+        "of its bins; adaptive: whichever has been right more often there",
     )
     strict: bool = Field(
         False,
