@@ -132,7 +132,7 @@ class ConfidenceTwin(FudyadtTwin):
         self.right: dict[tuple[int, int], tuple[bool, bool]] = {}  # majority, naive Bayes, when an example came
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
-        self.t = 0
+        self.t = self.renewed = self.lived = 0
         self.done = dict.fromkeys(("checks", "splits", "ties", "replaced", "pruned"), 0)
         self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
         self.routes: list[int] = []  # nodes whose counts each update changed
@@ -151,6 +151,7 @@ class ConfidenceTwin(FudyadtTwin):
         if self.warmup_left == 0:
             prediction = self.predict(x)
             self.routes[-1] += self.add(example)
+            self.renew()
             return prediction
         self.root.examples.append(example)
         self.routes[-1] = 1
@@ -177,6 +178,13 @@ class ConfidenceTwin(FudyadtTwin):
         """The end of the warm-up: bins from its rows, which then come one after the other."""
         rows, self.root.examples = self.root.examples, []
         self.started = True
+        self.make_bins(rows)
+        for e in sorted(rows, key=lambda e: e.born):
+            self.add(e)
+        self.renewed, self.lived = self.t, len(rows)
+
+    def make_bins(self, rows: list[Example]) -> None:
+        self.bins, self.encoded = [], {}
         for j, categorical in enumerate(self.categorical):
             values = [e.x[j] for e in rows]
             if j >= self.d - self.sparse:
@@ -185,8 +193,14 @@ class ConfidenceTwin(FudyadtTwin):
                 self.bins.append(CategoryBins(values, self.options.max_bins))
             else:
                 self.bins.append(NumericBins(values, self.options.max_bins, "quantile"))
-        for e in sorted(rows, key=lambda e: e.born):
-            self.add(e)
+
+    def renew(self) -> None:
+        """New bins once as many examples have come as were live at the last renewal, and the option's number."""
+        least = self.options.renewal if self.d > self.sparse else 0
+        if least and self.t - self.renewed >= max(self.lived, least):
+            rows = list(self.below(self.root))
+            self.make_bins(rows)
+            self.renewed, self.lived = self.t, len(rows)
 
     def add(self, e: Example) -> int:
         """An ADD; the nodes on its route."""
@@ -342,7 +356,9 @@ class ConfidenceTwin(FudyadtTwin):
         return code == cut if isinstance(self.bins[feature], CategoryBins) else code <= cut
 
     def goes_left(self, v: Any, x: Any) -> bool:
-        return self.is_left_of(v.record.feature, v.record.cut, self.codes(x))
+        value, threshold = x[v.record.feature], v.record.threshold  # its cut may be of bins that are gone
+        categorical = self.categorical[v.record.feature]
+        return bool(value == threshold if categorical else value <= threshold)
 
     def threshold(self, feature: int, cut: int) -> float:
         bins = self.bins[feature]
@@ -425,6 +441,8 @@ class ConfidenceTwin(FudyadtTwin):
             "was_right": self.right_of(rows),
             "t": self.t,
             "classes": self.K,
+            "renewed": self.renewed,
+            "lived": self.lived,
         }
 
 

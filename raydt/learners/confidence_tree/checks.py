@@ -115,6 +115,8 @@ def check_state(
     totals = {name: int(arrays[name][0]) for name in SCALARS}
     require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
+    for name in ("renewed", "lived"):
+        require(totals[name] <= totals["t"], name, "is more than 't'")
     require(features.sparse > 0 or options.finder == "exact", "place", f"is of no sparse features for {options.finder}")
     most = options.most_classes(sparse=features.sparse > 0)
     require(totals["classes"] <= most, "classes", f"is more than {most}")
@@ -125,7 +127,7 @@ def check_state(
     if options.leaf_prediction == "adaptive" and fixed:
         right = typed(arrays, "was_right", np.uint8, (arrays["id"].size,))
         require((right <= (MAJORITY_RIGHT | NAIVE_RIGHT)).all(), "was_right", "is not from 0 to 3")
-    _check_splits(arrays, inner, bins, features, totals)
+    _check_splits(arrays, inner, bins, features, totals, fixed=not options.renewal)
     counted = _check_nodes(arrays, inner, options, totals, fixed)
     for number, group in groups.items():
         if bins is not None:
@@ -144,14 +146,22 @@ def check_state(
 
 
 def _check_splits(
-    arrays: Arrays, inner: npt.NDArray[Any], bins: Bins | None, features: Features, totals: Mapping[str, int]
+    arrays: Arrays,
+    inner: npt.NDArray[Any],
+    bins: Bins | None,
+    features: Features,
+    totals: Mapping[str, int],
+    *,
+    fixed: bool,
 ) -> None:
-    """Cuts are those of the bins, and there is a record of every split."""
+    """Cuts are those of the bins, if they are ``fixed``, and there is a record of every split."""
     n, classes = len(inner), arrays["counts"].shape[1]
     require(not n or bins is not None, "feature", "has splits before the end of the warm-up")
     feature, cut = arrays["feature"][inner], typed(arrays, "cut", np.int32, arrays["feature"].shape)[inner]
     require((np.delete(arrays["cut"], inner) == -1).all(), "cut", "has a leaf with a cut")
-    if bins is not None:
+    if not fixed:
+        require(_may_be_cuts(feature, cut, features), "cut", "names a cut that is not there")
+    elif bins is not None:
         require(_are_cuts(feature, cut, bins, features), "cut", "names a cut that is not there")
         thresholds = [_threshold(j, t, bins) for j, t in zip(feature.tolist(), cut.tolist(), strict=True)]
         require(np.array_equal(arrays["threshold"][inner], thresholds), "threshold", "is not that of the cut")
@@ -173,11 +183,20 @@ def _check_splits(
     require(((rival >= -1) & (rival < len(features))).all(), "split_rival_feature", "names a feature that is not there")
     rival_cut = split["rival_cut"]
     fits = (rival_cut[~there] == -1).all()
-    fits = fits and (bins is None or _are_cuts(rival[there], rival_cut[there], bins, features))
+    if fixed:
+        fits = fits and (bins is None or _are_cuts(rival[there], rival_cut[there], bins, features))
+    else:
+        fits = fits and _may_be_cuts(rival[there], rival_cut[there], features)
     require(fits, "split_rival_cut", "names a cut that is not there")
     require(((split["reason"] >= 0) & (split["reason"] <= REVISIT)).all(), "split_reason", "is none")
     for name in _SCORES:
         require(np.isfinite(split[name]).all(), f"split_{name}", "has a score that is not finite")
+
+
+def _may_be_cuts(feature: npt.NDArray[Any], cut: npt.NDArray[Any], features: Features) -> bool:
+    """Whether each feature may have had its cut, by bins that are gone."""
+    most = np.where(feature < len(features.names), 2**16, 1)
+    return bool(((cut >= 0) & (cut < most)).all())
 
 
 def _are_cuts(feature: npt.NDArray[Any], cut: npt.NDArray[Any], bins: Bins, features: Features) -> bool:

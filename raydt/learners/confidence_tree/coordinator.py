@@ -45,7 +45,7 @@ Int64 = npt.NDArray[np.int64]
 #: Steps of the longest window, and of the shortest.
 _LONGEST, _SHORTEST = 1 << 12, 1 << 6
 #: Totals of a state: whole numbers under these names.
-SCALARS = ("seq", "warmup", "t", "classes", "checks", "splits", "ties", "replaced", "pruned")
+SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "checks", "splits", "ties", "replaced", "pruned")
 
 
 class _Counts(NamedTuple):
@@ -87,6 +87,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             revisit=options.revisit,
         )
         self._warmup = self._t = 0
+        self._renewal = options.renewal if features.names else 0
+        self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
         self._length = WindowLength(_SHORTEST, _LONGEST, _LONGEST)
@@ -134,11 +136,36 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self.live.walk(path, rows, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
-        logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, visited)))
+        logs += yield from self._take_steps(steps, warm, rows, visited)
         predicted = steps["prediction"] >= 0
         result.predictions[position[predicted]] = steps["prediction"][predicted]
         result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
+
+    def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: Rows, visited: Int64) -> Exchange[list[Log]]:
+        """Take the steps from ``begin`` on; the bins are renewed after the insertions at which that is due."""
+        logs: list[Log] = []
+        adds = np.flatnonzero(steps["kind"] == ADD)
+        while begin < len(steps):
+            stop, due = len(steps), self._renewed + max(self._lived, self._renewal) - self._t
+            last = int(np.searchsorted(adds, begin)) + due - 1
+            renews = self._renewal > 0 and self.live.bins is not None and last < len(adds)
+            if renews:
+                stop = int(adds[last]) + 1
+            logs.append((yield from self._advance(steps, np.arange(begin, stop), rows, visited)))
+            if renews:
+                yield from self._renew()
+            begin = stop
+        return logs
+
+    def _renew(self) -> Exchange[None]:
+        """Make the bins again, from the live examples, and have the shards count by them what leaves have counted."""
+        slots, sites, counted = self.live.counted()
+        self._renewed, self._lived = self._t, len(slots)
+        labels = self.store.y[slots[counted]]
+        what = np.stack([slots[counted], sites[counted], labels]).astype(np.int32)
+        parts = yield Ask("renew", {"slots": slots, "counted": what})
+        self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
     def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
         return Rows.of(X, sparse or SparseRows.empty(self.features.sparse, len(X)))
@@ -155,7 +182,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
         visited = np.zeros(len(steps), dtype=np.int64)
-        return (yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=self.live.naive))
+        log = yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=self.live.naive)
+        self._renewed, self._lived = self._t, len(slots)
+        return log
 
     def _advance(
         self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, visited: Int64, *, scored: bool = True
@@ -163,6 +192,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Take some steps, window by window."""
         adds = steps["kind"] == ADD
         adds[: which[0] if len(which) else len(steps)] = False
+        adds[which[-1] + 1 if len(which) else 0 :] = False
         label = np.where(adds, self.store.y[np.where(adds, steps["slot"], 0)], 0) if len(steps) else which
         times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
@@ -361,12 +391,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
-        scalars = zip(SCALARS, (self._seq, self._warmup, self._t, self._classes, *self._counts), strict=True)
+        totals = self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *self._counts
+        scalars = zip(SCALARS, totals, strict=True)
         return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
-        self._seq, self._warmup, self._t, self._classes, *counts = (int(state[name][0]) for name in SCALARS)
+        totals = [int(state[name][0]) for name in SCALARS]
+        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *counts = totals
         self._counts, self._length = _Counts(*counts), WindowLength(_SHORTEST, _LONGEST, _LONGEST)
         self._reversed, self._sent, self._naive = np.empty((4, 0), dtype=np.int32), 0, None

@@ -142,6 +142,14 @@ class DynamicTree:
         list_rows(self.tree, self.members, leaf, slots)
         return slots
 
+    def counted(self) -> tuple[Slots, Int64, npt.NDArray[np.bool_]]:
+        """Slots of the live examples, the site of the leaf of each, and whether that has counted it. O(examples)."""
+        order = preorder(self.tree)[0]
+        leaves = order[self.tree.nodes["feature"][order] < 0].tolist()
+        slots = np.concatenate([self.rows_of(leaf) for leaf in leaves])
+        nodes = self.tree.nodes[self.members["leaf"][slots]]
+        return slots, nodes["site"].astype(np.int64), 2 * self.store.born[slots] + 1 > nodes["created"]
+
     def clear(self, node: int) -> list[int]:
         """Ready a node for its change, and return the sites whose statistics the shards may forget.
 

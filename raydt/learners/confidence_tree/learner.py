@@ -115,6 +115,8 @@ class ConfidenceTree(Learner):
         return (
             Case("revisit", hasty | {"revisit": True}, missing=True, warmup=6),
             Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
+            Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
+            Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("exact finder", hasty | {"revisit": True, "criterion": "entropy"}, sparse=True, warmup=6),
             Case("updgini", hasty | {"finder": "updgini"}, sparse=True, warmup=6),
         )

@@ -47,7 +47,8 @@ def log_table(n: int, table: Ints | None = None) -> Ints:
     if table is not None and n < len(table):
         return table
     size = max(_SHORTEST, 1 << n.bit_length())
-    return np.rint(UNIT * np.log(PARTS * np.arange(size) + 1.0)).astype(np.int64)
+    longer: Ints = np.rint(UNIT * np.log(PARTS * np.arange(size) + 1.0)).astype(np.int64)
+    return longer
 
 
 class Pools(NamedTuple):

@@ -29,6 +29,7 @@ from raydt.learners.confidence_tree.statistics import (
     Statistics,
     confirm,
     encode,
+    recount,
     take,
 )
 from raydt.learners.confidence_tree.structured import put_back, take_structured
@@ -76,11 +77,24 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Fix the bins of the dense columns by the first rows."""
+        return self._learn(slots).arrays()
+
+    def _on_renew(self, slots: Any, counted: Any) -> dict[str, Any]:
+        """Make the bins again from some rows; ``counted`` are slot, site and class of each row that is counted."""
+        bins = self._learn(slots)
+        if len(self.groups):
+            sites, classes = self._counts.totals.shape
+            by_bin = np.zeros((sites, int(self._columns.first[-1]), classes), dtype=np.int32)
+            recount(by_bin, self._columns.first, self._codes, np.array(counted))
+            self._counts = Statistics(self._counts.totals, by_bin)
+        return bins.arrays()
+
+    def _learn(self, slots: Any) -> Bins:
         self._held.make_room(slots)
         kinds, none = self._features.kinds[self.columns], np.empty(0, dtype=np.int64)
         bins = learn_bins(self._held.X[slots], kinds, self._options.max_bins, "quantile", none)
         self._begin(bins)
-        return bins.arrays()
+        return bins
 
     def _begin(self, bins: Bins) -> None:
         self._bins = bins

@@ -194,6 +194,15 @@ def encode(X: Any, bins: Any, slots: Any, codes: Any) -> None:
             codes[slots[i], j] = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, begin, end)
 
 
+@kernel
+def recount(by_bin: Any, first: Any, codes: Any, counted: Any) -> None:
+    """Count rows by bin, shape (sites, bins, K); ``counted`` has slot, site and class of each."""
+    for i in range(counted.shape[1]):
+        slot, site, label = counted[0, i], counted[1, i], counted[2, i]
+        for j in range(codes.shape[1]):
+            by_bin[site, first[j] + codes[slot, j], label] += 1
+
+
 @inlined_kernel
 def count_dense(held: Any, site: int, slot: int, sign: int, label: int) -> None:
     """Count one row in or out at one site, in everything but its sparse features."""
