@@ -13,6 +13,8 @@ from paper.chart import Panel, Style
 COMMANDS = {
     "figure2": ("figure2", "accuracy against number of leaves on the streams of random trees (Figure 2)"),
     "figure3": ("figure3", "performance against number of leaves on real data, in random orders (Figure 3)"),
+    "defaults": ("prequential", "accuracy and time of the defaults beside river's Hoeffding trees, on ten streams"),
+    "choice": ("choice", "accuracy of the settings among which the defaults were chosen, on ten streams"),
     "river": ("river", "time and accuracy beside river's HoeffdingTreeClassifier on Electricity"),
 }
 KIT = Kit("ctree", "Benchmarks of the confidence trees.", COMMANDS, ("river", "scipy"))

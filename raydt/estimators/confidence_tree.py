@@ -15,8 +15,8 @@ from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 class ConfidenceTreeClassifier(Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
-    A leaf predicts by naive Bayes or by its majority, whichever has been right more often among the examples that it has
-    counted. Bins of features are made from the rows of the first call, and again from the live rows as more come
+    A leaf predicts by naive Bayes or by its majority, whichever has been right more often for the examples that it
+    has counted. Bins of features are made from the rows of the first call, and again from the live rows as more come
     (``renew_bins``), so that the first call may be short. Numeric features may have NaN, which goes right at every
     split. After a deletion all counts are those of the examples that remain, in the same structure; splits stay, unless
     ``revisit`` finds them beaten.
