@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from ctree.command import Request
+from ctree.streams import STREAMS
 from kit import progress, show
 from measure import DATA
 
@@ -31,19 +32,6 @@ from raydt.sessions.session import InProcessSession
 
 #: Rows of a file at most, rows that are not scored, rows of a batch.
 MOST, WARMUP, BATCH = 50_000, 200, 4_096
-#: Files, and whether their order is time.
-STREAMS = {
-    "electricity": True,
-    "poker_lsn": True,
-    "posture": True,
-    "sea_concepts": True,
-    "kddcup99_10pct": True,
-    "covtype_class3_vs_4": True,
-    "covtype_head10k": False,
-    "bananas": False,
-    "image_segments": False,
-    "phishing": False,
-}
 #: Settings of ``choice``: each changes one option of the defaults.
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -175,7 +163,7 @@ def run(request: Request) -> None:
     """Print the table of the defaults beside river's."""
     ours(rows_of("bananas", 0), {}), replayed("bananas")  # so that no kernel is compiled below
     table, all_means = [], []
-    for name in STREAMS:
+    for name in request.sets(*STREAMS):
         streams = [rows_of(name, order) for order in orders(name)]
         own, plain, adaptive = (
             _mean([how(rows) for rows in streams])

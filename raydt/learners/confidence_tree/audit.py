@@ -130,9 +130,10 @@ def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list
         return ["there are bins before the end of the warm-up"] if "bins_kinds" in state else []
     failures = []
     if truth.complete:
+        source = "warm-up" if len(truth.versions) == 1 else "last renewal"
         pairs = zip(truth.bins, truth.versions[-1][1], truth.features.names, strict=True)
         failures += [
-            f"the bins of {name!r} are not those of the rows of the last renewal, or of the warm-up"
+            f"the bins of {name!r} are not those of the {source}'s rows"
             for recorded, derived, name in pairs
             if not recorded.equals(derived)
         ]

@@ -115,8 +115,6 @@ def check_state(
     totals = {name: int(arrays[name][0]) for name in SCALARS}
     require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
-    for name in ("renewed", "lived"):
-        require(totals[name] <= totals["t"], name, "is more than 't'")
     require(features.sparse > 0 or options.finder == "exact", "place", f"is of no sparse features for {options.finder}")
     most = options.most_classes(sparse=features.sparse > 0)
     require(totals["classes"] <= most, "classes", f"is more than {most}")
@@ -128,6 +126,8 @@ def check_state(
         right = typed(arrays, "was_right", np.uint8, (arrays["id"].size,))
         require((right <= (MAJORITY_RIGHT | NAIVE_RIGHT)).all(), "was_right", "is not from 0 to 3")
     _check_splits(arrays, inner, bins, features, totals, fixed=not options.renewal)
+    for name in ("renewed", "lived"):
+        require(totals[name] <= totals["t"], name, "is more than 't'")
     counted = _check_nodes(arrays, inner, options, totals, fixed)
     for number, group in groups.items():
         if bins is not None:
