@@ -147,6 +147,9 @@ class LearnerCoordinator(Protocol):
     ) -> Exchange[npt.NDArray[np.int32]]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
 
+    def gather(self) -> Exchange[None]:
+        """Fetch from the shards what ``model``, ``predict`` and ``predict_proba`` need of them; lost with an update."""
+
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:

@@ -50,6 +50,10 @@ class BatchCoordinator(ABC):
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
 
+    def gather(self) -> Exchange[None]:
+        """Fetch nothing: most coordinators hold all that predicts."""
+        yield from ()
+
     # ---------------------------------------------------------------- admission
 
     def _admit(
