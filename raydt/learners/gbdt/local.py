@@ -105,7 +105,7 @@ class LocalTrees:
         batch.member[batch.slots[:n]] = True
         rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
-        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, e.drift, room, grow_room, counts)
+        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, room, grow_room, counts)
         self.taken = batch.slots[:n]
         batch.member[self.taken] = False
         c = counts.tolist()

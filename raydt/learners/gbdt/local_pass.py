@@ -18,7 +18,7 @@ from raydt.learners.gbdt.cells import find_places, is_left, segments_of
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
 from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
-from raydt.learners.gbdt.staleness import Staleness, add_drift, add_moves, compare, units_of
+from raydt.learners.gbdt.staleness import Staleness, compare, units_of
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.window import DELETED, INSERTED, may_grow
@@ -84,10 +84,8 @@ class PassRoom(NamedTuple):
         Before the batch.
     before : ndarray of float64, shape (capacity,)
         Value of the leaf of each row below a root, before the batch.
-    units : ndarray of uint16, shape (absent + 1,)
-        By how much the value of each leaf has changed, if its rows are not followed.
     moved : ndarray of uint16, shape (capacity,)
-        By how much an iteration has moved the scores of each row, unfollowed; 0 between iterations.
+        ``Trees.moved`` of that leaf.
     order, depth, mark : ndarray of int16, shape (nodes,)
     number : ndarray of int16, shape (absent + 1,)
         Root above each leaf, -1 for none; also of ``absent``.
@@ -109,7 +107,6 @@ class PassRoom(NamedTuple):
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
     before: npt.NDArray[np.float64]
-    units: npt.NDArray[np.uint16]
     moved: npt.NDArray[np.uint16]
     order: npt.NDArray[np.int16]
     depth: npt.NDArray[np.int16]
@@ -136,7 +133,7 @@ def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int,
         *(G, H, rows),
         *(touched, failed),
         *(np.empty(nodes), np.empty(capacity)),
-        *(np.zeros(absent + 1, dtype=np.uint16), np.zeros(capacity, dtype=np.uint16)),
+        np.empty(capacity, dtype=np.uint16),
         *(order, depth, mark, number),
         delta,
         segments,
@@ -411,7 +408,8 @@ def _grow_again(
     for i in range(rows):
         slot = grow_room.slots[i]
         grow_room.g[i] = gradient(np.int64(ledger[slot]), y[slot], k, loss)
-        room.before[slot] = room.value[model.leaf[t, slot]]
+        leaf = model.leaf[t, slot]
+        room.before[slot], room.moved[slot] = room.value[leaf], trees.moved[t, leaf]
     grow_tree(model, local, t, row, roots, grow_room)
     begin, again = np.int64(0), False
     for r in range(roots):
@@ -456,28 +454,28 @@ def _join(batch: Any, joined: int, slot: int) -> int:
 def _follow(model: Any, batch: Any, t: int, joined: int, roots: int, stale: Any, room: Any, grow_room: Any) -> int:
     """Let the rows join the batch whose leaf's value has changed by more than a step; returns how many it has then.
 
-    Other changes are noted in ``room.moved``.
+    Other changes are added to ``trees.moved`` of the leaf.
     """
-    feature, value, H, leaf = model.trees.feature[t], model.trees.value[t], model.trees.H[t], model.leaf[t]
-    far, near = False, False
+    trees = model.trees
+    feature, value, H, moved, leaf = trees.feature[t], trees.value[t], trees.H[t], trees.moved[t], model.leaf[t]
+    far = False
     for node in range(len(feature)):
-        room.failed[node], room.units[node] = 0, 0
-        below = roots > 0 and room.number[node] >= 0
-        if feature[node] == LEAF and room.touched[node] and not below and H[node] > 0:
+        room.failed[node] = 0
+        if roots and room.number[node] >= 0:
+            moved[node] = 0
+        elif feature[node] == LEAF and room.touched[node]:
             units = units_of(value[node] - room.value[node], stale)
-            if units > stale.step:
+            if H[node] > 0 and units > stale.step:
                 room.failed[node], far = 1, True
-            elif units:
-                room.units[node], near = units, True
-    if near:
-        add_moves(leaf, room.units, room.moved)
+            moved[node] = 0 if H[node] <= 0 or units > stale.step else moved[node] + np.uint16(units)
     for i in range(grow_room.ends[roots - 1] if roots else 0):
         slot = grow_room.slots[i]
-        units = units_of(value[leaf[slot]] - room.before[slot], stale)
+        node = np.int64(leaf[slot])
+        units = units_of(value[node] - room.before[slot], stale)
         if units > stale.step:
             joined = _join(batch, joined, slot)
         else:
-            room.moved[slot] = max(room.moved[slot], np.uint16(units))
+            moved[node] = max(moved[node], np.uint16(room.moved[slot] + np.uint16(units)))
     if far:
         for slot in range(len(leaf)):
             if leaf[slot] != model.absent and room.failed[leaf[slot]]:
@@ -498,21 +496,19 @@ def update_pass(
     n: int,
     rules: Any,
     compares: bool,
-    drift: Any,
     room: Any,
     grow_room: Any,
     counts: Any,
 ) -> int:
     """Take a batch through all trees: ``own`` rows of ``role``, and others up to ``n`` in all.
 
-    ``compares``: entries of others may stay. ``drift`` is by slot (``staleness``). Returns how many rows are members of
-    the batch at the end, those that joined in the last iteration too. ``counts`` takes what was done (COUNTS).
+    ``compares``: entries of others may stay. Returns how many rows are members of the batch at the end, those that
+    joined in the last iteration too. ``counts`` takes what was done (COUNTS).
     """
     trees, loss = model.trees, model.loss
     per = loss.trees
     iterations = len(trees.feature) // per
     kept = own if role == DELETED else 0
-    room.moved[:] = 0
     counts[:] = 0
     counts[DEPTH], counts[REFRESHED] = -1, n - own
     for m in range(iterations):
@@ -536,13 +532,11 @@ def update_pass(
                     roots = _grow_again(model, local, batch.y, t, k, row, rules, room, grow_room, counts)
                 if rules.follow == RETRAINED:
                     joined = _join_below(batch, joined, roots, grow_room)
-                elif rules.follow == BOUNDED:
+                elif rules.follow == BOUNDED and m + 1 < iterations:
                     joined = _follow(model, batch, t, joined, roots, rules.stale, room, grow_room)
             _add_scores(model, batch, t, k, kept, n)
         if m + 1 == iterations:
             return joined
-        if rules.follow == BOUNDED:
-            add_drift(room.moved, batch.member, drift)
         if joined > n:
             for i in range(n, joined):
                 for k in range(per):
