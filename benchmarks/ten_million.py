@@ -49,7 +49,7 @@ def config(backend: str, live: str, rows: int, every: float) -> dict[str, Any]:
     return {
         "source": {"kind": "synthetic", "generator": "hyperplane", "n_features": FEATURES, "n": rows},
         "stream": {**stream, "warmup": window},
-        "learner": {"kind": "fudyadt"},
+        "learner": {"kind": "fudyadt", "epsilon": 0.5, "alpha": 0.0, "beta": 0.0, "max_depth": 10},
         "cluster": {"backend": backend, "shards": 2},
         "checkpoint": {"every_seconds": every},
         "output": {"report": False},

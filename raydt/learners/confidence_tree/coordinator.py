@@ -42,7 +42,7 @@ from raydt.learners.tree_predictor import TreePredictor
 Int64 = npt.NDArray[np.int64]
 
 #: Steps of the longest window, and of the shortest.
-_LONGEST, _SHORTEST = 1 << 12, 1 << 6
+LONGEST, SHORTEST = 1 << 12, 1 << 6
 #: Totals of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "t", "classes", "checks", "splits", "ties", "replaced", "pruned")
 
@@ -86,7 +86,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._warmup = self._t = 0
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._length = WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._length = WindowLength(SHORTEST, LONGEST, LONGEST)
         self._reversed = np.empty((4, 0), dtype=np.int32)  # deltas by which the shards have yet to roll back
 
     @property
@@ -321,5 +321,5 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         self._seq, self._warmup, self._t, self._classes, *counts = (int(state[name][0]) for name in SCALARS)
-        self._counts, self._length = _Counts(*counts), WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._counts, self._length = _Counts(*counts), WindowLength(SHORTEST, LONGEST, LONGEST)
         self._reversed = np.empty((4, 0), dtype=np.int32)
