@@ -9,7 +9,7 @@ from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, sparse_aware_rows
 
 #: Bytes of a step, and of a group's answer to a search.
-_STEP, _CANDIDATE = 7, 24
+_STEP, _CANDIDATE = 7, 12
 
 
 class BestSplitCosts(Costs):

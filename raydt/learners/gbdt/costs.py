@@ -47,13 +47,14 @@ class GBDTCosts(Costs):
         return Cost(rounds, sent, received, cells, n * trees * shape.depth)
 
     def batch(self, sizes: Sizes, shape: Shape) -> Cost:
-        """New rows, and for each D' two passes, whose windows of iterations double while no tree is retrained."""
+        """New rows, and for each D' that is full two passes, whose windows double while no tree is retrained."""
         o, new, shards = self._options, sizes.inserts, sizes.shards
-        passes = 2 * -(-sizes.batch // o.every(sizes.rows))
+        passes = 2 * (sizes.batch // o.every(sizes.rows))
         windows = math.ceil(math.log2(o.max_iter + 1)) if o.bounded else 1
         trees = o.max_iter * self._trees(sizes.classes)
-        sent = sparse_aware_rows(sizes, new, 1) + shards * sizes.batch * (4 * windows + _CHANGE * trees)
-        looked = sizes.batch * trees
+        changed = sizes.batch if passes else 0
+        sent = sparse_aware_rows(sizes, new, 1) + shards * changed * (4 * windows + _CHANGE * trees)
+        looked = changed * trees
         return Cost(
             1 + passes // 2 + passes * windows, sent, 0, looked * (sizes.columns + sizes.ones) * shape.depth, looked
         )
