@@ -159,12 +159,12 @@ def per_level(costs: Costs, sizes: Sizes) -> int:
     return max(1, deep - flat)
 
 
-@every_case("costs")
+@every_case("rounds and bytes of messages")
 def test_the_counts_are_those_of_the_simulator(trial: Trial) -> None:
     """The shape of the model is that of one shard; with more, rounds and bytes of the same model follow from it.
 
-    What is sent is exact but for the rows of whole trees, which lie unevenly. Received are also the answers to checks
-    and the sums of leaves, whose numbers are estimates.
+    What is sent is exact but for the rows of whole trees, which lie unevenly. What is received has parts whose number
+    is an estimate: answers to checks, sums of leaves.
     """
     costs = trial.learner.costs(trial.options)
     if costs is None:
@@ -183,7 +183,7 @@ def test_the_counts_are_those_of_the_simulator(trial: Trial) -> None:
         assert 0 <= counted.rounds - predicted.rounds < per_level(costs, sizes)
         assert predicted.sent == pytest.approx(counted.sent, rel=0.06)
         grown = predicted.received - expected.received
-        assert grown == pytest.approx(counted.received - one.received, rel=0.3, abs=0.03 * counted.received)
+        assert grown == pytest.approx(counted.received - one.received, rel=0.6, abs=0.03 * counted.received)
         counted, predicted = quiet.apply([next_batch(trial)]), costs.batch(sizes, shape)
         assert predicted.rounds <= counted.rounds
         assert predicted.sent <= counted.sent

@@ -13,8 +13,8 @@ from raydt.learners.gbdt.options import GBDTOptions
 
 #: Passes over a column that it takes as long to do as to find its bins.
 _BINNING = 4
-#: Bytes of a row in a tree, in a change: leaf and derivatives.
-_CHANGE = 14
+#: Bytes of a row in a tree, in a change: leaf and first derivative; classes have a second one.
+_CHANGE = 5
 
 
 class GBDTCosts(Costs):
