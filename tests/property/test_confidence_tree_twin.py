@@ -186,7 +186,7 @@ def test_no_digest_depends_on_shards_groups_or_batches(
 @pytest.mark.parametrize("revisit", [False, True], ids=["kept", "revisit"])
 def test_any_window_gives_the_same(revisit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates are walked some thousand at a time; here so few that many windows end within a batch."""
-    for name, steps in (("_LONGEST", 5), ("_SHORTEST", 3)):
+    for name, steps in (("LONGEST", 5), ("SHORTEST", 3)):
         monkeypatch.setattr(coordinator_module, name, steps)
     for stream, options in fixed("practical", revisit=revisit)[:3]:
         assert_same(stream, options, (3,), [1000])

@@ -43,7 +43,7 @@ from raydt.learners.speculation import WindowLength
 Int64 = npt.NDArray[np.int64]
 
 #: Steps of the longest window, and of the shortest.
-_LONGEST, _SHORTEST = 1 << 12, 1 << 6
+LONGEST, SHORTEST = 1 << 12, 1 << 6
 #: Totals of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "checks", "splits", "ties", "replaced", "pruned")
 
@@ -91,7 +91,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._length = WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._length = WindowLength(SHORTEST, LONGEST, LONGEST)
         self._reversed = np.empty((4, 0), dtype=np.int32)  # deltas by which the shards have yet to roll back
         self._logs, self._sent = log_table(0), 0  # the table of naive Bayes, and how much of it the shards have
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
@@ -402,5 +402,5 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
         self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *counts = totals
-        self._counts, self._length = _Counts(*counts), WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._counts, self._length = _Counts(*counts), WindowLength(SHORTEST, LONGEST, LONGEST)
         self._reversed, self._sent, self._naive = np.empty((4, 0), dtype=np.int32), 0, None
