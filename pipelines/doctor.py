@@ -22,6 +22,7 @@ from pyarrow import fs
 import raydt
 from pipelines.running.outcome.summary import versions
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
+from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
@@ -238,6 +239,7 @@ def warm_up() -> dict[str, Any]:
         kind: partial(compile_kernels, learner) for kind, learner in learners().items()
     }
     compilers["streams"] = warmup_streams
+    compilers["evaluation"] = warmup_evaluation
     for name, compile_all in compilers.items():
         began = time.perf_counter()
         compile_all()

@@ -12,6 +12,7 @@ from pipelines.running.loop.intake import Intake
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.records.tally import Tally
 from raydt.errors import RaydtError
+from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
@@ -34,6 +35,7 @@ _WORK = (*_REBUILT, "nodes", "leaves", "depth")
 def compiled(options: LearnerOptions) -> None:
     """Compile the kernels of streams and a learner, or load them, once in this process."""
     warm_up_streams()
+    warm_up_evaluation()
     compile_kernels(learners()[options.kind], options)
 
 

@@ -140,7 +140,7 @@ class Parts:
             for source in sources:
                 with pq.ParquetFile(source, filesystem=filesystem) as file:
                     for batch in file.iter_batches(ROWS_PER_GROUP):
-                        waiting.append(batch)
+                        waiting.append(_conformed(batch, schema))
                         if sum(len(piece) for piece in waiting) >= ROWS_PER_GROUP:
                             writer.write_table(pa.Table.from_batches(waiting, schema=schema))
                             waiting = []
@@ -174,3 +174,14 @@ class Parts:
         found = self._here.filesystem.get_file_info(selector)
         ours = [entry for entry in found if _PART.fullmatch(entry.base_name) or entry.base_name == _MERGING]
         return {entry.base_name: entry.size for entry in ours}
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows under another schema: a column that an earlier version did not write is null."""
+    if batch.schema.names == schema.names:
+        return batch
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -105,6 +105,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         used = splits.at(place[at])
         side = sides(sparse, steps["row"][at].astype(np.int64), used.feature)
         result.predictions[position[at]] = used.labels()[np.arange(len(at)), side.astype(np.int64)]
+        result.give_levels(position[at], used.levels(side))
         changed = kind != LOOK
         result.path += np.bincount(
             position[changed], 1 + (splits.feature[place[changed]] != NO_FEATURE), minlength=len(batch)

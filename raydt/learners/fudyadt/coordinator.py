@@ -92,6 +92,8 @@ class FuDyADTCoordinator(TreeCoordinator):
         looked = steps["kind"] != REMOVE
         predicted = steps["prediction"] if self._labels is None else self._labels.numbers(means)
         result.predictions[position[looked]] = predicted[looked]
+        if self._labels is None:
+            result.give_levels(position[looked], steps["level"][looked])
         for kind in (REMOVE, ADD):  # an update has one of each
             taken = steps["kind"] == kind
             result.path[position[taken]] += steps["row"][taken] + 1

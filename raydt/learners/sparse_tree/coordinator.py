@@ -99,6 +99,7 @@ class SparseTreeCoordinator(TreeCoordinator):
             step = yield from self._take_window(steps, leaf_of, step, rows, log)
         looked = steps["kind"] != REMOVE
         result.predictions[position[looked]] = steps["prediction"][looked]
+        result.give_levels(position[looked], steps["level"][looked])
         for kind in (REMOVE, ADD):  # an update has one of each
             taken = steps["kind"] == kind
             result.path[position[taken]] += steps["row"][taken] + 1
