@@ -334,6 +334,26 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
     return 0 if found["equal"] else 3
 
 
+@cli.command(short_help="Rewrite a finished run so that it holds live examples only.")
+@click.argument("run")
+@click.option("--dry-run", is_flag=True, help="Show which files would be replaced, and change nothing.")
+@JSON
+def purge(run: str, dry_run: bool, as_json: bool) -> int:
+    """Rewrite or remove every file of RUN that holds an example that is not live.
+
+    The model, its digest and the live examples stay. A purge that was killed can be started again.
+
+    \b
+    Example:  raydt purge runs/first --dry-run
+    """
+    from pipelines.display import purge_lines
+    from pipelines.purging import purge as run_purge
+
+    done = run_purge(run, dry_run=dry_run)
+    _print(done, purge_lines(done), as_json)
+    return 0
+
+
 @cli.command(short_help="Write the HTML report of one run, or compare several.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
 @click.option(

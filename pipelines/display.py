@@ -197,6 +197,20 @@ def receipts_lines(found: dict[str, Any]) -> str:
     return table(rows)
 
 
+def purge_lines(done: dict[str, Any]) -> str:
+    """What a purge has replaced, and what lies outside its reach."""
+    word = "would be replaced or removed" if done["dry_run"] else "removed, or replaced by a file of another name"
+    rows = [
+        ("run", done["run"]),
+        ("live", counted(done["active"], "example")),
+        ("digest", f"{done['digest']}, as before"),
+        ("files", f"{len(done['replaced']):,} {word}; {len(done['rewritten']):,} rewritten"),
+    ]
+    names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]
+    away = [f"- {place}" for place in done["out_of_reach"]]
+    return "\n".join([table(rows), "", *names, "", "Copies may remain, out of reach, in:", *away])
+
+
 def validation_lines(result: dict[str, Any], config: str) -> str:
     """Data, learner and stream of a config, and whether it is valid."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]

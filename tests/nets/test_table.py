@@ -20,6 +20,7 @@ MODULES = (
     "nets.test_golden",
     "nets.test_identity",
     "nets.test_ray",
+    "nets.test_purge",
     "nets.test_runs",
     "nets.test_costs",
     "nets.test_audit_mutants",
