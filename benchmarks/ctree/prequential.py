@@ -40,15 +40,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "c 0.005": {"c": 0.005},
     "c 0.002": {"c": 0.002},
     "ties 0.01": {"tie_threshold": 0.01},
-    "ties 0.02": {"tie_threshold": 0.02},
     "grace 50": {"grace_period": 50},
     "grace 200": {"grace_period": 200},
     "bins 16": {"max_bins": 16},
-    "bins 32": {"max_bins": 32},
     "bins 256": {"max_bins": 256},
     "bins stay": {"renew_bins": 0},
     "majority": {"leaf_prediction": "majority"},
     "naive Bayes": {"leaf_prediction": "naive_bayes"},
+    "revisit": {"revisit": True},
     "before": {"c": 0.05, "max_bins": 256, "renew_bins": 0, "leaf_prediction": "majority"},
 }
 

@@ -57,7 +57,7 @@ def leaf_of(state: Any) -> int:
     return int(np.where(state["feature"] < 0, state["own"].sum(axis=1), -1).argmax())
 
 
-@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "revisit", "updgini"])
+@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "renewed", "revisit", "updgini"])
 @pytest.mark.parametrize("column", [*SPLITS, *SCORES])
 def test_every_number_of_a_record_is_found(name: str, column: str) -> None:
     sound = case(name)

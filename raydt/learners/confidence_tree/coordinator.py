@@ -208,8 +208,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
             changes = yield from self._decider.decide(self.live.tree, window, times, found)
             again = self._roll_back(window, changes, altered)
-            self._settle(window, scores, again)
-            self._note(window, changes, again)
+            void = np.zeros(len(steps), dtype=np.bool_)
+            void[again] = True
+            self._settle(window, scores, void)
+            self._note(window, changes, void)
             log += [self._logged(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
@@ -253,12 +255,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._sent = len(self._logs)
         return more
 
-    def _settle(self, window: Window, scores: list[Int64], again: Int64) -> None:
+    def _settle(self, window: Window, scores: list[Int64], void: npt.NDArray[np.bool_]) -> None:
         """Make the predictions of the steps that are not processed again."""
         if not self.live.naive:
             return
-        void = np.zeros(len(window.path.steps), dtype=np.bool_)
-        void[again] = True
         summed = sum(scores[1:], scores[0]) if scores else np.empty((0, 2), dtype=np.int64)
         self.live.settle(window, summed, self._logs, void)
 
@@ -281,11 +281,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             altered[again] = False
         return again
 
-    def _note(self, window: Window, changes: list[Change], rolled_back: Int64) -> None:
+    def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
         """Count checks and changes."""
-        done = np.ones(len(window.counted.checks), dtype=np.bool_)
-        if len(rolled_back):
-            done = ~np.isin(window.counted.checks["step"], rolled_back)
+        done = ~void[window.counted.checks["step"]]
         for change in changes:  # what was due further down at the same step is gone
             below = window.counted.checks["depth"] > self.live.tree.nodes["depth"][change.node]
             done &= ~((window.counted.checks["step"] == change.step) & below)
