@@ -71,7 +71,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
     """The first score with the baselines, then the others: shares, or the errors of a regression."""
     written = error if "mse" in metrics else share
-    first, *others = (name for name in metrics if name != "confusion")
+    first, *others = (name for name in metrics if name not in ("confusion", "alarms") and "faded" not in name)
     compared = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
     rest = "  ".join(f"{name} {share(metrics[name]) if name == 'r2' else written(metrics[name])}" for name in others)
     return first, f"{written(metrics[first])}  ({compared})  {rest}"
