@@ -11,6 +11,7 @@ the numbers of its nodes. Format: ``docs/reference/formats.md``; ``tests/oracles
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,10 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.learners.live_tree import Tree
-from raydt.learners.node_hashes import SIZE, hash_nodes
-from raydt.learners.nodes import NODES
+from raydt.learners.nodes import NODES, USED
+
+#: Bytes of a hash, and what tells hashes of leaves from those of other nodes.
+SIZE, LEAF, INNER = 32, b"raydt-tree-leaf", b"raydt-tree-node"
 
 
 class Shape(NamedTuple):
@@ -112,7 +115,7 @@ class Outline:
         self._certified = certified
         wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         self._shape = Shape(wide, wide, narrow, narrow, np.empty(0, dtype=np.bool_))
-        self._hashes = np.zeros((0, SIZE), dtype=np.uint8)
+        self._hashes = bytearray()
 
     def follow(self, tree: Tree) -> None:
         """Take over what has changed. O(nodes changed)."""
@@ -135,22 +138,33 @@ class Outline:
 
     def root(self, tree: Tree) -> npt.NDArray[np.uint8]:
         """Hash of the tree, 32 bytes. O(nodes changed)."""
-        if len(self._hashes) < len(tree.nodes):
-            self._hashes = grown(self._hashes, len(tree.nodes))
+        used = int(tree.reg[USED])
+        self._hashes += bytes(max(0, SIZE * used - len(self._hashes)))
+        hashes = memoryview(self._hashes)
         scratch = np.empty((2, int(tree.reg[NODES]) + 2), dtype=np.int64)
         changed = scratch[0, : int(_list_changed(tree, self._shape.hashed, *scratch))]
-        if len(changed):
-            nodes, statistics = tree.nodes[changed], tree.statistics[changed]
-            counts = np.ascontiguousarray(tree.counts[changed], "<i8")
-            columns = [nodes["feature"], nodes["threshold"], statistics["s"], statistics["c"]]
-            columns += [statistics[name] for name in (("m0", "gone") if self._certified else ())]
-            columns += [tree.sums[changed, i] for i in range(tree.sums.shape[1])]
-            fields = [np.ascontiguousarray(column, column.dtype.newbyteorder("<")) for column in columns]
-            content = [column.view(np.uint8).reshape(len(changed), -1) for column in (*fields, counts)]
-            seen = counts.shape[1] - (counts[:, ::-1] != 0).argmax(axis=1)  # classes up to the last that is there
-            lengths = sum(part.shape[1] for part in content[:-1]) + 8 * seen * counts.any(axis=1)
-            inner = (nodes["feature"] >= 0)[:, None]
-            children = np.where(inner, np.stack([nodes["left"], nodes["right"]], axis=1), -1).astype(np.int64)
-            hash_nodes(self._hashes, changed, children, np.concatenate(content, axis=1), lengths)
-        root: npt.NDArray[np.uint8] = self._hashes[0].copy()
-        return root
+        if not len(changed):
+            return np.frombuffer(bytes(hashes[:SIZE]), dtype=np.uint8)
+        nodes, statistics, counts = tree.nodes[changed], tree.statistics[changed], tree.counts[changed]
+        names = ("m0", "gone") if self._certified else ()
+        columns = [nodes["feature"], nodes["threshold"], statistics["s"], statistics["c"]]
+        columns += [statistics[name] for name in names]
+        columns += [tree.sums[changed, i] for i in range(tree.sums.shape[1])]
+        fields = [np.ascontiguousarray(column, column.dtype.newbyteorder("<")) for column in columns]
+        numbers = np.concatenate([column.view(np.uint8).reshape(len(changed), -1) for column in fields], axis=1)
+        counts = np.ascontiguousarray(counts, "<i8")
+        known = 8 * (counts.shape[1] - (counts[:, ::-1] != 0).argmax(axis=1)) * counts.any(axis=1)
+        inner = nodes["feature"] >= 0
+        left, right = SIZE * np.where(inner, nodes["left"], -1), SIZE * np.where(inner, nodes["right"], -1)
+        width, wide = numbers.shape[1], 8 * counts.shape[1]
+        content, classes = numbers.tobytes(), counts.tobytes()
+        rows = zip(*((array.tolist()) for array in (SIZE * changed, left, right, known)), strict=True)
+        for i, (node, a, b, seen) in reversed(list(enumerate(rows))):
+            own = content[width * i : width * (i + 1)] + classes[wide * i : wide * i + seen]
+            if a < 0:
+                digest = hashlib.blake2b(own, digest_size=SIZE, person=LEAF)
+            else:
+                own = hashes[a : a + SIZE].tobytes() + hashes[b : b + SIZE].tobytes() + own
+                digest = hashlib.blake2b(own, digest_size=SIZE, person=INNER)
+            hashes[node : node + SIZE] = digest.digest()
+        return np.frombuffer(bytes(hashes[:SIZE]), dtype=np.uint8)
