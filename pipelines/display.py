@@ -257,6 +257,8 @@ def doctor_lines(facts: dict[str, Any]) -> str:
                 )
                 for e in value
             ]
+        elif name == "copies":
+            rows += [("copies of rows may be in", place) for place in value] or [("copies of rows may be in", "-")]
         elif name == "probe":
             took = ", ".join(f"{step} {duration(seconds)}" for step, seconds in value["seconds"].items())
             free = f"; {size(value['free_bytes'])} free" if value["free_bytes"] is not None else ""

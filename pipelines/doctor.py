@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import posixpath
+import resource
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -67,9 +69,27 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
         "ray_address": os.environ.get("RAY_ADDRESS"),
         "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set (a private local Ray uses a token)"),
     }
+    facts["copies"] = copies_on_this_machine()
     if with_ray:
         facts |= _local_ray()
     return facts
+
+
+def copies_on_this_machine() -> list[str]:
+    """Where rows that a run has read may lie on this machine, outside its folder; for the map of ``erasure.md``."""
+    found = []
+    for sessions in sorted({Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", Path(tempfile.gettempdir()) / "ray"}):
+        count = len(list(sessions.glob("session_2*"))) if sessions.is_dir() else 0
+        if count:
+            found.append(f"{sessions}: logs and spilled objects of {count} Ray sessions")
+    if list(Path("/dev/shm").glob("plasma*")):
+        found.append("/dev/shm: the object store of a Ray that is running, or was killed")
+    if psutil.swap_memory().total:
+        found.append("swap space: pages of any process; encrypt it, or turn it off")
+    pattern = Path("/proc/sys/kernel/core_pattern")
+    if pattern.exists() and resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
+        found.append(f"core dumps of processes that crash: {pattern.read_text().strip()}")
+    return found
 
 
 def _local_ray() -> dict[str, Any]:
