@@ -141,8 +141,8 @@ class LocalTrees:
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
             local = self._sums
-            inner, stored = local.sums.shape[1:3]
-            room = pass_room(capacity, inner, stored, len(e.bins), e.absent, per)
+            trees, inner, stored = local.sums.shape[:3]
+            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((capacity, per))
             batch = LocalBatch(
                 slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y

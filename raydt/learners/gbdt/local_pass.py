@@ -17,7 +17,8 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places, is_left, segments_of
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
-from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
+from raydt.learners.gbdt.slack import Slack, no_slack, stays, surely_stays
+from raydt.learners.gbdt.split_search import FIELDS, gain_of
 from raydt.learners.gbdt.staleness import Staleness, compare, units_of
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
@@ -79,6 +80,9 @@ class PassRoom(NamedTuple):
         Rows that change a tree: where they are, and by how much.
     G, H, rows : ndarray of int64, shape (nodes,)
         Sums of these, and how many there are, by node.
+    absolute : ndarray of int64, shape (nodes, 2)
+        Sums of their absolute values.
+    slack : Slack
     touched, failed : ndarray of uint8, shape (nodes,)
     value : ndarray of float64, shape (nodes,)
         Before the batch.
@@ -103,6 +107,8 @@ class PassRoom(NamedTuple):
     G: npt.NDArray[np.int64]
     H: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
+    absolute: npt.NDArray[np.int64]
+    slack: Slack
     touched: npt.NDArray[np.uint8]
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
@@ -118,8 +124,8 @@ class PassRoom(NamedTuple):
     found: npt.NDArray[np.int64]
 
 
-def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
-    """Scratch for ``capacity`` rows of at most ``longest`` entries, and trees of so many inner nodes."""
+def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
+    """Scratch for ``capacity`` rows of at most ``longest`` entries, and so many trees of so many inner nodes."""
     nodes = 2 * inner + 1
     slots, leaf, g, h = (np.empty(capacity, dtype=np.int32) for _ in range(4))
     G, H, rows = (np.zeros(nodes, dtype=np.int64) for _ in range(3))
@@ -131,6 +137,7 @@ def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int,
     return PassRoom(
         *(slots, leaf, g, h),
         *(G, H, rows),
+        *(np.zeros((nodes, 2), dtype=np.int64), no_slack(trees, nodes)),
         *(touched, failed),
         *(np.empty(nodes), np.empty(capacity)),
         np.empty(capacity, dtype=np.uint16),
@@ -220,6 +227,8 @@ def _note(room: Any, n: int, slot: int, node: int, G: int, H: int) -> None:
     room.slots[n], room.leaf[n], room.g[n], room.h[n] = slot, node, G, H
     room.G[node] += G
     room.H[node] += H
+    room.absolute[node, 0] += abs(G)
+    room.absolute[node, 1] += abs(H)
     room.rows[node] += 1
 
 
@@ -287,6 +296,9 @@ def _change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: 
             room.touched[node] = 1
             G[node] += room.G[node]
             H[node] += room.H[node]
+            absolute = room.absolute[node]
+            room.slack.G[t, node] += absolute[0]
+            room.slack.H[t, node] += absolute[1]
             if feature[node] == LEAF:
                 trees.value[t, node] = value_of(G[node], H[node], model.rates)
             else:
@@ -296,6 +308,9 @@ def _change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: 
                 room.G[up] += room.G[node]
                 room.H[up] += room.H[node]
                 room.rows[up] += room.rows[node]
+                room.absolute[up, 0] += absolute[0]
+                room.absolute[up, 1] += absolute[1]
+            absolute[0] = absolute[1] = 0
             room.G[node] = room.H[node] = room.rows[node] = 0
     if not inner:
         return
@@ -367,13 +382,10 @@ def _check(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, roo
         elif feature[node] >= 0:
             left = np.int64(trees.left[t, node])
             fails = H[left] <= 0 or H[left] >= H[node]
-            if not fails:
+            if not fails and not surely_stays(room.slack, t, node, local.units):
                 gain = gain_of(G[left], H[left], G[node], H[node], local.units)
-                sums = local.sums[t, trees.histogram[t, node]]
-                better, _ = scan(
-                    sums, G[node], H[node], local.candidates, row, local.units, gain, rules.tolerance, room.found
-                )
-                fails = better >= rules.tolerance
+                sums, most = local.sums[t, trees.histogram[t, node]], rules.tolerance
+                fails = not stays(room.slack, t, node, sums, G[node], H[node], gain, local, row, most, room.found)
             if fails:
                 room.failed[node] = 1
                 needs = True
@@ -411,6 +423,7 @@ def _grow_again(
         leaf = model.leaf[t, slot]
         room.before[slot], room.moved[slot] = room.value[leaf], trees.moved[t, leaf]
     grow_tree(model, local, t, row, roots, grow_room)
+    room.slack.margin[t] = 0.0
     begin, again = np.int64(0), False
     for r in range(roots):
         collapsed, made = grow_room.root[r, 1] >= 0, grow_room.made[r]
