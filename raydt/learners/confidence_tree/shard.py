@@ -162,20 +162,18 @@ class ConfidenceTreeShard(ShardWithRows):
         cells = [np.empty((5, 0), dtype=np.int64)]
         if not len(self.groups):
             return cells[0]
-        first = self._columns.first
-        for i, site in enumerate(np.array(sites).tolist()):
-            if site >= len(self._counts.totals):
-                continue
-            for j, feature in enumerate(self.columns.tolist()):
-                counts = self._counts.bins[site, first[j] : first[j + 1]]
-                of = self._pools.of[first[j] : first[j + 1]]
-                pooled = np.zeros((int(of[-1]) + 1, counts.shape[1]), dtype=np.int64)
-                np.add.at(pooled, of, counts)
-                group, label = np.nonzero(pooled)
-                where = np.full(len(group), i), np.full(len(group), feature), group, label
-                cells.append(np.stack([*where, pooled[group, label]]))
+        first, sites = self._columns.first, np.array(sites)
+        known = np.flatnonzero(sites < len(self._counts.totals))
+        for j, feature in enumerate(self.columns.tolist()):
+            of = self._pools.of[first[j] : first[j + 1]]
+            begins = np.flatnonzero(np.diff(of, prepend=-1))
+            counts = self._counts.bins[sites[known], first[j] : first[j + 1]]
+            pooled = np.add.reduceat(counts, begins, axis=1, dtype=np.int64)
+            place, group, label = np.nonzero(pooled)
+            of_feature = np.full(len(place), feature)
+            cells.append(np.stack([known[place], of_feature, group, label, pooled[place, group, label]]))
         if self._features.sparse:
-            cells += self._naive_ones(np.array(sites))
+            cells += self._naive_ones(sites)
         return np.concatenate(cells, axis=1)
 
     def _naive_ones(self, sites: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
