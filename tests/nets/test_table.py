@@ -21,6 +21,7 @@ MODULES = (
     "nets.test_ray",
     "nets.test_runs",
     "nets.test_costs",
+    "nets.test_nodes",
     "nets.test_audit_mutants",
     "fuzz.learners",
 )
