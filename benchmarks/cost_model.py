@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"gbdt": {"max_iter": 5}}
 #: Bytes of a live row in the coordinator (``benchmarks/memory.py``).
 COORDINATOR_BYTES = 55
 #: What is assumed if messages are not measured in this run: figures of docs/explanation/performance.md.
-ASSUMED = Machine(round=1.1e-3, shard=3e-4, byte=1e-9)
+ASSUMED = Machine(round=1.24e-3, shard=1.49e-3, byte=1.67e-9)
 
 
 class Echo:
