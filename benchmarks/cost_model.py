@@ -25,7 +25,7 @@ from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.exchange.messages import Ask
 from raydt.learners import learners
-from raydt.learners.base import Learner, WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED, Learner, WorkPlan
 from raydt.learners.costs import Costs, Machine, Rates, Sizes, seconds
 from raydt.sessions.session import InProcessSession
 
@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"gbdt": {"max_iter": 5}}
 #: Bytes of a live row in the coordinator (``benchmarks/memory.py``).
 COORDINATOR_BYTES = 55
 #: What is assumed if messages are not measured in this run: figures of docs/explanation/performance.md.
-ASSUMED = Machine(round=1.1e-3, shard=3e-4, byte=1e-9)
+ASSUMED = Machine(round=1.24e-3, shard=1.49e-3, byte=1.67e-9)
 
 
 class Echo:
@@ -122,9 +122,12 @@ def stream(features: Features, rows: int) -> Iterator[UpdateBatch]:
         yield UpdateBatch(begin, np.full(m, INSERT, dtype=np.int8), ids, X, y, 2, none, rows, sparse=sparse)
 
 
-def processor_seconds(learner: Learner, options: Any, features: Features, rows: int, shards: int) -> tuple[float, ...]:
-    """Processor seconds of the coordinator, and of all shards, for the first model of so many rows."""
-    session = InProcessSession(learner, options, features, shards, WorkPlan(0, 0, shared_store=False))
+def processor_seconds(
+    learner: Learner, options: Any, features: Features, rows: int, shards: int
+) -> tuple[float, float]:
+    """Processor seconds of the coordinator, and of all shards, for the first model; 0 shards: of one process."""
+    plan = WorkPlan(0, 0, shared_store=False) if shards else NOTHING_DIVIDED
+    session = InProcessSession(learner, options, features, max(1, shards), plan)
     taken = [0.0]
     for shard in session.shards:
         handle = shard.worker.handle
@@ -152,14 +155,16 @@ def rates_of(learner: Learner, rows: int) -> tuple[Costs, Rates, list[str]] | No
     if costs is None:
         return None
     features, columns, ones = data_of(learner, options)
-    processor_seconds(learner, options, features, 2000, 1)  # kernels
+    for shards in (0, 1):
+        processor_seconds(learner, options, features, 2000, shards)  # kernels
+    alone = sum(processor_seconds(learner, options, features, rows, 0))
     own, one = processor_seconds(learner, options, features, rows, 1)
     _, four = processor_seconds(learner, options, features, rows, 4)
     every = max(0.0, (four - one) / 3)
     work = costs.first_model(Sizes(rows, columns, ones, 2, GROUPS, 1, BATCH), costs.shape(rows))
-    found = Rates((one - every) / work.cells, every / work.rows, own / work.rows)
-    row = [learner.kind, f"{rows:,} x {columns or WIDTH}", f"{own:.2f}", f"{one:.2f}", f"{four:.2f}"]
-    row += [f"{rate * 1e9:.2f}" for rate in (found.cell, found.shard_row, found.coordinator_row)]
+    found = Rates(alone / work.cells, (one - every) / work.cells, every / work.rows, own / work.rows)
+    row = [learner.kind, f"{rows:,} x {columns or WIDTH}", *(f"{taken:.2f}" for taken in (alone, own, one, four))]
+    row += [f"{rate * 1e9:.2f}" for rate in (found.alone, found.cell, found.shard_row, found.coordinator_row)]
     progress(*row)
     whole = learner.Options.model_validate({"kind": learner.kind, "feature_groups": GROUPS})
     predicting = learner.costs(whole)
@@ -241,7 +246,7 @@ def main() -> None:
             costs, rates, row = measured
             found[kind] = costs, rates
             table.append(row)
-    header = ["learner", "rows", "coordinator s", "one shard s", "four shards s"]
+    header = ["learner", "rows", "one process s", "coordinator s", "one shard s", "four shards s", "cell alone ns"]
     show("Rates", [*header, "cell ns", "row at a shard ns", "row at the coordinator ns"], table)
     predictions(found, there)
     several = learners()["forest"]

@@ -148,8 +148,19 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Seconds of a learner's units of work (:class:`Cost`): a cell, and a row at a shard and at the coordinator."""
+    """Seconds of a learner's units of work (:class:`Cost`).
 
+    Attributes
+    ----------
+    alone : float
+        A cell in one process that shares its work with nobody, rows and all: it runs other code than shards do.
+    cell : float
+        A cell at a shard.
+    shard_row, coordinator_row : float
+        A row at a shard, and at the coordinator.
+    """
+
+    alone: float
     cell: float
     shard_row: float
     coordinator_row: float
@@ -158,14 +169,10 @@ class Rates:
 def seconds(cost: Cost, shards: int, rates: Rates, machine: Machine) -> float:
     """Predict the time of a piece of work on so many shards; one stands for one process without messages.
 
-    Cells are divided evenly; the work for rows is done by the coordinator and, at the same time, by every shard, one
-    after the other within a round, as are messages and work.
+    Cells are divided evenly. Messages, work of the shards and work of the coordinator follow each other.
     """
-    local = rates.cell * cost.cells / shards + (rates.shard_row + rates.coordinator_row) * cost.rows
     if shards == 1:
-        return local
-    return (
-        local
-        + cost.rounds * (machine.round + machine.shard * (shards - 1))
-        + machine.byte * (cost.sent + cost.received)
-    )
+        return rates.alone * cost.cells
+    work = rates.cell * cost.cells / shards + (rates.shard_row + rates.coordinator_row) * cost.rows
+    rounds = cost.rounds * (machine.round + machine.shard * (shards - 1))
+    return work + rounds + machine.byte * (cost.sent + cost.received)

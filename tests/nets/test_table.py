@@ -23,6 +23,7 @@ MODULES = (
     "nets.test_purge",
     "nets.test_runs",
     "nets.test_costs",
+    "nets.test_nodes",
     "nets.test_audit_mutants",
     "fuzz.learners",
 )
