@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from raydt.estimators.explaining import OneTree
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 
 
-class ConfidenceTreeClassifier(Classifier):
+class ConfidenceTreeClassifier(OneTree, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
     The rows of the first call fix the bins of the features for good: give it some hundreds of rows, since no split can
