@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.presentation.words import Form, figure, share
+from raydt.presentation.words import Form, count, figure, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,14 @@ ACCURACY = Quality(
         "faded_kappa": "Kappa, faded",
         "faded_kappa_temporal": "Kappa temporal, faded",
         "faded_kappa_m": "Kappa M, faded",
+        "alarms": "Alarms of ADWIN",
     },
     form=share,
     compared={
         **dict.fromkeys(("f1", "macro_f1"), share),
         **dict.fromkeys(("kappa", "kappa_temporal", "kappa_m", "auc"), figure),
         "faded_accuracy": share,
+        "alarms": count,
     },
     more_is_better=True,
 )
