@@ -60,6 +60,8 @@ class LocalTrees:
     def __init__(self, ensemble: Ensemble, features: Features, cells: CellStore | None = None) -> None:
         self.ensemble, self._features = ensemble, features
         self.cells = cells or CellStore(ensemble.bins, len(features.names))
+        #: Slots of the rows that the last update took through the trees, until the next.
+        self.taken: Slots = np.empty(0, dtype=np.int32)
         self._local: LocalSums | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
 
@@ -104,7 +106,8 @@ class LocalTrees:
         rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, room, grow_room, counts)
-        batch.member[batch.slots[:n]] = False
+        self.taken = batch.slots[:n]
+        batch.member[self.taken] = False
         c = counts.tolist()
         return Counts(len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED])
 

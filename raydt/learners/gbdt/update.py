@@ -179,6 +179,11 @@ class InPlaceUpdate:
             m = stop
         return self.counts
 
+    @property
+    def taken(self) -> npt.NDArray[np.int32]:
+        """Slots of the rows that were taken through the trees."""
+        return self._batch.slots
+
     def _first_change(self, window: Window, needs: npt.NDArray[np.bool_]) -> int:
         """End of the first iteration of a window that changes which rows are in the batch, or that has to grow."""
         e, per = self._ensemble, self._ensemble.per
