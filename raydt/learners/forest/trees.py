@@ -169,8 +169,8 @@ class Trees:
         if slots <= had:
             return
         capacity, k = max(slots, had + had // 2, 64), self.options.copies
-        arrays = (self.examples.X, self.examples.y, self.examples.member)
-        self.examples = Examples(*(grown(array, capacity) for array in arrays), self._categorical)
+        X, y, member = (grown(array, capacity) for array in self.examples[:3])
+        self.examples = Examples(X, y, member, self._categorical)
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
     def put(
