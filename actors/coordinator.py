@@ -128,6 +128,7 @@ class Coordinator:
     def model(self) -> Arrays:
         """The predict-only model."""
         self._pulse.beat()
+        self._driver.run(self._coordinator.gather())
         return self._coordinator.model()
 
     def snapshot(self, segments: Sequence[Segment]) -> Snapshot:

@@ -132,6 +132,7 @@ class InProcessSession:
 
     def model(self) -> Arrays:
         """The predict-only model."""
+        self.driver.run(self.coordinator.gather())
         return self.coordinator.model()
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:

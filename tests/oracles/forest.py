@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.digest import digest
+from tests.oracles.digests import row_parts
 
 MASK = 2**64 - 1
 #: Numbers of a node's sequence.
@@ -244,8 +245,8 @@ class Forest:
         if self.rules.numeric:
             parts.append(("exponent", np.array([self.exponent()], dtype=np.int64)))
             dtype = np.float64  # type: ignore[assignment]
-        parts.append(("id", np.array(ids, dtype=np.int64)))
-        return digest([*parts, ("y", np.array([self.examples[i][1] for i in ids], dtype=dtype))])
+        labels = np.array([self.examples[i][1] for i in ids], dtype=dtype)
+        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=labels)])
 
     def vote(self, x: tuple[float, ...]) -> float:
         """The prediction of a row: class or number."""

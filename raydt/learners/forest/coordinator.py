@@ -310,10 +310,8 @@ class ForestCoordinator(SequentialCoordinator):
         return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
-        """Digest of all trees, and of sorted ids with labels; free of slots, node ids, orders and history."""
-        slots = self.store.slots()
-        rows = self.rows(slots[np.argsort(self.store.id[slots])])
-        return digest([*self.model().items(), ("id", rows["id"]), ("y", rows["y"])])
+        """Digest of all trees, and of ids with labels; free of slots, node ids, orders and history."""
+        return digest([*self.model().items(), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

@@ -169,8 +169,10 @@ class Trees:
         if slots <= had:
             return
         capacity, k = max(slots, had + had // 2, 64), self.options.copies
-        X, y, member = (grown(array, capacity) for array in self.examples[:3])
-        self.examples = Examples(X, y, member, self._categorical)
+        held = self.examples
+        self.examples = held._replace(
+            X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
+        )
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
     def put(
