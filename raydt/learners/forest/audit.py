@@ -86,7 +86,7 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     if broken:
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
     which = (
-        f"all {len(chosen)} trees are" if len(chosen) == options.n_estimators else f"{len(chosen)} trees, drawn, are"
+        f"all {len(chosen)} trees are" if len(chosen) == options.n_estimators else f"{len(chosen)} evenly spaced trees are"
     )
     return AuditReport("holds", "proven", f"{which} those trained from nothing on the live examples", checked)
 

@@ -39,6 +39,7 @@ from raydt.learners.forest.model import (
     numbers_of,
     trees_of_model,
 )
+from raydt.learners.forest.nodes import MOST_ENTRIES
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import trees_of_groups
 from raydt.learners.forest.store import ForestStore
@@ -115,6 +116,13 @@ class ForestCoordinator(SequentialCoordinator):
                 f"{self.store.live + len(batch):,} live examples with numeric labels are more than the "
                 f"{MOST_NUMBERS:,} a tree can hold",
                 remedy="Keep fewer examples live",
+            )
+        most = MOST_ENTRIES // self.options.copies
+        if self.store.live + len(batch) > most:
+            raise InputError(
+                f"{self.store.live + len(batch):,} live examples, each in {self.options.copies:,} trees, are more than "
+                f"the {most:,} a forest can hold",
+                remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
             )
         self.store.reserve(len(batch))
         yield from self._remind()

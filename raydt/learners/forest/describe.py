@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.description import Curve, Lines, Presentation, RunRecords, shape_charts, tree_figures
+from raydt.learners.description import (
+    Curve,
+    Effects,
+    Lines,
+    Presentation,
+    ReceiptWords,
+    RunRecords,
+    shape_charts,
+    tree_figures,
+)
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures, rebuild_section
 from raydt.presentation.blocks import Block, Row, Section, Table, Text
 from raydt.presentation.series import Columns
@@ -17,7 +27,16 @@ from raydt.presentation.words import count, counted
 
 
 class ForestDescription(RebuildingDescription):
-    """Many trees, of which parts are rebuilt."""
+    """Many trees, of which parts are rebuilt.
+
+    Parameters
+    ----------
+    lazy : bool
+        Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
+    """
+
+    def __init__(self, *, lazy: bool) -> None:
+        self._lazy = lazy
 
     checked: ClassVar[bool] = True
     same: ClassVar[tuple[str, str]] = ("the same trees, bit for bit", "other trees, or other examples")
@@ -34,10 +53,18 @@ class ForestDescription(RebuildingDescription):
         """The size of all trees, and how much of them was rebuilt."""
         size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
-        return [("trees", size), ("rebuilds", rebuilt)]
+        return [("trees", size), ("rebuilds", "lazily, when the trees are used" if self._lazy else rebuilt)]
+
+    def receipt(self, effects: Effects) -> ReceiptWords:
+        """Rebuilds, unless they wait."""
+        words = super().receipt(effects)
+        if not self._lazy:
+            return words
+        opened = f"{effects.rebuilds:,} updates left subtrees to rebuild lazily"
+        return replace(words, short=opened, lines=[("rebuilds", opened), *words.lines[1:]])
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """Nothing beside the statistics."""
+        """Only the statistics."""
         return {}
 
     def drawable(self, arrays: Columns) -> Columns:

@@ -47,12 +47,12 @@ class Forest(Learner):
             retrained=True,
             divided="always",
             rebuilds=options.rebuild == "eager",
-            stays=("nothing: the trees are those trained from nothing on the live examples",),
+            stays=(),
         )
 
     def describe(self, options: Mapping[str, Any]) -> ForestDescription:
         """The trees in numbers, and their rebuilds."""
-        return ForestDescription()
+        return ForestDescription(lazy=options.get("rebuild") == "lazy")
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""

@@ -24,6 +24,9 @@ from raydt.learners.number_sums import mass_ceiling
 #: ``feature`` of a leaf, and of a leaf that is to be built.
 LEAF, OPEN = -1, -2
 
+#: Entries, slots times the trees of each example, are numbered in 32 bits.
+MOST_ENTRIES = 2**31 - 1
+
 #: Registers: nodes and blocks ever used, heads of the free lists (-1: none), free ones in the lists; what was rebuilt
 #: by the update at work: subtrees, rows, nodes, and the depth of the topmost.
 USED, FREE, SPARE, BLOCKS_USED, BLOCKS_FREE, BLOCKS_SPARE, REBUILDS, REBUILT_ROWS, REBUILT_NODES, REBUILT_DEPTH = range(

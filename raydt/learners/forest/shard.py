@@ -16,7 +16,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.advancing import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
-from raydt.learners.forest.model import in_units
+from raydt.learners.forest.model import LEAST_EXPONENT, in_units
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import Trees
@@ -52,7 +52,7 @@ class ForestShard:
         self.trees = Trees(options, features, trees_of_groups(groups, features.groups, options.n_estimators))
         self._numeric, self._eager = options.numeric, options.rebuild == "eager"
         self._numbers = np.empty(0)  # numeric labels by slot
-        self._exponent = 0
+        self._exponent = LEAST_EXPONENT
         self._shared = store is not None
         if store is not None:
             store.parts.append(self.trees)

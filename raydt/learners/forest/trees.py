@@ -15,6 +15,7 @@ from raydt.learners.forest.advancing import CLOSED, ENDED, Work, advance
 from raydt.learners.forest.growing import resolve
 from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.nodes import (
+    MOST_ENTRIES,
     Examples,
     Links,
     count,
@@ -27,7 +28,7 @@ from raydt.learners.forest.nodes import (
     with_room,
 )
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.sequential import ADD, REMOVE
+from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 Slots = npt.NDArray[np.int32]
 
@@ -168,7 +169,8 @@ class Trees:
         had = len(self.examples.y)
         if slots <= had:
             return
-        capacity, k = max(slots, had + had // 2, 64), self.options.copies
+        k = self.options.copies
+        capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
         X = np.zeros((self._d, capacity))
         X[:, :had] = self.examples.X
         y, member = grown(self.examples.y, capacity), grown(self.examples.member, capacity)
@@ -195,10 +197,12 @@ class Trees:
 
     def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:
         """Take steps while nothing is built: rows wait in the roots, in order."""
+        changes = kind != LOOK  # a query changes nothing, and has no slot
+        kind, slots = kind[changes], slots[changes]
         begin = 0
         for stop in [*np.flatnonzero(np.diff(kind == REMOVE)).tolist(), len(kind) - 1]:
             part = slots[begin : stop + 1]
-            if len(part) and kind[begin] in (ADD, REMOVE):
+            if len(part):
                 by = 1 if kind[begin] == ADD else -1
                 _gather_or_scatter(self.forest, part, by, self.examples, self.rules.numeric)
             begin = stop + 1

@@ -1,0 +1,62 @@
+"""The exact forest at its limits: many rows of one class, entries beyond 32 bits, queries and deletions in a warm-up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raydt.errors import InputError
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.forest import coordinator
+from raydt.learners.forest.voting import vote_of_model
+from raydt.sessions.session import InProcessSession
+
+LEARNER = learners()["forest"]
+
+
+@pytest.mark.parametrize("rows", [2**23 - 1, 2**23, 9_000_000, 2**31 - 1])
+def test_votes_of_large_leaves_are_exact(rows: int) -> None:
+    totals = np.array([[rows - 5, 5], [rows, 0]])
+    votes = np.zeros((1, 2), dtype=np.int64)
+    one = np.array([-1, -1]), np.zeros(2), np.array([-1, -1]), totals
+    vote_of_model(np.array([0, 1]), *one, np.array([False]), np.zeros((1, 1)), False, votes)
+    assert votes[0].tolist() == [((rows - 5 << 40) // rows) + (1 << 40), (5 << 40) // rows]
+
+
+def session(**options: object) -> InProcessSession:
+    chosen = LEARNER.Options(**{"n_estimators": 1, "sample_share": 1.0, "min_samples_split": 2, **options})
+    return InProcessSession(LEARNER, chosen, Features(("x",), (False,), 1), 1)
+
+
+def test_more_entries_than_are_numbered_are_refused_before_anything_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MOST_ENTRIES", 25)
+    forest = session(n_estimators=5)
+    X, y = np.arange(5.0)[:, None], np.array([0, 1, 0, 1, 0], dtype=np.int32)
+    op = np.full(5, INSERT, dtype=np.int8)
+    forest.apply(UpdateBatch(0, op, np.arange(5), X, y, 2, np.full(5, -1)))
+    with pytest.raises(InputError, match="each in 5 trees, are more than the 5 a forest can hold") as caught:
+        forest.apply(UpdateBatch(5, op[:1], np.array([5]), X[:1], y[:1], 2, np.array([-1])))
+    assert "sample_share" in str(caught.value)
+    assert forest.statistics()["active"] == 5
+
+
+@pytest.mark.parametrize("first", [[QUERY, INSERT, INSERT], [INSERT, QUERY, INSERT], [INSERT, DELETE, QUERY, INSERT]])
+def test_a_warm_up_passes_queries_over(first: list[int]) -> None:
+    op = np.array([*first, INSERT], dtype=np.int8)
+    ids = np.where(op == DELETE, 0, np.arange(len(op)))
+    X = np.arange(float((op != DELETE).sum()))[:, None]
+    y = (np.arange(len(X)) % 2).astype(np.int32)
+    forest, other = session(), session()
+    result = forest.apply(UpdateBatch(0, op, ids, X, y, 2, np.full(len(op), -1), len(op)))
+    assert result.predictions.tolist() == [-1] * len(op)
+    kept = [i for i in range(len(op)) if op[i] == INSERT and not (i == 0 and DELETE in first)]
+    row = np.cumsum(op != DELETE) - 1
+    other.apply(
+        UpdateBatch(0, op[kept], ids[kept], X[row[kept]], y[row[kept]], 2, np.full(len(kept), -1), len(kept))
+    )
+    for one in (forest, other):
+        one.finish()
+    assert forest.digest() == other.digest()
+    assert forest.model()["totals"][0].sum() == len(kept)
