@@ -1,7 +1,8 @@
-"""One example at a time: ``RiverTreeClassifier`` beside river's own trees, CPU time per call.
+"""One example at a time: our classifiers for river beside river's own trees and forest, CPU time per call.
 
 20,000 examples of 10 uniform numbers, y = x_0 + x_1 > 1 with a tenth of the labels drawn at random; predict, learn, and
-(ours) forget the example of 2,000 steps ago. Ours: epsilon 0.5, alpha = beta = 0, depth 10; theirs: their defaults.
+(ours) forget the example of 2,000 steps ago. Our tree: epsilon 0.5, alpha = beta = 0, depth 10; our forest has its
+defaults, and so have theirs. The forests take the first 5,000 examples.
 Run: python benchmarks/river_adapter.py
 """
 
@@ -13,13 +14,14 @@ from typing import Any
 
 import numpy as np
 from measure import machine
+from river import forest as river_forest
 from river import tree as river_tree
 
-from raydt import RiverTreeClassifier
+from raydt import RiverForestClassifier, RiverTreeClassifier
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 
-N, WINDOW = 20_000, 2_000
+N, FOREST_N, WINDOW = 20_000, 5_000, 2_000
 rng = np.random.default_rng(0)
 X = rng.random((N, 10))
 labels = np.where(rng.random(N) < 0.1, rng.random(N) < 0.5, X[:, 0] + X[:, 1] > 1).tolist()
@@ -33,20 +35,23 @@ def timed(totals: dict[str, float], name: str, call: Callable[..., Any], *argume
     return result
 
 
-compile_kernels(learners()["fudyadt"])
+for kind in ("fudyadt", "forest"):
+    compile_kernels(learners()[kind])
 print(machine("river"))
 for model in (
     RiverTreeClassifier(epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10),
     river_tree.HoeffdingTreeClassifier(),
     river_tree.ExtremelyFastDecisionTreeClassifier(),
+    RiverForestClassifier(),
+    river_forest.ARFClassifier(n_models=10, seed=1),
 ):
     totals: dict[str, float] = {}
-    right = 0
-    for i, (x, y) in enumerate(zip(rows, labels, strict=True)):
+    right, n = 0, N if "Tree" in type(model).__name__ else FOREST_N
+    for i, (x, y) in enumerate(zip(rows[:n], labels[:n], strict=True)):
         right += timed(totals, "predict_one", model.predict_one, x) == y
         timed(totals, "learn_one", model.learn_one, x, y)
         if hasattr(model, "forget_one") and i >= WINDOW:
             timed(totals, "forget_one", model.forget_one, rows[i - WINDOW], labels[i - WINDOW])
-    calls = {"forget_one": N - WINDOW}
-    times = "  ".join(f"{name} {seconds / calls.get(name, N) * 1e6:6.1f} us" for name, seconds in totals.items())
-    print(f"{type(model).__name__:36s} {times}  accuracy {right / N:.3f}")
+    calls = {"forget_one": n - WINDOW}
+    times = "  ".join(f"{name} {seconds / calls.get(name, n) * 1e6:6.1f} us" for name, seconds in totals.items())
+    print(f"{type(model).__name__:36s} {times}  accuracy {right / n:.3f}")

@@ -1,4 +1,4 @@
-"""A model trained again from the examples that remain, and its digest beside that of the run.
+"""Train a model again from the examples that remain, and compare its digest with that of the run.
 
 For learners whose model is a function of the live examples (``Traits.retrained``): equal digests prove that nothing of
 a deleted example is left in the model, to anyone who holds the remaining ones. The training knows neither the order of
@@ -37,8 +37,9 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``equal``, the ``digest`` of the run and the one ``rebuilt``, ``examples`` that are live, and how many there
-        ever were (``inserted``).
+        ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or its
+        saved model), the ``digest`` of the run or state and the one ``rebuilt``, ``examples`` that are live, and how
+        many there ever were (``inserted``; None of a state).
 
     Raises
     ------
@@ -48,26 +49,28 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     if RunFolder(run).has(MANIFEST):
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
-        session = InProcessSession(saved.learner, saved.options, saved.features)
-        session.restore(saved.arrays, saved.groups)
         history = history_of_live(saved.arrays, saved.groups, saved.features)
-        digest, rebuilt = (
-            session.digest(),
-            digest_from_nothing(saved.options, saved.features, history, len(saved.classes)),
-        )
-    else:
-        folder = RunFolder.existing(run)
-        ended = last_of(folder)
-        _require_retrained(ended.config.learner, folder.location)
-        history, digest = ended.history, str(read_summary(folder)["model_digest"])
-        rebuilt = digest_from_nothing(ended.config.learner, ended.features, history, len(ended.meta["classes"]))
+        rebuilt = trained_from_nothing(saved.options, saved.features, history, len(saved.classes)).digest()
+        digest = _restored(saved.options, saved.features, saved.arrays, saved.groups).digest()
+        different = ["the digest of the state is"] * (digest != rebuilt)
+        return _found(different, digest, rebuilt, history) | {"inserted": None}
+    folder = RunFolder.existing(run)
+    ended = last_of(folder)
+    options, features, history = ended.config.learner, ended.features, ended.history
+    _require_retrained(options, folder.location)
+    trained = trained_from_nothing(options, features, history, len(ended.meta["classes"]))
+    digest, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
+    state = _restored(options, features, ended.components["coordinator"], groups_of(ended.components))
+    different = ["the digest in summary.json is"] * (digest != rebuilt)
+    different += ["the state of the run is"] * (state.digest() != rebuilt)
+    different += ["the model in model/ is"] * (not _same(saved_model(folder), state.model()))
+    return _found(different, digest, rebuilt, history)
+
+
+def _found(different: list[str], digest: str, rebuilt: str, history: History) -> dict[str, Any]:
     live = int((history.deleted == np.iinfo(np.int64).max).sum())
-    counts = {"examples": live, "inserted": len(history.id)}
-    return {"equal": digest == rebuilt, "digest": digest, "rebuilt": rebuilt, **counts}
-
-
-def digest_from_nothing(options: LearnerOptions, features: Features, history: History, classes: int) -> str:
-    """Digest of the model that the live examples of a history give, inserted at once in ascending order of ids."""
+    found = {"equal": not different, "different": different, "digest": digest, "rebuilt": rebuilt}
+    return found | {"examples": live, "inserted": len(history.id)}
     live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
     live = live[np.argsort(history.id[live], kind="stable")]
     n = len(live)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from raydt.estimators.best_split import SparseBestSplit
     from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
     from raydt.estimators.forest import ExactForestClassifier, ExactForestRegressor
+    from raydt.estimators.forest_river import RiverForestClassifier
     from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
     from raydt.estimators.fudyadt_river import RiverTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
@@ -25,6 +26,7 @@ __all__ = [
     "FullyDynamicTreeRegressor",
     "OnlineGradientBoostingClassifier",
     "OnlineGradientBoostingRegressor",
+    "RiverForestClassifier",
     "RiverTreeClassifier",
     "SparseBestSplit",
     "SparseDynamicTreeClassifier",
@@ -41,6 +43,7 @@ _HOMES = {
     "FullyDynamicTreeRegressor": "raydt.estimators.fudyadt",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
+    "RiverForestClassifier": "raydt.estimators.forest_river",
     "RiverTreeClassifier": "raydt.estimators.fudyadt_river",
     "SparseBestSplit": "raydt.estimators.best_split",
     "SparseDynamicTreeClassifier": "raydt.estimators.sparse_tree",

@@ -22,12 +22,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forest.data import Rows, data_sets
+from lightgbm import LGBMClassifier
 from measure import machine
 from paper.markdown import table
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-from raydt import ExactForestClassifier, FullyDynamicTreeClassifier
+from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradientBoostingClassifier
 from raydt.examples.updates import DELETE, UpdateBatch
 
 TREES = 100
@@ -56,9 +57,15 @@ def accuracy(every: list[Rows], seeds: int) -> None:
     contestants: dict[str, Callable[[Rows, int], tuple[Any, bool]]] = {
         "exact forest, q = 0.1": lambda rows, seed: (ours(rows, seed), False),
         "exact forest, q = 0.2": lambda rows, seed: (ours(rows, seed, sample_share=0.2), False),
+        "exact forest, q = 0.5": lambda rows, seed: (ours(rows, seed, sample_share=0.5), False),
         "exact forest, q = 1": lambda rows, seed: (ours(rows, seed, sample_share=1.0), False),
         "RandomForest": lambda rows, seed: (RandomForestClassifier(TREES, random_state=seed), True),
         "ExtraTrees": lambda rows, seed: (ExtraTreesClassifier(TREES, random_state=seed), True),
+        "LightGBM": lambda rows, seed: (
+            LGBMClassifier(n_estimators=100, num_leaves=20, n_jobs=1, random_state=seed, verbose=-1),
+            True,
+        ),
+        "gbdt": lambda rows, seed: (OnlineGradientBoostingClassifier(random_state=seed), True),
         "one tree (fudyadt)": lambda rows, seed: (FullyDynamicTreeClassifier(), True),
     }
     for rows in every:

@@ -78,7 +78,7 @@ class ExactForestClassifier(_ExactForest, Classifier):
     min_samples_split : int, default 10
         A node with fewer examples is a leaf.
     rebuild : {"eager", "lazy"}
-        When a subtree whose split has changed is built again: with the update that changed it, or before somebody looks
+        When a subtree whose split has changed is built again: with the update that changed it, or when somebody looks
         at the forest (predictions, digest, saving), which is faster for many deletions. The forest is the same; what
         was below a changed split is gone at once either way.
     random_state : int, default 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from raydt.exchange.messages import Exchange
 from raydt.exchange.shard import FeatureShard
 
@@ -21,10 +23,12 @@ class Traffic:
     def count(self, *values: Any) -> None:
         """Add the array bytes found in ``values``."""
         for value in values:
-            if isinstance(value, Mapping):
-                self.count(*value.values())
-            elif isinstance(value, list | tuple):
+            if isinstance(value, np.ndarray):  # most are, and to ask for a Mapping takes longer than a small update
+                self.bytes += value.nbytes
+            elif isinstance(value, (list, tuple)):
                 self.count(*value)
+            elif isinstance(value, Mapping):
+                self.count(*value.values())
             else:
                 self.bytes += int(getattr(value, "nbytes", 0))
 

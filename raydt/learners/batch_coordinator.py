@@ -108,17 +108,19 @@ class BatchCoordinator(ABC):
 
     def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Record labels and births of the new examples of a part, and take it."""
-        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
-        slots = admitted.new[added]
-        self.store.y[slots] = batch.y[admitted.row[added]]
-        self.store.born[slots] = batch.start + added
+        added = (admitted.new[part] >= 0).nonzero()[0] + part.start
+        if len(added):
+            slots = admitted.new[added]
+            self.store.y[slots] = batch.y[admitted.row[added]]
+            self.store.born[slots] = batch.start + added
         return (yield from self._take(batch, part, admitted, result))
 
     @staticmethod
     def _summarise(admitted: Admission, result: BatchResult) -> None:
         """Enter the refused updates, and the numbers of inserts and deletes, into the result."""
-        result.refused = [Refusal(int(i), int(admitted.fault[i])) for i in np.flatnonzero(admitted.fault)]
-        result.inserts, result.deletes = int((admitted.new >= 0).sum()), int((admitted.old >= 0).sum())
+        result.refused = [Refusal(int(i), int(admitted.fault[i])) for i in admitted.fault.nonzero()[0]]
+        result.inserts = int(np.count_nonzero(admitted.new >= 0))
+        result.deletes = int(np.count_nonzero(admitted.old >= 0))
 
     # ---------------------------------------------------------------- the examples
 

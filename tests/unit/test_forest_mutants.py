@@ -44,6 +44,16 @@ MUTANTS = {
         "        ids = np.arange(len(ids)) + (self.__dict__.setdefault('came', 0))\n"
         "        self.__dict__['came'] += len(ids)\n",
     ),
+    "what lies beside a path stays closed": (
+        "growing",
+        "    node = np.int64(scratch.stack[place])\n    if may_be_parted(forest, node, rules):\n",
+        "    node = np.int64(scratch.stack[place])\n    if place == 1 and may_be_parted(forest, node, rules):\n",
+    ),
+    "a feature is taken for constant that is not": (
+        "growing",
+        "            constant[0, word] = constant[1, word]\n",
+        "            constant[0, word] |= constant[1, word] << np.uint64(1)\n",
+    ),
     "leaves that may be parted stay": (
         "growing",
         "    if same or forest.nodes[leaf].feature == OPEN or not",

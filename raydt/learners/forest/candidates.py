@@ -240,7 +240,7 @@ def measure(
     """
     blocks, values = forest.blocks, scratch.values
     for i in range(n):
-        values[i] = examples.X[feature, scratch.slots[begin + i]]
+        values[i] = examples.X[scratch.slots[begin + i], feature]
     tried, cuts, buckets = blocks.tried[block, place], blocks.cuts[block, place], blocks.buckets[block, place]
     key = bits_at(bits_at(forest.nodes[node].key, CUTS), feature)
     tried.feature = feature
@@ -267,7 +267,7 @@ def fill_block(
     found constant are added to it.
     """
     label_rows(begin, n, examples, scratch)
-    skipped, constant, d = forest.blocks.skipped, scratch.constant, len(examples.X)
+    skipped, constant, d = forest.blocks.skipped, scratch.constant, examples.X.shape[1]
     key = bits_at(forest.nodes[node].key, ORDER)
     for word in range(skipped.shape[1]):
         skipped[block, word] = 0

@@ -37,6 +37,7 @@ from raydt.learners.forest.model import (
     merged_votes,
     model_arrays,
     numbers_of,
+    shares_of,
     trees_of_model,
 )
 from raydt.learners.forest.nodes import MOST_ENTRIES
@@ -133,11 +134,12 @@ class ForestCoordinator(SequentialCoordinator):
         kind, seq = steps["kind"], batch.start + position
         warm = int(np.searchsorted(seq, self._warmup))
         warming = batch.start + part.stop < self._warmup
-        wanted = (kind != REMOVE) & (np.arange(len(kind)) >= warm)
-        place = np.where(wanted, np.cumsum(wanted) - 1, -1).astype(np.int32)
-        comes, looks = np.flatnonzero(kind == ADD), np.flatnonzero(kind == LOOK)
+        wanted = (kind != REMOVE).nonzero()[0]
+        wanted = wanted[wanted >= warm]
+        place, row = (np.full(len(kind), -1, dtype=np.int32) for _ in range(2))
+        place[wanted] = np.arange(len(wanted))
+        comes, looks = (kind == ADD).nonzero()[0], (kind == LOOK).nonzero()[0]
         brings = np.concatenate([comes, looks])
-        row = np.full(len(kind), -1, dtype=np.int32)
         row[brings] = np.arange(len(brings))
         X, new = batch.X[steps["row"][brings]], steps["slot"][comes]
         scales, exponents = self._scales(kind, steps["slot"])
@@ -158,11 +160,10 @@ class ForestCoordinator(SequentialCoordinator):
         replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
         self._saved = None
         done = self._merge(replies)
-        if wanted.any():
+        if len(wanted):
             votes = merged_votes([reply["votes"] for reply in replies])
-            at = np.flatnonzero(wanted)
-            known = numbers_of(votes, exponents[at]) if self.options.numeric else codes_of(votes)
-            result.predictions[position[at]] = known
+            known = numbers_of(votes, exponents[wanted]) if self.options.numeric else codes_of(votes)
+            result.predictions[position[wanted]] = known
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
 
@@ -225,7 +226,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _note(self, seq: Ints, done: Ints) -> Log:
         """The log of the steps: an entry for each update and step after which something was rebuilt, in any tree."""
-        at = np.flatnonzero(done[:, SUBTREES])
+        at = done[:, SUBTREES].nonzero()[0]
         if not len(at):
             return {}
         if self.options.rebuild == "eager":  # how often a subtree is opened depends on who looks at it when
@@ -299,11 +300,18 @@ class ForestCoordinator(SequentialCoordinator):
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, n_classes)."""
-        return ForestPredictor(self.features, self.model()).predict_proba(X, n_classes)
+        return shares_of(self._votes(X), n_classes)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or numbers."""
-        return ForestPredictor(self.features, self.model()).predict(X)
+        votes = self._votes(X)
+        return numbers_of(votes, self._exponent) if self.options.numeric else codes_of(votes)
+
+    def _votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""
+        if self._shared and self._saved is None and self._seq >= self._warmup:
+            return merged_votes([part.votes(X) for part in self.store.parts])
+        return ForestPredictor(self.features, self.model()).votes(X)
 
     def locate(self, ids: Ints) -> Arrays:
         """Class code or number ``y`` of live examples. O(ids)."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+<<<<<<< HEAD
 from raydt.learners.description import (
     Curve,
     Effects,
@@ -19,6 +20,11 @@ from raydt.learners.description import (
     shape_charts,
     tree_figures,
 )
+=======
+from raydt.examples.features import Features
+from raydt.learners.description import Curve, Lines, Presentation, RunRecords, shape_charts, tree_figures
+from raydt.learners.forest.model import ForestPredictor
+>>>>>>> i18
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures, rebuild_section
 from raydt.presentation.blocks import Block, Row, Section, Table, Text
 from raydt.presentation.series import Columns
@@ -98,22 +104,34 @@ def _trees(run: RunRecords) -> list[Block]:
         Row((name, *(count(f(column)) for f in (np.min, np.median, np.mean, np.max))), None)
         for name, column in shown.items()
     ]
+    if "exponent" not in model:
+        rows.append(Row(("Share of the largest class in a leaf, %", *_sureness(model, starts)), None))
     trees = Table(rows, "", f"{counted(len(starts), 'tree')}", ("Of a tree", "Least", "Median", "Mean", "Most"))
     return [trees, _features(model, n, run)]
 
 
+def _sureness(model: Columns, starts: npt.NDArray[np.int64]) -> tuple[str, ...]:
+    """How sure the votes are: by tree, the share of the largest class in an example's leaf, in the mean of its rows."""
+    leaf = model["feature"] < 0
+    largest = np.add.reduceat(np.where(leaf, model["totals"].max(axis=1), 0), starts)
+    n = np.add.reduceat(np.where(leaf, model["totals"].sum(axis=1), 0), starts)
+    shares = 100.0 * largest[n > 0] / n[n > 0]
+    return tuple(f"{f(shares):.1f}" if len(shares) else "-" for f in (np.min, np.median, np.mean, np.max))
+
+
 def _features(model: Columns, n: npt.NDArray[np.int64], run: RunRecords) -> Table:
-    """The features most examples are asked about, in all trees."""
+    """The features that take most from the impurity, in all trees."""
     inner = np.flatnonzero(model["feature"] >= 0)
     feature = model["feature"][inner]
     asked, splits = np.bincount(feature, n[inner]), np.bincount(feature)
-    most = max(1.0, float(asked.max(initial=0)))
     names = [entry["name"] for entry in run.names.features]
-    best = np.argsort(-asked, kind="stable")[:FEATURES_SHOWN]
+    names += [str(j) for j in range(len(names), len(splits))]
+    shares = ForestPredictor(Features(tuple(names), (False,) * len(names)), model).importances()[: len(splits)]
+    most = float(shares.max(initial=0.0)) or 1.0
     rows = [
-        Row((names[j] if j < len(names) else str(j), count(splits[j]), count(asked[j])), float(asked[j]) / most)
-        for j in best.tolist()
+        Row((names[j], f"{100 * shares[j]:.1f}", count(splits[j]), count(asked[j])), float(shares[j]) / most)
+        for j in np.argsort(-shares, kind="stable")[:FEATURES_SHOWN].tolist()
         if splits[j]
     ]
-    title = "Features the splits use, by the live examples that pass them in all trees"
-    return Table(rows, "", title, ("Feature", "Splits", "Examples"), bars=True)
+    title = "Features the splits use, by their importance: the share in what all splits take from the impurity"
+    return Table(rows, "", title, ("Feature", "Importance, %", "Splits", "Examples"), bars=True)

@@ -56,7 +56,7 @@ def _part(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: 
     middle, rest = begin, 0
     for i in range(begin, end):
         slot, entry = slots[i], entries[i]
-        if goes_left(examples.X[feature, slot], threshold, category):
+        if goes_left(examples.X[slot, feature], threshold, category):
             slots[middle], entries[middle] = slot, entry
             middle += 1
         else:
@@ -96,8 +96,17 @@ def _grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: 
         _make_leaf(forest, node, begin, end, scratch)
         return 0
     feature, threshold = best_of(forest, node, block, examples, scratch, rules)
-    key, depth = nodes[node].key, np.int64(nodes[node].depth) + 1
     nodes[node].feature, nodes[node].threshold, nodes[node].block = feature, threshold, block
+    _split(forest, tree, top, examples, scratch, rules)
+    return 2
+
+
+@inlined_kernel
+def _split(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Replace a node at a place of the stack, whose split is known, by its children: the right one, then the left."""
+    nodes, stack, begins, ends = forest.nodes, scratch.stack, scratch.begins, scratch.ends
+    node, begin, end = np.int64(stack[top]), np.int64(begins[top]), np.int64(ends[top])
+    key, depth = nodes[node].key, np.int64(nodes[node].depth) + 1
     left = new_child(forest, tree, depth, bits_at(key, 0))
     right = new_child(forest, tree, depth, bits_at(key, 1))
     nodes[node].left, nodes[node].right = left, right
@@ -108,7 +117,6 @@ def _grow(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: 
     stack[top + 1], begins[top + 1], ends[top + 1] = left, begin, middle
     for word in range(scratch.constant.shape[1]):
         scratch.constant[top + 1, word] = scratch.constant[top, word]
-    return 2
 
 
 @inner_kernel
@@ -116,10 +124,9 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
     """Build the subtree of the node at a place of the stack from copies of its rows, which lie close together."""
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
     near, slots = scratch.near, scratch.slots
-    for j in range(len(examples.X)):
-        for i in range(begin, end):
-            near.X[j, i - begin] = examples.X[j, slots[i]]
     for i in range(begin, end):
+        for j in range(examples.X.shape[1]):
+            near.X[i - begin, j] = examples.X[slots[i], j]
         near.y[i - begin] = examples.y[slots[i]]
     for i in range(begin, end):
         slots[i] = i - begin
@@ -135,18 +142,51 @@ def build(forest: Any, tree: int, root: int, n: int, examples: Any, scratch: Any
 
     Counts of the root are right already.
     """
-    before, top = forest.shape[tree, 0], 1
+    _begin(root, n, scratch)
+    return _build_stacked(forest, tree, 1, examples, scratch, rules)
+
+
+@inlined_kernel
+def _begin(root: int, n: int, scratch: Any) -> None:
+    """Put a node with n rows, of which nothing is known, on the empty stack."""
     scratch.stack[0], scratch.begins[0], scratch.ends[0] = root, 0, n
     for word in range(scratch.constant.shape[1]):
         scratch.constant[0, word] = 0
+
+
+@inner_kernel
+def _build_stacked(forest: Any, tree: int, top: int, examples: Any, scratch: Any, rules: Any) -> int:
+    """Build the subtrees of the leaves on the stack; how many nodes they have."""
+    before = forest.shape[tree, 0] - top
     while top > 0:
         top -= 1
         if scratch.ends[top] - scratch.begins[top] <= len(scratch.near.y):
             _grow_nearby(forest, tree, top, examples, scratch, rules)
         else:
             top += _grow(forest, tree, top, examples, scratch, rules)
-    made: int = forest.shape[tree, 0] - before + 1
+    made: int = forest.shape[tree, 0] - before
     return made
+
+
+@inlined_kernel
+def _put_off(forest: Any, tree: int, place: int, scratch: Any, rules: Any) -> None:
+    """Leave the leaf at a place of the stack open, unless it stays a leaf anyway."""
+    node = np.int64(scratch.stack[place])
+    if may_be_parted(forest, node, rules):
+        forest.nodes[node].feature = OPEN
+        forest.shape[tree, 2] += 1
+    _make_leaf(forest, node, np.int64(scratch.begins[place]), np.int64(scratch.ends[place]), scratch)
+
+
+@inlined_kernel
+def _close(forest: Any, tree: int, leaf: int, examples: Any, scratch: Any) -> int:
+    """List the rows of an open leaf, which is about to be built; their number."""
+    n = gather(forest, leaf, examples.member.shape[1], scratch)
+    forest.nodes[leaf].feature = LEAF
+    forest.nodes[leaf].head = -1
+    forest.shape[tree, 2] -= 1
+    forest.touched[tree] = True
+    return n
 
 
 @inner_kernel
@@ -164,14 +204,37 @@ def _note(forest: Any, depth: int, rows: int, nodes: int) -> None:
 def _rebuild(forest: Any, tree: int, node: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Make a subtree anew of n rows in ``scratch``, or open it. What was below the node is gone at once."""
     dissolve(forest, tree, node, scratch)
-    if rules.lazy and may_be_parted(forest, node, rules):
-        forest.nodes[node].feature = OPEN
-        forest.shape[tree, 2] += 1
-        _make_leaf(forest, node, 0, n, scratch)
-        _note(forest, np.int64(forest.nodes[node].depth), n, 1)
-        return
-    made = build(forest, tree, node, n, examples, scratch, rules)
+    if forest.nodes[node].block >= 0:
+        free_block(forest, np.int64(forest.nodes[node].block))
+        forest.nodes[node].block = -1
+    made = 1
+    if rules.lazy:
+        _begin(node, n, scratch)
+        _put_off(forest, tree, 0, scratch, rules)
+    else:
+        made = build(forest, tree, node, n, examples, scratch, rules)
     _note(forest, np.int64(forest.nodes[node].depth), n, made)
+
+
+@inner_kernel
+def _resplit(
+    forest: Any, tree: int, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any, rules: Any
+) -> None:
+    """Part the n rows in ``scratch`` by another split, which the block of their node has already; build or open the
+    children. What was below the node is gone at once."""
+    dissolve(forest, tree, node, scratch)
+    nodes, made = forest.nodes, 3
+    nodes[node].feature, nodes[node].threshold = feature, threshold
+    _begin(node, n, scratch)
+    for word in range(scratch.constant.shape[1]):
+        scratch.constant[0, word] = forest.blocks.skipped[nodes[node].block, word]
+    _split(forest, tree, 0, examples, scratch, rules)
+    if rules.lazy:
+        _put_off(forest, tree, 0, scratch, rules)
+        _put_off(forest, tree, 1, scratch, rules)
+    else:
+        made = 1 + _build_stacked(forest, tree, 2, examples, scratch, rules)
+    _note(forest, np.int64(nodes[node].depth), n, made)
 
 
 @inner_kernel
@@ -184,6 +247,15 @@ def _rows_now(forest: Any, node: int, slot: int, entry: int, by: int, examples: 
     return n
 
 
+@inlined_kernel
+def _child(forest: Any, node: int, examples: Any, scratch: Any) -> int:
+    """The child of a split to which the row at hand goes."""
+    j = np.int64(forest.nodes[node].feature)
+    left = goes_left(scratch.row[j], forest.nodes[node].threshold, examples.categorical[j])
+    child: int = np.int64(forest.nodes[node].left) if left else np.int64(forest.nodes[node].right)
+    return child
+
+
 @inner_kernel
 def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
     """Note in which features the row at hand differs from one that is in the leaf it goes to; False if in none.
@@ -192,9 +264,7 @@ def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
     """
     nodes, node = forest.nodes, np.int64(forest.roots[tree])
     while nodes[node].feature >= 0:
-        j = nodes[node].feature
-        left = goes_left(scratch.row[j], nodes[node].threshold, examples.categorical[j])
-        node = np.int64(nodes[node].left) if left else np.int64(nodes[node].right)
+        node = _child(forest, node, examples, scratch)
     differs = scratch.differs
     for word in range(len(differs)):
         differs[word] = 0
@@ -202,7 +272,7 @@ def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
         return True
     other, any_differs = nodes[node].head // examples.member.shape[1], False
     for j in range(len(scratch.row)):
-        a, b = scratch.row[j], examples.X[j, other]
+        a, b = scratch.row[j], examples.X[other, j]
         if a != b and (a == a or b == b):
             differs[j >> 6] |= np.uint64(1) << np.uint64(j & 63)
             any_differs = True
@@ -307,37 +377,54 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
         if feature != nodes[node].feature or threshold != nodes[node].threshold:
             if n < 0:
                 n = _rows_now(forest, node, slot, entry, by, examples, scratch)
-            _rebuild(forest, tree, node, n, examples, scratch, rules)
+            if feature < 0:
+                _rebuild(forest, tree, node, n, examples, scratch, rules)
+            else:
+                _resplit(forest, tree, node, feature, threshold, n, examples, scratch, rules)
             return path
-        left = goes_left(scratch.row[feature], threshold, examples.categorical[feature])
-        node = np.int64(nodes[node].left) if left else np.int64(nodes[node].right)
+        node = _child(forest, node, examples, scratch)
 
 
 @kernel
 def resolve(forest: Any, tree: int, examples: Any, scratch: Any, rules: Any) -> bool:
     """Build the open leaves of a tree; False, and nothing of the next one is done, if there is no room."""
-    nodes, k = forest.nodes, examples.member.shape[1]
-    while forest.shape[tree, 2] > 0:
-        root = np.int64(forest.roots[tree])
-        if not has_room(forest, np.int64(nodes[root].n)) or len(scratch.slots) <= nodes[root].n:
-            return False
-        stack, top = scratch.stack, 1
-        stack[0] = root
-        node = np.int64(-1)
-        while top > 0:
-            top -= 1
-            at = np.int64(stack[top])
-            if nodes[at].feature == OPEN:
-                node = at
-                break
-            if nodes[at].feature >= 0:
-                stack[top] = nodes[at].right
-                stack[top + 1] = nodes[at].left
-                top += 2
-        forest.touched[tree] = True
-        n = gather(forest, node, k, scratch)
-        nodes[node].feature = LEAF
-        nodes[node].head = -1
-        forest.shape[tree, 2] -= 1
-        build(forest, tree, node, n, examples, scratch, rules)
+    nodes, waiting, top = forest.nodes, scratch.waiting, 1
+    root = np.int64(forest.roots[tree])
+    waiting[0] = root
+    while top > 0 and forest.shape[tree, 2] > 0:
+        top -= 1
+        node = np.int64(waiting[top])
+        if nodes[node].feature >= 0:
+            waiting[top] = nodes[node].right
+            waiting[top + 1] = nodes[node].left
+            top += 2
+        elif nodes[node].feature == OPEN:
+            if not has_room(forest, np.int64(nodes[root].n)) or len(scratch.slots) <= nodes[root].n:
+                return False
+            n = _close(forest, tree, node, examples, scratch)
+            build(forest, tree, node, n, examples, scratch, rules)
     return True
+
+
+@inner_kernel
+def open_path(forest: Any, tree: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Build the nodes that the row at hand passes; what lies beside its path stays open. The caller has made room.
+
+    O(n P S) for an open leaf of n rows whose splits halve them.
+    """
+    nodes, node = forest.nodes, np.int64(forest.roots[tree])
+    while nodes[node].feature >= 0:
+        node = _child(forest, node, examples, scratch)
+    if nodes[node].feature != OPEN:
+        return
+    _begin(node, _close(forest, tree, node, examples, scratch), scratch)
+    stack, begins, ends, constant = scratch.stack, scratch.begins, scratch.ends, scratch.constant
+    while _grow(forest, tree, 0, examples, scratch, rules) == 2:
+        node = _child(forest, node, examples, scratch)
+        if node == stack[0]:
+            _put_off(forest, tree, 1, scratch, rules)
+        else:
+            _put_off(forest, tree, 0, scratch, rules)
+            stack[0], begins[0], ends[0] = stack[1], begins[1], ends[1]
+            for word in range(constant.shape[1]):
+                constant[0, word] = constant[1, word]

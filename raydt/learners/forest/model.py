@@ -132,6 +132,16 @@ def codes_of(votes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     return codes
 
 
+def shares_of(votes: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:
+    """Shares of the classes, shape (n, n_classes), from votes; uniform without any."""
+    shares = np.zeros((len(votes), n_classes))
+    known = min(n_classes, votes.shape[1])
+    shares[:, :known] = votes[:, :known]
+    shares[shares.sum(axis=1) == 0] = 1.0
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
 class ForestPredictor:
     """Predictions of a model.
 
@@ -168,12 +178,7 @@ class ForestPredictor:
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, n_classes): the mean of those in each row's leaves; uniform without any."""
-        votes = self.votes(X)[:, :n_classes]
-        shares = np.zeros((len(X), n_classes))
-        shares[:, : votes.shape[1]] = votes
-        shares[shares.sum(axis=1) == 0] = 1.0
-        shares /= shares.sum(axis=1, keepdims=True)
-        return shares
+        return shares_of(self.votes(X), n_classes)
 
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""

@@ -70,7 +70,8 @@ TRIED = np.dtype(
 class Rules(NamedTuple):
     """The options as numbers: P, S, the depth of the deepest node, and how few rows are a leaf.
 
-    ``numeric``: labels are numbers. ``lazy``: a subtree is opened where it would be rebuilt.
+    ``numeric``: labels are numbers. ``lazy``: a subtree is opened where it would be rebuilt, and a vote builds the
+    nodes that it passes.
     """
 
     features: int
@@ -104,7 +105,7 @@ class Links(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """By slot: columns ``X``, shape (d, slots); ``y``, class codes or units; ``member``, (slots, k), trees or -1."""
+    """By slot: rows ``X``, shape (slots, d); ``y``, class codes or units; ``member``, (slots, k), trees or -1."""
 
     X: npt.NDArray[np.float64]
     y: npt.NDArray[np.int64]
@@ -119,8 +120,9 @@ NEAR_CELLS = 1 << 16
 class Scratch(NamedTuple):
     """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
 
-    ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
-    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
+    ``waiting`` is the stack of a walk that builds what it meets; ``constant`` has, for each entry of the other stack, a
+    bit for each feature that is known to be constant there; ``row`` is the row at hand, and ``differs`` a bit for each
+    feature in which it differs from the rows where it goes.
     """
 
     slots: npt.NDArray[np.int32]
@@ -134,6 +136,7 @@ class Scratch(NamedTuple):
     stack: npt.NDArray[np.int32]
     begins: npt.NDArray[np.int32]
     ends: npt.NDArray[np.int32]
+    waiting: npt.NDArray[np.int32]
     row: npt.NDArray[np.float64]
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
@@ -220,7 +223,7 @@ def new_scratch(rows: int, width: int, rules: Rules, categorical: npt.NDArray[np
     """Room for builds of so many rows."""
     d = len(categorical)
     few = min(rows, NEAR_CELLS // max(1, d))
-    near = Examples(np.empty((d, few)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
+    near = Examples(np.empty((few, d)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
     words, depth = (d + 63) // 64, rules.max_depth + 3
 
     def ints(size: int) -> npt.NDArray[np.int32]:
@@ -239,6 +242,7 @@ def new_scratch(rows: int, width: int, rules: Rules, categorical: npt.NDArray[np
         stack=ints(2 * depth),
         begins=ints(2 * depth),
         ends=ints(2 * depth),
+        waiting=ints(2 * depth),
         row=np.empty(d),
         differs=np.zeros(words, dtype=np.uint64),
         constant=np.zeros((2 * depth, words), dtype=np.uint64),
@@ -389,7 +393,10 @@ def gather(forest: Any, node: int, k: int, scratch: Any) -> int:
 
 @inner_kernel
 def dissolve(forest: Any, tree: int, node: int, scratch: Any) -> None:
-    """Free everything below a node, which becomes a leaf without a list. Its rows must have been listed."""
+    """Free everything below a node, which becomes a leaf without a list but keeps its block.
+
+    Its rows must have been listed.
+    """
     nodes, stack, top = forest.nodes, scratch.stack, 1
     stack[0] = node
     while top > 0:
@@ -399,7 +406,8 @@ def dissolve(forest: Any, tree: int, node: int, scratch: Any) -> None:
             stack[top] = nodes[at].right
             stack[top + 1] = nodes[at].left
             top += 2
-            free_block(forest, np.int64(nodes[at].block))
+            if at != node:
+                free_block(forest, np.int64(nodes[at].block))
         else:
             forest.shape[tree, 1] -= 1
             if nodes[at].feature == OPEN:
@@ -408,7 +416,7 @@ def dissolve(forest: Any, tree: int, node: int, scratch: Any) -> None:
             free_node(forest, tree, at)
     nodes[node].feature = LEAF
     nodes[node].threshold = 0.0
-    nodes[node].left = nodes[node].right = nodes[node].head = nodes[node].block = -1
+    nodes[node].left = nodes[node].right = nodes[node].head = -1
     forest.shape[tree, 1] += 1
 
 

@@ -37,8 +37,8 @@ class ForestOptions(LearnerOptions):
     min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")
     rebuild: Literal["eager", "lazy"] = Field(
         "eager",
-        description="when a subtree whose split has changed is built again: with the update that changed it, or before "
-        "the next prediction, at the latest at the end of the batch; the model is the same",
+        description="when a subtree whose split has changed is built again: with the update that changed it, or node "
+        "by node when a prediction passes it, at the latest at the end of the batch; the model is the same",
     )
     random_state: int = Field(0, description="seed of memberships, features and thresholds; any integer")
 

@@ -118,11 +118,11 @@ class ForestShard:
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
         work = Work(kinds, slots, at, places, rows, votes, done)
         begin = 0
-        for end, exponent in [*(np.asarray(scales) + np.array([1, 0])).tolist(), (len(kind), None)]:
-            self._advance(work, begin, end, warm)
-            begin = end
-            if exponent is not None:
-                self._rescale(exponent, None if end <= warm else work.done[end - 1])
+        for last, exponent in np.asarray(scales).tolist():
+            self._advance(work, begin, last + 1, warm)
+            begin = last + 1
+            self._rescale(exponent, None if begin <= warm else work.done[last])
+        self._advance(work, begin, len(kind), warm)
         if settle and not warming:
             self.trees.resolve()
         return {"votes": work.votes, "done": done, **self._told()}
@@ -182,22 +182,22 @@ class ForestShard:
         """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
         slots, row = np.asarray(slots), np.asarray(X)
         self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
-        mine = self.trees.examples.X[np.ix_(self.columns, slots)]
-        other = row[self.columns][:, None]
-        equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=0)
+        mine = self.trees.examples.X[np.ix_(slots, self.columns)]
+        other = row[self.columns]
+        equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=1)
         return equal
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """This shard's columns of some rows."""
         slots = np.asarray(slots)
         self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
-        return np.ascontiguousarray(self.trees.examples.X[np.ix_(self.columns, slots)].T)
+        return np.ascontiguousarray(self.trees.examples.X[np.ix_(slots, self.columns)])
 
     def _on_fill(self, slots: Any, X: Any) -> None:
         """Take rows in full, after a restore, which this shard's trees need."""
         if len(slots):
             self.trees.reserve(int(np.max(slots)) + 1, 0)
-            self.trees.examples.X[:, np.asarray(slots)] = np.asarray(X).T
+            self.trees.examples.X[np.asarray(slots)] = X
 
     def _on_recall(self, ids: Any, y: Any, classes: int, exponent: int, warming: bool) -> dict[str, Any]:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore; build the trees."""
@@ -205,7 +205,7 @@ class ForestShard:
         slots = np.arange(n, dtype=np.int32)
         self._exponent = exponent
         self.trees.reserve(n, classes)
-        self._put(slots, ids, self.trees.examples.X[:, :n].T, y, classes)
+        self._put(slots, ids, self.trees.examples.X[:n], y, classes)
         self.trees.collect(np.zeros(n, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()
@@ -215,7 +215,7 @@ class ForestShard:
         """Columns ``X`` of some rows, by group."""
         X = self.trees.examples.X
         columns = {g: self._features.group_columns(g) for g in self.groups.tolist()}
-        return {g: {"X": np.ascontiguousarray(X[np.ix_(owned, slots)].T)} for g, owned in columns.items()}
+        return {g: {"X": np.ascontiguousarray(X[np.ix_(slots, owned)])} for g, owned in columns.items()}
 
     def state(self, slots: Slots) -> dict[int, dict[str, Any]]:
         """Nothing: the trees follow from the rows."""
@@ -228,4 +228,4 @@ class ForestShard:
         for g in self.groups.tolist():
             X = state[g]["X"]
             self.trees.reserve(len(X), 0)
-            self.trees.examples.X[self._features.group_columns(g), : len(X)] = X.T
+            self.trees.examples.X[: len(X), self._features.group_columns(g)] = X

@@ -11,7 +11,7 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
-from raydt.learners.forest.advancing import CLOSED, ENDED, Work, advance
+from raydt.learners.forest.advancing import ENDED, Work, advance, look
 from raydt.learners.forest.growing import resolve
 from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.nodes import (
@@ -151,7 +151,7 @@ class Trees:
         classes = 3 if self.rules.numeric else 2
         self.forest = new_forest(bits(self.seeds.roots, self.numbers), self.rules, classes, (d + 63) // 64)
         self.examples = Examples(
-            np.empty((d, 0)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
+            np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
         self.scratch = new_scratch(0, classes, self.rules, self._categorical)
 
@@ -171,10 +171,8 @@ class Trees:
             return
         k = self.options.copies
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        X = np.zeros((self._d, capacity))
-        X[:, :had] = self.examples.X
-        y, member = grown(self.examples.y, capacity), grown(self.examples.member, capacity)
-        self.examples = Examples(X, y, member, self._categorical)
+        arrays = (self.examples.X, self.examples.y, self.examples.member)
+        self.examples = Examples(*(grown(array, capacity) for array in arrays), self._categorical)
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
     def put(
@@ -183,7 +181,7 @@ class Trees:
         """Keep new rows, of which nothing is in the trees yet."""
         if not len(slots):
             return
-        self.examples.X[:, slots] = X.T
+        self.examples.X[slots] = X
         self.examples.y[slots] = y
         self.examples.member[slots] = self._place[self.members(ids)]
 
@@ -214,10 +212,15 @@ class Trees:
             at, first, why = advance(self.forest, work, at, first, end, self.examples, self.scratch, self.rules)
             if why == ENDED:
                 return
-            if why == CLOSED:
-                self.resolve()
-            else:
-                self._make_room()
+            self._make_room()
+
+    def votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
+        out = np.zeros((len(X), 2 if self.rules.numeric else self.forest.totals.shape[1]), dtype=np.int64)
+        rows, at = np.ascontiguousarray(X, dtype=np.float64), 0
+        while (at := look(self.forest, rows, at, self.examples, self.scratch, self.rules, out)) < len(X):
+            self._make_room()
+        return out
 
     def resolve(self) -> None:
         """Build all open leaves."""

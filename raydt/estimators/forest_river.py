@@ -1,0 +1,82 @@
+"""The exact forest for river."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal
+
+from raydt.estimators.river import RiverClassifier
+from raydt.sessions.session import InProcessSession
+
+
+class RiverForestClassifier(RiverClassifier):
+    """A forest for river that is, bit for bit, the one trained from nothing on the examples it has not forgotten.
+
+    The first example learned says what the features are: its keys, in the order of their names; strings are
+    categories, numbers are numbers. Later examples have exactly these features. Examples are numbered as they are
+    learned, and the numbers are their ids.
+
+    Parameters
+    ----------
+    n_estimators : int, default 10
+    sample_share : float, default 1.0
+    max_features : int or {"auto", "sqrt", "all"}, default "sqrt"
+    thresholds : int, default 2
+    max_depth : int, default 15
+    min_samples_split : int, default 4
+    rebuild : {"eager", "lazy"}, default "lazy"
+    random_state : int, default 0
+        These eight as in :class:`raydt.ExactForestClassifier`, with defaults for streams whose old examples are
+        forgotten.
+    categorical_features : sequence, optional
+        Keys whose numbers are categories too.
+
+    Notes
+    -----
+    Nothing is forgotten unless ``forget_one`` is called; on a stream that changes, forget the example of some steps
+    ago. Ties go to the label seen first.
+
+    Examples
+    --------
+    >>> from raydt import RiverForestClassifier
+    >>> forest = RiverForestClassifier(min_samples_split=2)
+    >>> for hours, weather, y in [(1, "dry", False), (2, "wet", False), (8, "dry", True), (9, "wet", True)]:
+    ...     forest.learn_one({"hours": hours, "weather": weather}, y)
+    >>> forest.forget_one({"hours": 9, "weather": "wet"}, True)
+    >>> forest.predict_one({"hours": 7, "weather": "dry"}), forest.audit().feasibility
+    (True, 'proven')
+    """
+
+    kind = "forest"
+
+    def __init__(
+        self,
+        n_estimators: int = 10,
+        sample_share: float = 1.0,
+        max_features: int | Literal["auto", "sqrt", "all"] = "sqrt",
+        thresholds: int = 2,
+        max_depth: int = 15,
+        min_samples_split: int = 4,
+        rebuild: Literal["eager", "lazy"] = "lazy",
+        random_state: int = 0,
+        categorical_features: Sequence[Hashable] | None = None,
+    ) -> None:
+        super().__init__(categorical_features)
+        self.n_estimators = n_estimators
+        self.sample_share = sample_share
+        self.max_features = max_features
+        self.thresholds = thresholds
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.rebuild = rebuild
+        self.random_state = random_state
+
+    def _given(self) -> dict[str, Any]:
+        names = ("n_estimators", "sample_share", "max_features", "thresholds", "max_depth", "min_samples_split")
+        return {name: getattr(self, name) for name in (*names, "rebuild", "random_state")}
+
+    def _opened(self, options: Any) -> InProcessSession:
+        session = super()._opened(options)
+        coordinator: Any = session.coordinator
+        coordinator.keeps_open = self.rebuild == "lazy"
+        return session

@@ -1,0 +1,260 @@
+"""Learners behind river's interface: one example at a time, as a dictionary, with ``learn_one`` and ``forget_one``.
+
+river is not needed. Where it is installed the classes are among its classifiers: its pipelines, metrics,
+``evaluate.progressive_val_score`` and ``checks`` take it. Nothing is buffered: a prediction knows every example
+learned before it. Not here: ids, many rows at a time, saving; that is what the other estimators are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from raydt.errors import InputError, UpdateError
+from raydt.estimators.arguments import names_of, parameter_error
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.targets import MOST_CLASSES
+from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.audit_report import AuditReport
+from raydt.learners.base import NOTHING_DIVIDED
+from raydt.sessions.session import InProcessSession
+from raydt.sources.columns.encoding import LARGEST_INTEGER
+
+if TYPE_CHECKING:
+    _Classifier = object
+else:
+    try:
+        from river.base import Classifier as _Classifier
+    except ImportError:
+        _Classifier = object
+
+Row = npt.NDArray[np.float64]
+
+
+class RiverClassifier(_Classifier):
+    """What the classifiers for river have in common; each says what its learner and its parameters are.
+
+    The first example learned says what the features are: its keys, in the order of their names; strings are
+    categories, numbers are numbers. Later examples have exactly these features.
+    """
+
+    #: Kind of the learner.
+    kind: ClassVar[str]
+
+    def __init__(self, categorical_features: Sequence[Hashable] | None) -> None:
+        self.categorical_features = categorical_features
+        self._keys: tuple[Hashable, ...] = ()
+        self._categories: dict[Hashable, dict[Hashable, int]] = {}
+        self._labels: dict[Hashable, int] = {}
+        self._session: InProcessSession | None = None
+        self._seq = self._learned = 0
+
+    def _given(self) -> dict[str, Any]:
+        """The parameters that are options of the learner."""
+        raise NotImplementedError
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def _unit_test_skips(self) -> set[str]:
+        """Checks of river that ask for features to come and go."""
+        return {"check_emerging_features", "check_disappearing_features", "check_radically_disappearing_features"}
+
+    # ------------------------------------------------------------ one example
+
+    def learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+        """Insert one example; nothing of it if an error is raised.
+
+        Raises
+        ------
+        ConfigError
+            A parameter has a value that is not allowed (at the first example).
+        InputError
+            A feature that is missing, new, NaN, infinite, or of another kind than before; a label that is missing, or
+            of a class too many.
+        """
+        label = self._label(y)
+        if label not in self._labels and len(self._labels) == MOST_CLASSES:
+            problem = f"label {label!r} is of one class more than {MOST_CLASSES:,}"
+            raise InputError(problem, remedy="Choose another target if these are ids, or make fewer classes of them")
+        if self._session is None:
+            self._begin(x)
+        row, new = self._encode(x)
+        for key, value in new:
+            codes = self._categories[key]
+            codes[value] = len(codes)
+        code = self._labels.setdefault(label, len(self._labels))
+        self._apply(INSERT, row, code)
+
+    def forget_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+        """Delete the oldest live example with exactly these features and this label.
+
+        Raises
+        ------
+        InputError
+            Features that ``learn_one`` would refuse.
+        UpdateError
+            No live example equals this one.
+        """
+        label = self._label(y)
+        if self._session is not None:
+            row, new = self._encode(x)
+            if not new and label in self._labels and self._apply(DELETE_VALUE, row, self._labels[label]):
+                return
+        problem, remedy = REFUSALS[UNKNOWN_VALUE]
+        raise UpdateError(problem, remedy=remedy)
+
+    def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
+        """Label of one example; None before anything is learned."""
+        if self._session is None:
+            return None
+        code = int(self._shares(x).argmax())
+        return next(label for label, at in self._labels.items() if at == code)
+
+    def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+        """Share of every label seen so far where the example falls; empty before anything is learned."""
+        if self._session is None:
+            return {}
+        return dict(zip(self._labels, self._shares(x).tolist(), strict=True))
+
+    # ------------------------------------------------------------ the whole model
+
+    def audit(self) -> AuditReport:
+        """Prove the guarantee on the live model from its examples, as ``audit`` of the other estimators does."""
+        if self._session is None:
+            raise ValueError("nothing has been learned yet: there is nothing to audit")
+        state, groups = self._session.state()
+        X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
+        live = np.full(len(X), np.iinfo(np.int64).max)
+        history = History(state["id"], X, state["y"], state["born"], live, complete=False)
+        return learners()[self.kind].audit(self._options(), self._features(), state, history, groups)
+
+    # ------------------------------------------------------------ inside
+
+    def _options(self) -> Any:
+        given = self._given()
+        try:
+            return learners()[self.kind].Options(**given)
+        except ValidationError as error:
+            raise parameter_error(error, given) from error
+
+    def _features(self) -> Features:
+        return Features(tuple(map(str, self._keys)), tuple(key in self._categories for key in self._keys))
+
+    def _begin(self, x: Mapping[Hashable, Any]) -> None:
+        """Take the features from the first example, and open the session if all of it is as it should be."""
+        if not x:
+            raise InputError("the first example has no features", remedy="Learn an example with at least one")
+        chosen = set(names_of(self.categorical_features))
+        absent = sorted(map(repr, chosen - set(x)))
+        if absent:
+            raise InputError(f"categorical_features names {absent[0]}, which the first example does not have")
+        # By name, not by place: river promises nothing about the order of a dictionary's keys.
+        self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
+        self._categories = {key: {} for key in self._keys if key in chosen or isinstance(x[key], str)}
+        self._encode(x)
+        self._session = self._opened(self._options())
+
+    def _opened(self, options: Any) -> InProcessSession:
+        """A session without examples."""
+        return InProcessSession(learners()[self.kind], options, self._features(), 1, NOTHING_DIVIDED)
+
+    def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
+        """The row, shape (1, d), and the categories in it that have no code yet (key, value; -1 in the row's place).
+
+        A new category is coded as the next one, so that the row can be learned once the categories are entered.
+        """
+        if len(x) != len(self._keys) or any(key not in x for key in self._keys):
+            self._refuse_keys(x)
+        row = np.empty((1, len(self._keys)))
+        new: list[tuple[Hashable, Hashable]] = []
+        for j, key in enumerate(self._keys):
+            value = x[key]
+            codes = self._categories.get(key)
+            if codes is None:
+                row[0, j] = _number(key, value)
+                continue
+            category = _category(key, value, next(iter(codes), value))
+            row[0, j] = codes.get(category, len(codes))
+            if category not in codes:
+                new.append((key, category))
+        row += 0.0  # -0.0 equals 0.0
+        return row, new
+
+    def _refuse_keys(self, x: Mapping[Hashable, Any]) -> None:
+        for key in self._keys:
+            if key not in x:
+                raise InputError(
+                    "it is missing, and the first example had it", column=str(key), remedy="Fill it in beforehand"
+                )
+        key = next(key for key in x if key not in self._keys)
+        raise InputError(
+            "it is new: the first example did not have it",
+            column=str(key),
+            remedy="Leave it out, or learn it from the first example on",
+        )
+
+    def _label(self, y: Any) -> Hashable:
+        label: Hashable = y.item() if isinstance(y, np.generic) else y
+        if label is None or (isinstance(label, float) and label != label):
+            raise InputError("the label is missing", remedy="Learn examples with a label only")
+        first = next(iter(self._labels), label)
+        if isinstance(label, str) != isinstance(first, str):
+            problem = f"label {label!r} is of another kind than {first!r}, which was learned before"
+            raise InputError(problem, remedy="Use either numbers or strings for all labels")
+        return label
+
+    def _apply(self, op: int, row: Row, code: int) -> bool:
+        """One update; whether it was taken."""
+        assert self._session is not None
+        ops, ids, codes = np.array([op], np.int8), np.array([self._learned]), np.array([code], np.int32)
+        batch = UpdateBatch(self._seq, ops, ids, row, codes, len(self._labels), np.array([-1]))
+        # Not session.apply: its statistics take O(nodes), more than the update itself.
+        taken = self._session.driver.run(self._session.coordinator.process(batch)).applied
+        self._seq += taken
+        self._learned += taken if op == INSERT else 0
+        return taken == 1
+
+    def _shares(self, x: Mapping[Hashable, Any]) -> Row:
+        assert self._session is not None
+        shares: Row = self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
+        return shares
+
+
+def _number(key: Hashable, value: Any) -> float:
+    if isinstance(value, str):
+        raise InputError(
+            f"it holds {value!r}, but held a number at first", column=str(key), remedy="Convert it to a number"
+        )
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, Integral) and abs(int(value)) > LARGEST_INTEGER and math.isfinite(number):
+        problem = f"it holds {value!r}, an integer beyond 2**53, which has no exact float64"
+        raise InputError(problem, column=str(key), remedy="Scale it, or list it under categorical_features")
+    if not math.isfinite(number):
+        remedy = "Fill it in, or leave such examples out"
+        raise InputError(f"it holds {value!r}, which is not a finite number", column=str(key), remedy=remedy)
+    return number
+
+
+def _category(key: Hashable, value: Any, first: Any) -> Hashable:
+    category: Hashable = value.item() if isinstance(value, np.generic) else value
+    if category is None or (isinstance(category, float) and not math.isfinite(category)):
+        remedy = "Fill it in, or leave such examples out"
+        raise InputError(f"it holds {value!r}, which is not a category", column=str(key), remedy=remedy)
+    if isinstance(category, str) != isinstance(first, str):
+        was = "text" if isinstance(first, str) else "numbers"
+        problem = f"it holds {value!r}, but held {was} before"
+        raise InputError(problem, column=str(key), remedy=f"Convert it to {was}")
+    return category

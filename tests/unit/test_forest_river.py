@@ -1,0 +1,83 @@
+"""The exact forest for river: the forest of the other estimator, one example at a time; river's own checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raydt import ExactForestClassifier, RiverForestClassifier
+from raydt.errors import ConfigError, UpdateError
+
+SMALL: dict[str, Any] = {"n_estimators": 4, "sample_share": 0.5, "thresholds": 2, "min_samples_split": 2}
+
+
+def examples(n: int, seed: int = 0) -> tuple[list[dict[str, Any]], list[bool]]:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 9, n), rng.integers(0, 4, n)
+    y = ((a > 4) ^ (b == 2) ^ (rng.random(n) < 0.1)).tolist()
+    y[0] = False  # the first label seen gets the first code, and so does the smaller one in the other estimator
+    return [{"a": i / 2, "b": int(j)} for i, j in zip(a.tolist(), b.tolist(), strict=True)], y
+
+
+@pytest.mark.parametrize("rebuild", ["eager", "lazy"])
+def test_it_is_the_forest_trained_from_nothing_on_what_is_not_forgotten(rebuild: str) -> None:
+    xs, ys = examples(120)
+    forest = RiverForestClassifier(**SMALL, max_features="all", rebuild=rebuild)
+    kept: dict[int, tuple[dict[str, Any], bool]] = {}
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        forest.predict_proba_one(x)
+        forest.learn_one(x, y)
+        kept[i] = x, y
+        if i % 3 == 2:
+            wanted = xs[i // 2], ys[i // 2]
+            oldest = next((key for key, example in kept.items() if example == wanted), None)
+            if oldest is None:
+                with pytest.raises(UpdateError):
+                    forest.forget_one(*wanted)
+            else:
+                forest.forget_one(*kept.pop(oldest))
+        if i % 20 == 19:
+            frame, labels = pd.DataFrame([x for x, _ in kept.values()]), [y for _, y in kept.values()]
+            other = ExactForestClassifier(**SMALL, max_features="all").fit(frame, labels, ids=list(kept))
+            for row in range(5):
+                shares = dict(zip([False, True], other.predict_proba(frame[row : row + 1])[0].tolist(), strict=True))
+                assert forest.predict_proba_one(frame.iloc[row].to_dict()) == shares
+    assert forest._session is not None
+    theirs = other.session_.model()
+    assert {k: v.tolist() for k, v in forest._session.model().items()} == {k: v.tolist() for k, v in theirs.items()}
+    assert len(theirs["feature"]) > 30
+
+
+def test_the_guarantee_is_proven() -> None:
+    xs, ys = examples(80)
+    forest = RiverForestClassifier(categorical_features=["b"])
+    for x, y in zip(xs, ys, strict=True):
+        forest.learn_one(x, y)
+    for x, y in zip(xs[:20], ys[:20], strict=True):
+        forest.forget_one(x, y)
+    report = forest.audit()
+    assert (report.conformance, report.feasibility, report.checked["live"]) == ("holds", "proven", 60)
+
+
+def test_bad_parameters_are_refused() -> None:
+    with pytest.raises(ConfigError, match="sample_share"):
+        RiverForestClassifier(sample_share=0).learn_one({"a": 1}, True)
+
+
+@pytest.mark.filterwarnings("default")  # what river and its data sets warn of is not ours
+@pytest.mark.timeout(600)
+def test_checks_of_river() -> None:
+    checks = pytest.importorskip("river.checks", reason="river is not installed")
+    checks.check_estimator(RiverForestClassifier())
+
+
+@pytest.mark.filterwarnings("default")
+def test_it_takes_part_in_progressive_validation() -> None:
+    pytest.importorskip("river", reason="river is not installed")
+    from river import datasets, evaluate, metrics
+
+    score = evaluate.progressive_val_score(datasets.Phishing(), RiverForestClassifier().clone(), metrics.Accuracy())
+    assert score.get() > 0.85
