@@ -167,7 +167,8 @@ def verify_lines(found: dict[str, Any]) -> str:
     """Both digests, and whether they are equal."""
     verdict = "equal: the model is the one trained from nothing"
     if not found["equal"]:
-        verdict = f"different: {' and '.join(found['different'])} not what the remaining examples give"
+        which = f"{', '.join(found['different'])} {'is' if len(found['different']) == 1 else 'are'}"
+        verdict = f"different: {which} not what the remaining examples give"
     examples = f"{found['examples']:,} live"
     if found["inserted"] is not None:
         examples = f"{found['examples']:,} remain of {found['inserted']:,}"

@@ -53,9 +53,7 @@ def test_a_warm_up_passes_queries_over(first: list[int]) -> None:
     assert result.predictions.tolist() == [-1] * len(op)
     kept = [i for i in range(len(op)) if op[i] == INSERT and not (i == 0 and DELETE in first)]
     row = np.cumsum(op != DELETE) - 1
-    other.apply(
-        UpdateBatch(0, op[kept], ids[kept], X[row[kept]], y[row[kept]], 2, np.full(len(kept), -1), len(kept))
-    )
+    other.apply(UpdateBatch(0, op[kept], ids[kept], X[row[kept]], y[row[kept]], 2, np.full(len(kept), -1), len(kept)))
     for one in (forest, other):
         one.finish()
     assert forest.digest() == other.digest()

@@ -30,6 +30,7 @@ from raydt.learners.forest.model import (
     Arrays,
     ForestPredictor,
     OneTree,
+    by_label,
     codes_of,
     depths_of,
     each_tree,
@@ -85,7 +86,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._shared, self.keeps_open = plan.shared_store, False
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
-        self._classes = 2
+        self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._exponent = LEAST_EXPONENT
         self._exponents: Ints = np.zeros(2200, dtype=np.int64)  # live numeric labels by exponent
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
@@ -111,7 +112,7 @@ class ForestCoordinator(SequentialCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.start == 0:
             self._warmup = batch.warmup
-        self._classes = max(self._classes, batch.n_classes)
+        self._know(batch)
         if self.options.numeric and self.store.live + len(batch) > MOST_NUMBERS:
             raise InputError(
                 f"{self.store.live + len(batch):,} live examples with numeric labels are more than the "
@@ -127,6 +128,12 @@ class ForestCoordinator(SequentialCoordinator):
             )
         self.store.reserve(len(batch))
         yield from self._remind()
+
+    def _know(self, batch: UpdateBatch) -> None:
+        """Take over the classes of a batch, and the order of their labels."""
+        order = np.arange(batch.n_classes) if batch.class_order is None else batch.class_order
+        if len(order) >= len(self._order):
+            self._order = order
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
@@ -151,7 +158,7 @@ class ForestCoordinator(SequentialCoordinator):
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
-            "classes": self._classes,
+            "order": self._order,
             "warm": warm,
             "warming": warming,
             "scales": scales,
@@ -162,7 +169,7 @@ class ForestCoordinator(SequentialCoordinator):
         done = self._merge(replies)
         if len(wanted):
             votes = merged_votes([reply["votes"] for reply in replies])
-            known = numbers_of(votes, exponents[wanted]) if self.options.numeric else codes_of(votes)
+            known = numbers_of(votes, exponents[wanted]) if self.options.numeric else codes_of(votes, self._order)
             result.predictions[position[wanted]] = known
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
@@ -268,7 +275,7 @@ class ForestCoordinator(SequentialCoordinator):
                 needed = [np.isin(holders, trees).any(axis=1) for trees in self._trees]
                 yield Tell("fill", {}, [{"slots": slots[mine], "X": X[mine]} for mine in needed])
         y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
-        payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "classes": self._classes}
+        payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "order": self._order}
         warming = self._seq < self._warmup
         self._merge((yield Ask("recall", payload | {"exponent": self._exponent, "warming": warming})))
 
@@ -294,7 +301,7 @@ class ForestCoordinator(SequentialCoordinator):
                 for part in self.store.parts:
                     part.resolve()
             trees = [tree for part in self.store.parts for tree in each_tree(part.arrays())]
-        return model_arrays(trees, self._exponent if self.options.numeric else None)
+        return model_arrays(trees, self._order, self._exponent if self.options.numeric else None)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -305,7 +312,7 @@ class ForestCoordinator(SequentialCoordinator):
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or numbers."""
         votes = self._votes(X)
-        return numbers_of(votes, self._exponent) if self.options.numeric else codes_of(votes)
+        return numbers_of(votes, self._exponent) if self.options.numeric else codes_of(votes, self._order)
 
     def _votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""
@@ -318,10 +325,13 @@ class ForestCoordinator(SequentialCoordinator):
         return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
-        """Digest of all trees, and of sorted ids with labels; free of slots, node ids, orders and history."""
+        """Digest of all trees, and of sorted ids with labels; free of slots, node ids, class codes and history."""
         slots = self.store.slots()
-        rows = self.rows(slots[np.argsort(self.store.id[slots])])
-        return digest([*self.model().items(), ("id", rows["id"]), ("y", rows["y"])])
+        rows, model = self.rows(slots[np.argsort(self.store.id[slots])]), self.model()
+        if not self.options.numeric:
+            model, ranks = by_label(model)
+            rows["y"] = ranks[rows["y"]]
+        return digest([*model.items(), ("id", rows["id"]), ("y", rows["y"])])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
@@ -351,7 +361,7 @@ class ForestCoordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
-        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "exponent")
+        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
         self._saved = {name: state[name].copy() for name in arrays if name in state}
         self._held = trees_of_model(self._saved)
         leaves = int((self._saved["feature"] < 0).sum())
@@ -360,5 +370,5 @@ class ForestCoordinator(SequentialCoordinator):
             self._exponents = np.bincount(exponent_of(state["y"]) - LEAST_EXPONENT, minlength=2200)
             self._exponent = self._largest_exponent()
         else:
-            self._classes = max(2, int(state["y"].max(initial=0)) + 1)
+            self._order = self._saved["order"]
         self._forgotten = True

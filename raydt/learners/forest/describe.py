@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-<<<<<<< HEAD
+from raydt.examples.features import Features
 from raydt.learners.description import (
     Curve,
     Effects,
@@ -20,11 +20,7 @@ from raydt.learners.description import (
     shape_charts,
     tree_figures,
 )
-=======
-from raydt.examples.features import Features
-from raydt.learners.description import Curve, Lines, Presentation, RunRecords, shape_charts, tree_figures
 from raydt.learners.forest.model import ForestPredictor
->>>>>>> i18
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures, rebuild_section
 from raydt.presentation.blocks import Block, Row, Section, Table, Text
 from raydt.presentation.series import Columns
@@ -41,15 +37,15 @@ class ForestDescription(RebuildingDescription):
         Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
     """
 
-    def __init__(self, *, lazy: bool) -> None:
-        self._lazy = lazy
-
     checked: ClassVar[bool] = True
     same: ClassVar[tuple[str, str]] = ("the same trees, bit for bit", "other trees, or other examples")
     curves: ClassVar[tuple[Curve, ...]] = (
         *RebuildingDescription.curves[:1],
         Curve("nodes", "Nodes of all trees", "nodes", "nodes"),
     )
+
+    def __init__(self, *, lazy: bool) -> None:
+        self._lazy = lazy
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Nodes of all trees."""

@@ -76,7 +76,7 @@ class ForestShard:
         X: Any,
         own: Any,
         whole: Any,
-        classes: int,
+        order: Any,
         warm: int,
         warming: bool,
         scales: Any,
@@ -94,7 +94,8 @@ class ForestShard:
             Rows in full, and this shard's columns of the rest.
         whole : ndarray of bool, shape (rows,), or None
             Which rows are in ``X``; None: all.
-        classes : int
+        order : ndarray of int64, shape (K,)
+            Class codes in ascending order of their labels.
         warm : int
             Steps that belong to the warm-up: rows wait for its end.
         warming : bool
@@ -110,7 +111,8 @@ class ForestShard:
             rows[whole] = X
             rows[np.ix_(np.flatnonzero(~whole), self.columns)] = own
         rows = np.ascontiguousarray(rows)
-        self._put(np.asarray(new), ids, rows[: len(new)], y, classes)
+        self.trees.know(np.array(order))
+        self._put(np.asarray(new), ids, rows[: len(new)], y)
         width = 2 if self._numeric else self.trees.forest.totals.shape[1]
         done = np.zeros((len(kind), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
@@ -136,11 +138,11 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, classes: int) -> None:
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any) -> None:
         """Keep new rows."""
         if not len(new):
             return
-        self.trees.reserve(int(new.max(initial=-1)) + 1, classes)
+        self.trees.reserve(int(new.max(initial=-1)) + 1)
         if self._numeric:
             if len(self._numbers) < len(self.trees.examples.y):
                 numbers = np.zeros(len(self.trees.examples.y))
@@ -181,7 +183,7 @@ class ForestShard:
     def _on_equal(self, slots: Any, X: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
         slots, row = np.asarray(slots), np.asarray(X)
-        self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
+        self.trees.reserve(int(slots.max(initial=-1)) + 1)
         mine = self.trees.examples.X[np.ix_(slots, self.columns)]
         other = row[self.columns]
         equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=1)
@@ -190,22 +192,23 @@ class ForestShard:
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """This shard's columns of some rows."""
         slots = np.asarray(slots)
-        self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
+        self.trees.reserve(int(slots.max(initial=-1)) + 1)
         return np.ascontiguousarray(self.trees.examples.X[np.ix_(slots, self.columns)])
 
     def _on_fill(self, slots: Any, X: Any) -> None:
         """Take rows in full, after a restore, which this shard's trees need."""
         if len(slots):
-            self.trees.reserve(int(np.max(slots)) + 1, 0)
+            self.trees.reserve(int(np.max(slots)) + 1)
             self.trees.examples.X[np.asarray(slots)] = X
 
-    def _on_recall(self, ids: Any, y: Any, classes: int, exponent: int, warming: bool) -> dict[str, Any]:
+    def _on_recall(self, ids: Any, y: Any, order: Any, exponent: int, warming: bool) -> dict[str, Any]:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore; build the trees."""
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._exponent = exponent
-        self.trees.reserve(n, classes)
-        self._put(slots, ids, self.trees.examples.X[:n], y, classes)
+        self.trees.reserve(n)
+        self.trees.know(np.array(order))
+        self._put(slots, ids, self.trees.examples.X[:n], y)
         self.trees.collect(np.zeros(n, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()
@@ -227,5 +230,5 @@ class ForestShard:
         self._numbers = np.empty(0)
         for g in self.groups.tolist():
             X = state[g]["X"]
-            self.trees.reserve(len(X), 0)
+            self.trees.reserve(len(X))
             self.trees.examples.X[: len(X), self._features.group_columns(g)] = X

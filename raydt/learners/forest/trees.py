@@ -161,18 +161,24 @@ class Trees:
 
     # ---------------------------------------------------------------- rows
 
-    def reserve(self, slots: int, classes: int) -> None:
-        """Room for rows in slots below ``slots``, and for classes."""
-        if not self.rules.numeric and classes > self.forest.totals.shape[1]:
-            self.forest = with_classes(self.forest, classes)
-            self.scratch = new_scratch(len(self.scratch.slots), classes, self.rules, self._categorical)
+    def know(self, order: npt.NDArray[np.int64]) -> None:
+        """Room for all classes, whose codes are in ascending order of their labels."""
+        if self.rules.numeric:
+            return
+        grows = len(order) > self.forest.totals.shape[1]
+        self.forest = with_classes(self.forest, order)
+        if grows:
+            self.scratch = new_scratch(len(self.scratch.slots), len(order), self.rules, self._categorical)
+
+    def reserve(self, slots: int) -> None:
+        """Room for rows in slots below ``slots``."""
         had = len(self.examples.y)
         if slots <= had:
             return
         k = self.options.copies
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        arrays = (self.examples.X, self.examples.y, self.examples.member)
-        self.examples = Examples(*(grown(array, capacity) for array in arrays), self._categorical)
+        X, y, member = (grown(array, capacity) for array in (self.examples.X, self.examples.y, self.examples.member))
+        self.examples = Examples(X, y, member, self._categorical)
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
     def put(
