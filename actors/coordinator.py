@@ -113,6 +113,7 @@ class Coordinator:
     def digest(self) -> str:
         """Digest of the model."""
         self._pulse.beat()
+        self._driver.run(self._coordinator.fetch())
         return self._coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
@@ -128,6 +129,7 @@ class Coordinator:
     def model(self) -> Arrays:
         """The predict-only model."""
         self._pulse.beat()
+        self._driver.run(self._coordinator.fetch())
         return self._coordinator.model()
 
     def snapshot(self, segments: Sequence[Segment]) -> Snapshot:

@@ -1,8 +1,9 @@
 """Train a model again from the examples that remain, and compare its digest with that of the run.
 
 For learners whose model is a function of the live examples (``Traits.retrained``): equal digests prove that nothing of
-a deleted example is left in the model, to anyone who holds the remaining ones. The training knows neither the order of
-the updates nor what was deleted: the examples are inserted in ascending order of their ids.
+a deleted example is left in the trees, to anyone who holds the remaining ones. The names of categories and classes that
+only deleted examples had stay in the manifests of models and states. The training knows neither the order of the
+updates nor what was deleted: the examples are inserted in ascending order of their ids.
 """
 
 from __future__ import annotations

@@ -219,6 +219,8 @@ def _copies(saved: SavedModel, folder: RunFolder, run: _Run | None, delete: str 
         places.append(f"their ids: {delete}")
     if any(saved.features.categorical):
         places.append("the categories that the new state knows, where only they had one")
+    if saved.classes:
+        places.append("the classes that the new state knows, where only they had one")
     return (
         *places,
         "models, states and predictions made from any of these",

@@ -68,6 +68,8 @@ class Traits:
         Keys without effect, given the values of the others.
     retrained : bool
         The model is, after any updates, the one trained from nothing on the live examples.
+    parts : int
+        Into how many parts, of which each shard gets some, work falls besides feature groups; 0: none.
     """
 
     reading: Reading = CLASSES
@@ -82,6 +84,7 @@ class Traits:
     )
     unused: tuple[str, ...] = ()
     retrained: bool = False
+    parts: int = 0
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -141,6 +144,12 @@ class LearnerCoordinator(Protocol):
     @property
     def store(self) -> ExampleStore:
         """The live examples: their ids, labels and births by slot."""
+
+    def fetch(self) -> Exchange[None]:
+        """Ask the shards for what ``digest``, ``model``, ``state`` and predictions need and is not here.
+
+        Called before any of these; what was fetched holds until the next batch.
+        """
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None

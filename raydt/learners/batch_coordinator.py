@@ -124,6 +124,10 @@ class BatchCoordinator(ABC):
 
     # ---------------------------------------------------------------- the examples
 
+    def fetch(self) -> Exchange[None]:
+        """Nothing: the model is here."""
+        yield from ()
+
     def in_order_of_birth(self) -> Slots:
         """Slots of the live examples in order of birth. O(n log n)."""
         return self.store.in_order_of_birth()

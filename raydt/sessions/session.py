@@ -123,6 +123,7 @@ class InProcessSession:
 
     def digest(self) -> str:
         """Digest of the model."""
+        self.driver.run(self.coordinator.fetch())
         return self.coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
@@ -132,6 +133,7 @@ class InProcessSession:
 
     def model(self) -> Arrays:
         """The predict-only model."""
+        self.driver.run(self.coordinator.fetch())
         return self.coordinator.model()
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:

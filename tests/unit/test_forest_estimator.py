@@ -56,6 +56,43 @@ def test_no_order_of_calls_shows(estimator: Any, rebuild: str) -> None:
     assert whole.digest() == before
 
 
+def letters(n: int = 300) -> tuple[Any, Any]:
+    X, _ = data(n)
+    return X, np.array(["c", "a", "d", "b"])[np.floor(X[:, 0] * 2).astype(int) % 4]
+
+
+def test_no_order_of_classes_shows() -> None:
+    X, y = letters()
+    whole = ExactForestClassifier(**SMALL).fit(X, y)
+    parts = np.concatenate([np.flatnonzero(y == label) for label in "dbca"])
+    other = ExactForestClassifier(**SMALL).fit(X[parts[:1]], y[parts[:1]], ids=parts[:1])
+    for part in np.array_split(parts[1:], 9):
+        other.partial_fit(X[part], y[part], ids=part)
+    assert other.classes_.tolist() != whole.classes_.tolist()
+    assert other.digest() == whole.digest()
+    assert other.predict(X).tolist() == whole.predict(X).tolist()
+    assert other.audit().ok
+
+
+def test_equal_votes_go_to_the_smallest_label(tmp_path: Path) -> None:
+    forest = ExactForestClassifier(n_estimators=2, sample_share=1.0).fit([[0.0]], ["b"], ids=[1])
+    forest.partial_fit([[0.0]], ["a"], ids=[2])
+    forest.save(tmp_path / "model")
+    assert forest.predict([[0.0]]).tolist() == load_model(tmp_path / "model").predict([[0.0]]).tolist() == ["a"]
+
+
+def test_a_class_that_was_forgotten_leaves_nothing() -> None:
+    X, y = letters()
+    kept = y != "a"
+    forest = ExactForestClassifier(**SMALL).fit(X, y)
+    forest.forget(np.flatnonzero(~kept), digests=False)
+    never = ExactForestClassifier(**SMALL).fit(X[kept], y[kept], ids=np.flatnonzero(kept))
+    assert forest.digest() == never.digest()
+    assert forest.predict(X).tolist() == never.predict(X).tolist()
+    never.partial_fit(X[:1], ["z"], ids=[1000]).forget([1000])
+    assert forest.digest() == never.digest()
+
+
 @pytest.mark.parametrize("estimator", BOTH)
 def test_what_is_saved_goes_on(estimator: Any, tmp_path: Path) -> None:
     X, y = data()

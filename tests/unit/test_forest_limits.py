@@ -1,4 +1,4 @@
-"""The exact forest at its limits: many rows of one class, entries beyond 32 bits, queries and deletions in a warm-up."""
+"""The exact forest at its limits: large leaves, entries beyond 32 bits, queries and deletions in a warm-up."""
 
 from __future__ import annotations
 

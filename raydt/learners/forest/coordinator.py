@@ -43,7 +43,7 @@ from raydt.learners.forest.model import (
 )
 from raydt.learners.forest.nodes import MOST_ENTRIES
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.shard import trees_of_groups
+from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import TreeArrays
 from raydt.learners.rebuild_log import SHARDS
@@ -81,8 +81,8 @@ class ForestCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         groups = features.assign(shards)
         self._columns = [features.columns_of(owned) for owned in groups]
-        self._trees = [trees_of_groups(owned, features.groups, options.n_estimators) for owned in groups]
-        self._store = ForestStore(dtype_of(options.numeric))
+        self._trees = dealt(options.n_estimators, shards)
+        self._store = ForestStore(dtype_of(options.numeric), self._trees)
         self._shared, self.keeps_open = plan.shared_store, False
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
@@ -90,7 +90,8 @@ class ForestCoordinator(SequentialCoordinator):
         self._exponent = LEAST_EXPONENT
         self._exponents: Ints = np.zeros(2200, dtype=np.int64)  # live numeric labels by exponent
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
-        self._held: list[OneTree] = []  # the trees, unless those of the shards can be seen
+        self._held: list[OneTree] = []  # the trees as fetched last, unless those of the shards can be seen
+        self._stale = False  # they have changed since
         self._saved: Arrays | None = None  # the model that was restored, until the next batch
         self._forgotten = False  # the shards have to be told ids and labels
         self._hold_nothing()
@@ -177,7 +178,7 @@ class ForestCoordinator(SequentialCoordinator):
     def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
         """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
         if len(self._trees) == 1:
-            return [{"X": X, "own": None, "whole": None}]
+            return [{"X": X, "own": None, "whole": None, "numbers": self._trees[0]}]
         waits = np.zeros(len(X), dtype=np.bool_)
         waits[: len(comes)] = comes < warm
         holders = np.empty((int(waits.sum()), self.options.copies), dtype=np.int32)
@@ -186,7 +187,7 @@ class ForestCoordinator(SequentialCoordinator):
         for trees, columns in zip(self._trees, self._columns, strict=True):
             whole = ~waits
             whole[waits] = np.isin(holders, trees).any(axis=1)
-            parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole})
+            parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole, "numbers": trees})
         return parts
 
     def _scales(self, kind: npt.NDArray[np.int32], slots: Slots) -> tuple[Ints, Ints]:
@@ -216,12 +217,9 @@ class ForestCoordinator(SequentialCoordinator):
         return int(live[-1]) + LEAST_EXPONENT if len(live) else LEAST_EXPONENT
 
     def _merge(self, replies: list[Any]) -> Ints:
-        """Take what the shards tell about their trees; what each step did in all of them."""
+        """Take how large the trees of the shards are; what each step did in all of them."""
         if not self._shared:
-            self._shapes = np.array([reply["shape"] for reply in replies])
-            for reply in replies:
-                for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
-                    self._held[number] = tree
+            self._shapes, self._stale = np.array([reply["shape"] for reply in replies]), True
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
         if len(replies) == 1:
@@ -255,8 +253,21 @@ class ForestCoordinator(SequentialCoordinator):
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
-            self._merge((yield Ask("close", {})))
+            self._merge((yield self._each("close")))
         return {}
+
+    def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
+        """A request to all shards, which says what their trees are."""
+        return Ask(method, payload or {}, [{"numbers": numbers} for numbers in self._trees])
+
+    def fetch(self) -> Exchange[None]:
+        """Ask the shards for the trees that have changed since they were asked last."""
+        if not self._stale:
+            return
+        for reply in (yield self._each("fetch")):
+            for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
+                self._held[number] = tree
+        self._stale = False
 
     def _remind(self) -> Exchange[None]:
         """After a restore, tell the shards ids and labels, and rows in full where their trees need them."""
@@ -277,7 +288,8 @@ class ForestCoordinator(SequentialCoordinator):
         y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
         payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "order": self._order}
         warming = self._seq < self._warmup
-        self._merge((yield Ask("recall", payload | {"exponent": self._exponent, "warming": warming})))
+        payload |= {"exponent": self._exponent, "warming": warming}
+        self._merge((yield self._each("recall", payload)))
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -295,6 +307,8 @@ class ForestCoordinator(SequentialCoordinator):
         """All trees in canonical form."""
         if self._saved is not None:
             return self._saved
+        if self._stale:
+            raise RuntimeError("the trees are with the shards: they have to be fetched first")
         trees = self._held
         if self._shared:
             if self.keeps_open and self._seq >= self._warmup:
@@ -363,7 +377,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
         arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
         self._saved = {name: state[name].copy() for name in arrays if name in state}
-        self._held = trees_of_model(self._saved)
+        self._held, self._stale = trees_of_model(self._saved), False
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
         if state["y"].dtype == NUMBERS:

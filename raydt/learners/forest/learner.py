@@ -45,6 +45,7 @@ class Forest(Learner):
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
             retrained=True,
+            parts=options.n_estimators,
             divided="always",
             rebuilds=options.rebuild == "eager",
             stays=(),

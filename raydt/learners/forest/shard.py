@@ -1,8 +1,7 @@
-"""The work of a shard: the trees of its groups, the rows in them, and its columns of all rows.
+"""The work of a shard: its trees, the rows in them, and its columns of all rows.
 
-A shard owns the feature groups that every learner's shards own, and the trees that go with them: those of group g are
-``g T / G`` up to before ``(g + 1) T / G``. Of rows that live in none of its trees it keeps its own columns only, which
-checkpoints need.
+A shard owns the feature groups that every learner's shards own, and trees that the coordinator deals, as many as any
+other shard. Of rows that live in none of its trees it keeps its own columns only, which checkpoints need.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from raydt.learners.forest.model import LEAST_EXPONENT, in_units
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import Trees
+from raydt.learners.sequential import REMOVE
 
 Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
 
 
-def trees_of_groups(groups: Ints, of: int, trees: int) -> Ints:
-    """Numbers of the trees that go with some of ``of`` feature groups."""
-    parts = [np.arange(g * trees // of, (g + 1) * trees // of) for g in groups.tolist()]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+def dealt(trees: int, shards: int) -> list[Ints]:
+    """Numbers of the trees of each shard, contiguous and in order."""
+    return [np.arange(s * trees // shards, (s + 1) * trees // shards) for s in range(shards)]
 
 
 class ForestShard:
-    """Owner of whole groups of trees.
+    """Owner of whole trees.
 
     Parameters
     ----------
@@ -49,16 +48,20 @@ class ForestShard:
     ) -> None:
         self._features, self.groups = features, groups
         self.columns = features.columns_of(groups)
-        self.trees = Trees(options, features, trees_of_groups(groups, features.groups, options.n_estimators))
+        self.trees = Trees(options, features)
         self._numeric, self._eager = options.numeric, options.rebuild == "eager"
         self._numbers = np.empty(0)  # numeric labels by slot
         self._exponent = LEAST_EXPONENT
         self._shared = store is not None
         if store is not None:
+            self.trees.deal(store.shares[len(store.parts)])
             store.parts.append(self.trees)
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: each is a method ``_on_...``."""
+        """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
+        payload = dict(payload)
+        if (numbers := payload.pop("numbers", None)) is not None:
+            self.trees.deal(np.array(numbers))
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
@@ -127,7 +130,8 @@ class ForestShard:
         self._advance(work, begin, len(kind), warm)
         if settle and not warming:
             self.trees.resolve()
-        return {"votes": work.votes, "done": done, **self._told()}
+        self._erase(slots[kinds == REMOVE])
+        return {"votes": work.votes, "done": done, "shape": self._shape()}
 
     def _advance(self, work: Work, begin: int, end: int, warm: int) -> None:
         middle = min(max(begin, warm), end)
@@ -152,6 +156,12 @@ class ForestShard:
             y = in_units(np.asarray(y), self._exponent)
         self.trees.put(new, np.asarray(ids), X, np.asarray(y))
 
+    def _erase(self, slots: Slots) -> None:
+        """Leave nothing of deleted rows in their slots, which may stay empty."""
+        self.trees.erase(slots)
+        if self._numeric:
+            self._numbers[slots] = 0.0
+
     def _rescale(self, exponent: int, done: Ints | None) -> None:
         """Count numeric labels in other units: every tree is built anew."""
         self._exponent = exponent
@@ -166,17 +176,19 @@ class ForestShard:
         if rows.any():
             done[DEPTH] = 0
 
-    def _told(self) -> dict[str, Any]:
-        """How large the trees are and, unless the coordinator sees them itself, those that have changed."""
-        if self._shared:
-            return {}
-        places, shape = self.trees.touched(), np.array(self.trees.shape(), dtype=np.int64)
-        return {"shape": shape, "changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+    def _shape(self) -> Ints | None:
+        """How large the trees are, unless the coordinator sees them itself."""
+        return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
     def _on_close(self) -> dict[str, Any]:
         """End the warm-up: build the trees."""
         self.trees.resolve()
-        return self._told()
+        return {"shape": self._shape()}
+
+    def _on_fetch(self) -> dict[str, Any]:
+        """The trees that have changed since they were fetched last."""
+        places = self.trees.touched()
+        return {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
 
     # ---------------------------------------------------------------- rows
 
@@ -212,7 +224,7 @@ class ForestShard:
         self.trees.collect(np.zeros(n, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()
-        return self._told()
+        return {"shape": self._shape()}
 
     def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""

@@ -17,6 +17,7 @@ from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.nodes import (
     MOST_ENTRIES,
     Examples,
+    Forest,
     Links,
     count,
     link,
@@ -132,18 +133,37 @@ class Trees:
     ----------
     options : ForestOptions
     features : Features
+
+    Attributes
+    ----------
     numbers : ndarray of int64, shape (trees,)
-        Which trees of the forest these are, ascending.
+        Which trees of the forest these are, ascending; none before :meth:`deal`.
     """
 
-    def __init__(self, options: ForestOptions, features: Features, numbers: npt.NDArray[np.int64]) -> None:
-        self.options, self.features, self.numbers = options, features, numbers
+    forest: Forest
+
+    def __init__(self, options: ForestOptions, features: Features) -> None:
+        self.options, self.features, self.numbers = options, features, np.empty(0, dtype=np.int64)
         self.rules = options.rules(len(features))
         self.seeds = seeds_of(options.random_state)
         self._place = np.full(options.n_estimators, -1, dtype=np.int32)
-        self._place[numbers] = np.arange(len(numbers))
         self._d, self._categorical = len(features), features.kinds.astype(np.bool_)
         self.clear()
+
+    def deal(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Own these trees of the forest, before any row is in them."""
+        if np.array_equal(numbers, self.numbers):
+            return
+        self.numbers = numbers
+        self._place[:] = -1
+        self._place[numbers] = np.arange(len(numbers))
+        self._plant(self.forest.totals.shape[1])
+
+    def _plant(self, classes: int) -> None:
+        """Make every tree one open leaf without rows; entries keep their room."""
+        keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
+        forest = new_forest(keys, self.rules, classes, words)
+        self.forest = forest._replace(links=self.forest.links, order=self.forest.order)
 
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
@@ -154,6 +174,10 @@ class Trees:
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
         self.scratch = new_scratch(0, classes, self.rules, self._categorical)
+
+    def __getstate__(self) -> dict[str, Any]:
+        scratch = new_scratch(0, self.forest.totals.shape[1], self.rules, self._categorical)
+        return {**self.__dict__, "scratch": scratch}  # the old one has rows that were at hand, deleted ones too
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
@@ -190,6 +214,12 @@ class Trees:
         self.examples.X[slots] = X
         self.examples.y[slots] = y
         self.examples.member[slots] = self._place[self.members(ids)]
+
+    def erase(self, slots: Slots) -> None:
+        """Leave nothing of rows that no tree holds any more."""
+        self.examples.X[slots] = 0.0
+        self.examples.y[slots] = 0
+        self.examples.member[slots] = -1
 
     def members(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Trees of the forest that hold each example, shape (n, k)."""
@@ -246,10 +276,7 @@ class Trees:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()
         self.examples.y[: len(y)] = y
-        keys = bits(self.seeds.roots, self.numbers)
-        links = self.forest.links
-        classes = self.forest.totals.shape[1]
-        self.forest = new_forest(keys, self.rules, classes, (self._d + 63) // 64)._replace(links=links)
+        self._plant(self.forest.totals.shape[1])
         _gather_or_scatter(self.forest, slots, 1, self.examples, self.rules.numeric)
 
     def _live(self) -> Slots:
