@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt import ExactForestClassifier
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.forest import nodes
 from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.oracles.forest import Forest, Rules
@@ -269,11 +271,31 @@ WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permut
 def test_every_digest_is_that_of_a_forest_from_nothing(seed: int, numeric: bool, missing: bool) -> None:
     for sequence in range(SEQUENCES):
         draws = np.random.default_rng([seed, sequence])
-        run = Run(draws, numeric, missing)
-        WAYS[(seed + sequence) % len(WAYS)](run, int(draws.integers(1, 30)))
-        run.same()
-        if draws.random() < 0.3:
-            run.restart()
-            randomly(run, 5)
+        with pytest.MonkeyPatch.context() as patch:
+            if draws.random() < 0.3:  # most builds then read rows where they are, as large ones do
+                patch.setattr(nodes, "NEAR_CELLS", 8)
+            run = Run(draws, numeric, missing)
+            WAYS[(seed + sequence) % len(WAYS)](run, int(draws.integers(1, 30)))
             run.same()
+            if draws.random() < 0.3:
+                run.restart()
+                randomly(run, 5)
+                run.same()
         assert run.session.coordinator.statistics()["active"] == len(run.twin.examples)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_wide_forest_is_the_one_built_from_nothing(classes: int) -> None:
+    """More features than bits of a word, more cells than are copied for a build, rows in slots that were free before."""
+    draws = np.random.default_rng(classes)
+    X = draws.integers(0, 3, (1000, 130)) * (draws.random(130) < 0.7)
+    X = X + (draws.random((1000, 130)) < 0.002)
+    y = (X[:, :5].sum(axis=1) + draws.integers(0, 2, 1000)) % classes
+    forest = ExactForestClassifier(n_estimators=4, sample_share=0.5, max_features=70, min_samples_split=2)
+    forest.fit(X[:600], y[:600])
+    forest.forget(draws.permutation(600)[:300], digests=False)
+    forest.partial_fit(X[600:], y[600:], ids=np.arange(600, 1000))
+    report = forest.audit()
+    assert report.ok
+    assert report.checked["trees_rebuilt"] == 4

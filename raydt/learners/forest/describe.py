@@ -21,7 +21,7 @@ from raydt.learners.description import (
     tree_figures,
 )
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures, rebuild_section
+from raydt.learners.rebuilding import RebuildingDescription, rebuild_section
 from raydt.presentation.blocks import Block, Row, Section, Table, Text
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import FEATURES_SHOWN
@@ -77,13 +77,18 @@ class ForestDescription(RebuildingDescription):
         """The trees in numbers, and the rebuilds."""
         rule = (
             "A subtree is rebuilt by the update after which its best split is another one, or its root has to be a "
-            "leaf: every tree then is the one trained from nothing on its live examples."
+            "leaf: every tree then is the one trained from nothing on its live examples. All subtrees that an update "
+            "rebuilds, in all trees, count below as one rebuild of their rows together."
         )
+        figures = tree_figures(run.summary)
+        if run.summary and not self._lazy:
+            rows = count(run.summary.get("rebuilt_rows"))
+            figures = [*figures, (count(run.summary.get("rebuilds")), "subtrees rebuilt", f"{rows} rows in all")]
         blocks = [*_trees(run), *shape_charts(run.metrics)]
         return Presentation(
-            rebuild_figures(run.summary) if run.summary else tree_figures(run.summary),
+            figures,
             Section("Trees", blocks or [Text("There is no tree to show.", "none")]),
-            rebuild_section(run.summary, run.metrics, run.events, rule),
+            rebuild_section(run.summary, run.metrics, run.events, rule, timed=False),
         )
 
 
