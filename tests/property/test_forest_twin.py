@@ -287,7 +287,7 @@ def test_every_digest_is_that_of_a_forest_from_nothing(seed: int, numeric: bool,
 @pytest.mark.nightly
 @pytest.mark.parametrize("classes", [2, 5])
 def test_a_wide_forest_is_the_one_built_from_nothing(classes: int) -> None:
-    """More features than bits of a word, more cells than are copied for a build, rows in slots that were free before."""
+    """More features than bits of a word, more cells than a build copies, rows in slots that were free before."""
     draws = np.random.default_rng(classes)
     X = draws.integers(0, 3, (1000, 130)) * (draws.random(130) < 0.7)
     X = X + (draws.random((1000, 130)) < 0.002)
