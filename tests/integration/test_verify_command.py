@@ -1,4 +1,4 @@
-"""``raydt verify``: trained from nothing on the examples that remain, the model has the same digest, or it is told."""
+"""``raydt verify``: trained from nothing on the examples that remain, the model has the same digest, or verify names what differs."""
 
 from __future__ import annotations
 

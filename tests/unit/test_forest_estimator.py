@@ -94,7 +94,7 @@ def test_a_class_that_was_forgotten_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("estimator", BOTH)
-def test_what_is_saved_goes_on(estimator: Any, tmp_path: Path) -> None:
+def test_a_saved_forest_continues(estimator: Any, tmp_path: Path) -> None:
     X, y = data()
     forest = estimator(**SMALL).fit(X, y)
     forest.save(tmp_path / "model")

@@ -93,7 +93,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._held: list[OneTree] = []  # the trees as fetched last, unless those of the shards can be seen
         self._stale = False  # they have changed since
         self._saved: Arrays | None = None  # the model that was restored, until the next batch
-        self._forgotten = False  # the shards have to be told ids and labels
+        self._shards_need_rows = False  # after a restore: ids and labels, and rows in full
         self._hold_nothing()
 
     def _hold_nothing(self) -> None:
@@ -128,7 +128,7 @@ class ForestCoordinator(SequentialCoordinator):
                 remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
             )
         self.store.reserve(len(batch))
-        yield from self._remind()
+        yield from self._send_rows()
 
     def _know(self, batch: UpdateBatch) -> None:
         """Take over the classes of a batch, and the order of their labels."""
@@ -249,7 +249,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete, and leave nothing open."""
-        yield from self._remind()
+        yield from self._send_rows()
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
@@ -269,11 +269,11 @@ class ForestCoordinator(SequentialCoordinator):
                 self._held[number] = tree
         self._stale = False
 
-    def _remind(self) -> Exchange[None]:
-        """After a restore, tell the shards ids and labels, and rows in full where their trees need them."""
-        if not self._forgotten:
+    def _send_rows(self) -> Exchange[None]:
+        """After a restore, send the shards ids and labels, and rows in full where their trees need them."""
+        if not self._shards_need_rows:
             return
-        self._forgotten = False
+        self._shards_need_rows = False
         n = self.store.live
         if len(self._trees) > 1:
             for begin in range(0, n, FILLED_ROWS):
@@ -385,4 +385,4 @@ class ForestCoordinator(SequentialCoordinator):
             self._exponent = self._largest_exponent()
         else:
             self._order = self._saved["order"]
-        self._forgotten = True
+        self._shards_need_rows = True

@@ -1,4 +1,4 @@
-"""The predict-only model: trees in preorder, one after the other, and the numbers of a regression in units.
+"""The predict-only model: trees in preorder, one after the other, and numeric labels in units.
 
 Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
 ``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``

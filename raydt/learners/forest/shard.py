@@ -102,7 +102,7 @@ class ForestShard:
         warm : int
             Steps that belong to the warm-up: rows wait for its end.
         warming : bool
-            Whether the warm-up goes on after these steps.
+            Whether the warm-up continues after these steps.
         scales : ndarray of int64, shape (changes, 2)
             Steps after which numeric labels have another exponent, and the exponent.
         settle : bool
@@ -163,7 +163,7 @@ class ForestShard:
             self._numbers[slots] = 0.0
 
     def _rescale(self, exponent: int, done: Ints | None) -> None:
-        """Count numeric labels in other units: every tree is built anew."""
+        """Count numeric labels in other units: every tree is built again."""
         self._exponent = exponent
         self.trees.open_all(in_units(self._numbers, exponent))
         if done is None or not self._eager:

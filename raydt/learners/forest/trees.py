@@ -265,7 +265,7 @@ class Trees:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Room to build the largest tree anew, with one row more."""
+        """Room to build the largest tree again, with one row more."""
         rows = int(most_rows(self.forest)) + 1
         self.forest = with_room(self.forest, rows)
         if len(self.scratch.slots) <= rows:
