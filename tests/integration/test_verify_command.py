@@ -1,4 +1,4 @@
-"""``raydt verify``: trained from nothing on the examples that remain, the model has the same digest, or verify names what differs."""
+"""``raydt verify``: a model trained from nothing on the examples that remain is the same, or verify names what differs."""
 
 from __future__ import annotations
 
