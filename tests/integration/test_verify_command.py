@@ -1,4 +1,4 @@
-"""``raydt verify``: a model trained from nothing on the examples that remain is the same, or verify names what differs."""
+"""``raydt verify``: the model is the one that the remaining examples give, or verify says what is not."""
 
 from __future__ import annotations
 
