@@ -56,6 +56,8 @@ def replay(
 ) -> RunResult:
     """Run a stream of insertions and deletions through a learner.
 
+    On Ray, whatever this process prints during the run goes to its ``log.jsonl``, also what other threads print.
+
     Parameters
     ----------
     config : Config, mapping or path of a YAML file

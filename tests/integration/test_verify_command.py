@@ -53,7 +53,8 @@ def test_another_digest_is_found(tmp_path: Path) -> None:
 def test_the_model_of_another_run_is_found(trial: Any, tmp_path: Path) -> None:
     """The saved model of the same rows without most deletions, in the folder of a run with them."""
     run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
-    other = pipelines.replay(trial.config(tmp_path, updates=60), tmp_path / "other")
+    (tmp_path / "fewer").mkdir()
+    other = pipelines.replay(trial.config(tmp_path / "fewer", updates=60), tmp_path / "other")
     shutil.rmtree(Path(run.path) / "model")
     shutil.copytree(Path(other.path) / "model", Path(run.path) / "model")
     code, out = raydt("verify", run.path)

@@ -223,6 +223,8 @@ def adaptively(run: Run, n: int) -> None:
         root = roots[int(run.draws.integers(len(roots)))]
         values = {key: run.twin.examples[key][0][root.feature] for key in run.live}
         near = {key: abs(value - root.threshold) for key, value in values.items() if value == value}
+        if not near:  # a category that all live examples lack
+            return
         wanted = (min, max)[int(run.draws.integers(2))]
         run.apply([(DELETE, wanted(near, key=lambda key: near[key]), (), 0.0)], check=False)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raydt.errors import InputError
+from pipelines.config import Cluster
+from pipelines.running.preparation.preparing import require_useful_shards
+from raydt.errors import ConfigError, InputError
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
 from raydt.learners import learners
+from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
+from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.voting import vote_of_model
 from raydt.sessions.session import InProcessSession
 
@@ -58,3 +62,40 @@ def test_a_warm_up_passes_queries_over(first: list[int]) -> None:
         one.finish()
     assert forest.digest() == other.digest()
     assert forest.model()["totals"][0].sum() == len(kept)
+
+
+@pytest.mark.parametrize(("trees", "shards"), [(20, 2), (100, 3), (2, 5), (1, 1)])
+def test_shards_have_as_many_trees_as_any_other(trees: int, shards: int) -> None:
+    shares = dealt(trees, shards)
+    sizes = [len(share) for share in shares]
+    assert np.concatenate(shares).tolist() == list(range(trees))
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_there_may_be_as_many_shards_as_trees() -> None:
+    parts = LEARNER.traits(LEARNER.Options(n_estimators=5)).parts
+    features = Features(("x",), (False,), 1)
+    require_useful_shards(Cluster(shards=5, address="10.0.0.1:6379"), features, parts)
+    with pytest.raises(ConfigError, match=r"Set cluster\.shards to at most 5"):
+        require_useful_shards(Cluster(shards=6, address="10.0.0.1:6379"), features, parts)
+
+
+def test_trees_leave_their_shards_only_when_they_are_wanted() -> None:
+    """Bytes of a batch do not grow with the trees; the second digest without an update fetches nothing."""
+    options = LEARNER.Options(n_estimators=8, sample_share=1.0, min_samples_split=2)
+    forest = InProcessSession(LEARNER, options, Features(("x",), (False,), 1), 4, WorkPlan(shared_store=False))
+    draws = np.random.default_rng(0)
+    op, none, sent = np.full(50, INSERT, dtype=np.int8), np.full(50, -1), []
+    for start in range(0, 500, 50):
+        before = forest.statistics()["bytes_exchanged"]
+        X, y = draws.random((50, 1)), draws.integers(0, 2, 50).astype(np.int32)
+        forest.apply(UpdateBatch(start, op, np.arange(start, start + 50), X, y, 2, none))
+        sent.append(forest.statistics()["bytes_exchanged"] - before)
+    assert forest.statistics()["nodes"] > 500
+    assert max(sent) == min(sent)
+    digest, rounds = forest.digest(), forest.statistics()["rounds"]
+    assert forest.digest() == digest
+    assert forest.statistics()["rounds"] == rounds
+    one = InProcessSession(LEARNER, options, Features(("x",), (False,), 1))
+    one.restore(*forest.state())
+    assert one.digest() == digest
