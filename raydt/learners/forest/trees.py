@@ -201,7 +201,7 @@ class Trees:
             return
         k = self.options.copies
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        X, y, member = (grown(array, capacity) for array in (self.examples.X, self.examples.y, self.examples.member))
+        X, y, member = (grown(array, capacity) for array in self.examples[:3])
         self.examples = Examples(X, y, member, self._categorical)
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
