@@ -113,7 +113,7 @@ class Coordinator:
     def digest(self) -> str:
         """Digest of the model."""
         self._pulse.beat()
-        self._driver.run(self._coordinator.fetch())
+        self._driver.run(self._coordinator.gather_state())
         return self._coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
@@ -129,7 +129,7 @@ class Coordinator:
     def model(self) -> Arrays:
         """The predict-only model."""
         self._pulse.beat()
-        self._driver.run(self._coordinator.fetch())
+        self._driver.run(self._coordinator.gather())
         return self._coordinator.model()
 
     def snapshot(self, segments: Sequence[Segment]) -> Snapshot:

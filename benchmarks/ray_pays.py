@@ -3,7 +3,7 @@
 Each replay is a command of its own, with kernels from the cache; its seconds are those of the stream, as it reports
 them. Ray is a private one on this machine, with 2 shards.
 
-Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|large|demo]
+Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|large|sweep|demo]
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from kit import progress, show
 from measure import machine
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-PARTS = ("configs", "long", "large", "demo")
+PARTS = ("configs", "long", "large", "sweep", "demo")
+#: Settings of the sweep.
+GRID = "learner.beta=0.01,0.02,0.05,0.1,0.15,0.2,0.3,0.4"
 
 
 def shipped() -> list[str]:
@@ -35,14 +37,14 @@ def shipped() -> list[str]:
     ]
 
 
-def command(*arguments: str) -> dict[str, Any]:
-    """Summary of a command that writes a run."""
+def command(*arguments: str, summary_of: str = "summary.json") -> dict[str, Any]:
+    """Summary of a command that writes a run or a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         called = [sys.executable, "-m", "pipelines.cli", *arguments, "--out", f"{folder}/run"]
         done = subprocess.run(called, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(called)} failed:\n{done.stderr}")
-        summary: dict[str, Any] = json.loads(Path(folder, "run", "summary.json").read_text())
+        summary: dict[str, Any] = json.loads(Path(folder, "run", summary_of).read_text())
     return summary
 
 
@@ -64,16 +66,32 @@ def pair(name: str, config: str, repeats: int, *settings: str) -> list[str]:
 
 
 def large() -> list[list[str]]:
-    """Work on 1,000,000 x 50 cells that shards divide."""
+    """Work that shards divide."""
     import distributed_build
     from gbdt import distributed
+    from sparse import distributed as sparse
 
-    build = distributed_build.compare(distributed_build.ROWS, distributed_build.COLUMNS, 3)
-    training = distributed.compare(3)
-    return [
-        [name, f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
-        for name, (here, ray) in (("BUILD of FuDyADT", build), ("training of the GBDT, 20 iterations", training))
-    ]
+    found = {
+        "BUILD of FuDyADT, 1,000,000 x 50": distributed_build.compare(
+            distributed_build.ROWS, distributed_build.COLUMNS, 3
+        ),
+        "training of the GBDT, 20 iterations, 1,000,000 x 50": distributed.compare(3),
+        f"warm-up of the sparse tree, {sparse.ROWS:,} x {sparse.OTHERS}": sparse.compare(3),
+    }
+    return [[name, f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"] for name, (here, ray) in found.items()]
+
+
+def sweep(repeats: int) -> list[str]:
+    """A sweep of eight settings, one after another in process and two at a time on Ray: seconds without the start."""
+    taken = {}
+    for backend in ("in_process", "ray"):
+        given = ["--grid", GRID, f"--set=cluster.backend={backend}", "--set=source.n=200000"]
+        runs = [
+            command("sweep", str(CONFIGS / "fudyadt.yaml"), *given, summary_of="sweep.json") for _ in range(repeats)
+        ]
+        taken[backend] = statistics.median(run["seconds"] for run in runs)
+    here, ray = taken["in_process"], taken["ray"]
+    return ["sweep of 8 settings", f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
 
 
 def main() -> None:
@@ -92,7 +110,9 @@ def main() -> None:
         rows.append(pair("SEA, confidence_tree", "confidence_tree", asked.repeats, "source.n=1000000"))
         show("1,000,000 examples", header, rows)
     if "large" in parts:
-        show("1,000,000 x 50", ["work", "in process, one core s", "Ray, 2 shards s", "in process / Ray"], large())
+        show("Large work", ["work", "in process, one core s", "Ray, 2 shards s", "in process / Ray"], large())
+    if "sweep" in parts:
+        show("Sweep", ["work", "in process s", "Ray s", "in process / Ray"], [sweep(asked.repeats)])
     if "demo" in parts:
         runs = [command("demo") for _ in range(asked.repeats)]
         speed = statistics.median(run["updates_per_second"] for run in runs)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import click
 
 import raydt
-from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, SET
+from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, SET
 from pipelines.printing import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError
 
@@ -213,6 +213,9 @@ def predict(
 @click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: the state's, else y.")
 @click.option("--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: the state's, else none.")
 @click.option("--kind", type=click.Choice(_KINDS), help="File format of --insert. Default: from its name.")
+@click.option("--receipts", metavar="FILE", help="Append the receipt to this chain; needs --receipt-key.")
+@RECEIPT_KEY
+@click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) that signs the receipt.")
 @JSON
 def update(
     state: str,
@@ -223,6 +226,9 @@ def update(
     label: str | None,
     id_column: str | None,
     kind: str | None,
+    receipts: str | None,
+    receipt_key: str | None,
+    sign: str | None,
     as_json: bool,
 ) -> int:
     """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
@@ -234,8 +240,13 @@ def update(
     Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
     """
     from pipelines.display import receipt_lines
+    from pipelines.receipts import ReceiptFile
     from pipelines.updating import update as run
 
+    if receipts is None and (receipt_key is not None or sign is not None):
+        raise click.UsageError("--receipt-key and --sign apply only with --receipts FILE")
+    if receipts is not None and receipt_key is None:
+        raise click.UsageError("--receipts needs --receipt-key FILE, by which ids are hashed")
     receipt = run(
         state,
         insert=insert,
@@ -245,6 +256,7 @@ def update(
         label=label,
         id_column=id_column,
         kind=kind,
+        receipts=ReceiptFile(receipts, str(receipt_key), sign) if receipts is not None else None,
     )
     written = None if dry_run else out
     _print({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
@@ -285,13 +297,17 @@ def audit(run: str, as_json: bool) -> int:
     return 0 if report["ok"] else 3
 
 
-@cli.command(short_help="Train a model from the remaining examples and compare digests.")
-@click.argument("run")
+@cli.command(short_help="Check receipts, or train a model from the remaining examples and compare digests.")
+@click.argument("run", metavar="RUN|RECEIPTS")
+@click.argument("state", required=False)
+@RECEIPT_KEY
+@click.option("--public-key", metavar="HEX", help="Ed25519 key by which every receipt must be signed.")
 @JSON
-def verify(run: str, as_json: bool) -> int:
+def verify(run: str, state: str | None, receipt_key: str | None, public_key: str | None, as_json: bool) -> int:
     """Train the model of RUN from nothing on the examples that remain, and compare the digests.
 
-    RUN may also be a state: its own examples are then used.
+    RUN may also be a state: its own examples are then used. Given a file of RECEIPTS that update wrote, verify checks
+    that chain instead and, with STATE, that it is the state of the last receipt.
 
     \b
     For learners whose model is a function of the live examples: equal digests prove that nothing of a deleted
@@ -300,14 +316,44 @@ def verify(run: str, as_json: bool) -> int:
     the manifests.
 
     Exit code 3 if anything differs, and the first line says what.
-    Example:  raydt verify runs/first
+    Examples:  raydt verify runs/first
+               raydt verify receipts.jsonl states/second --receipt-key key.txt
     """
-    from pipelines.display import verify_lines
+    from pathlib import Path
+
+    from pipelines.display import receipts_lines, verify_lines
+    from pipelines.receipts import verify_receipts
     from pipelines.verifying import verify_run
 
+    if Path(run).is_file():
+        checked = verify_receipts(run, state, key=receipt_key, public_key=public_key)
+        _print(checked, receipts_lines(checked), as_json)
+        return 0 if checked["ok"] else 3
+    if state is not None or receipt_key is not None or public_key is not None:
+        raise click.UsageError(f"{run} is no file of receipts: STATE, --receipt-key and --public-key apply to one")
     found = verify_run(run)
     _print(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3
+
+
+@cli.command(short_help="Rewrite a finished run so that it holds live examples only.")
+@click.argument("run")
+@click.option("--dry-run", is_flag=True, help="Show which files would be replaced, and change nothing.")
+@JSON
+def purge(run: str, dry_run: bool, as_json: bool) -> int:
+    """Rewrite or remove every file of RUN that holds an example that is not live.
+
+    The model, its digest and the live examples stay. A purge that was killed can be started again.
+
+    \b
+    Example:  raydt purge runs/first --dry-run
+    """
+    from pipelines.display import purge_lines
+    from pipelines.purging import purge as run_purge
+
+    done = run_purge(run, dry_run=dry_run)
+    _print(done, purge_lines(done), as_json)
+    return 0
 
 
 @cli.command(short_help="Write the HTML report of one run, or compare several.")

@@ -15,6 +15,9 @@ ADDRESS = click.option(
     metavar="A",
     help="Ray cluster: host:port, auto or local. Default: the config's, else RAY_ADDRESS, else local.",
 )
+RECEIPT_KEY = click.option(
+    "--receipt-key", metavar="FILE", help="Key by which receipts hash ids: 64 hexadecimal digits."
+)
 
 EPILOG = """\b
 Exit codes:

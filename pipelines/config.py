@@ -118,6 +118,15 @@ class Output(_Section):
 
     predictions: bool = Field(False, description="write every prediction to the run folder")
     metrics_every: int = Field(1000, ge=1, description="updates between two rows of the metrics table")
+    fading_factor: float = Field(
+        0.999,
+        gt=0,
+        le=1,
+        description="weight of a prediction relative to the next one in the faded scores of the metrics table",
+    )
+    alarm_delta: float = Field(
+        0.002, gt=0, lt=1, description="confidence of ADWIN, which reports that the share of errors has risen (delta)"
+    )
     report: bool = Field(True, description="write report.html")
 
 

@@ -71,7 +71,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
     """The first score with the baselines, then the others: shares, or the errors of a regression."""
     written = error if "mse" in metrics else share
-    first, *others = (name for name in metrics if name != "confusion")
+    first, *others = (name for name in metrics if name not in ("confusion", "alarms") and "faded" not in name)
     compared = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
     rest = "  ".join(f"{name} {share(metrics[name]) if name == 'r2' else written(metrics[name])}" for name in others)
     return first, f"{written(metrics[first])}  ({compared})  {rest}"
@@ -176,6 +176,42 @@ def verify_lines(found: dict[str, Any]) -> str:
     return table([*rows, ("from nothing", found["rebuilt"])])
 
 
+def receipts_lines(found: dict[str, Any]) -> str:
+    """What was found of a chain of receipts, and of the state that it leads to."""
+    signed = ", ".join(found["signers"]) or "none"
+    rows = [
+        ("receipts", f"{found['receipts']:,}, a whole chain; {counted(found['deletes'], 'deletion')}"),
+        ("signed by", signed if found["all_signed"] or not found["signers"] else f"{signed}, but not all"),
+        ("head", found["head"]),
+    ]
+    if found["gaps"]:
+        places = ", ".join(map(str, found["gaps"][:10]))
+        rows.append(("gaps", f"the model was changed without a receipt before receipt {places}"))
+    if "equal" in found:
+        rows.append(
+            ("state", "that of the last receipt" if found["equal"] else "another than that of the last receipt")
+        )
+        verdicts = {True: "the same model", False: "another model", None: "the model depends on the past; raydt audit"}
+        rows.append(("from nothing", verdicts[found["rebuilt"]]))
+    if "live" in found:
+        rows.append(("deleted ids", f"{found['live']:,} of them live in the state" if found["live"] else "none lives"))
+    return table(rows)
+
+
+def purge_lines(done: dict[str, Any]) -> str:
+    """What a purge has replaced, and what lies outside its reach."""
+    word = "would be replaced or removed" if done["dry_run"] else "removed, or replaced by a file of another name"
+    rows = [
+        ("run", done["run"]),
+        ("live", counted(done["active"], "example")),
+        ("digest", f"{done['digest']}, as before"),
+        ("files", f"{len(done['replaced']):,} {word}; {len(done['rewritten']):,} rewritten"),
+    ]
+    names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]
+    away = [f"- {place}" for place in done["out_of_reach"]]
+    return "\n".join([table(rows), "", *names, "", "Copies may remain, out of reach, in:", *away])
+
+
 def validation_lines(result: dict[str, Any], config: str) -> str:
     """Data, learner and stream of a config, and whether it is valid."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]
@@ -186,6 +222,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("guarantee", f"{'promised' if result['promised'] else 'not promised'}: {result['guarantee']}"),
         *([("outlook", result["outlook"])] if result["outlook"] else []),
         ("where", result["where"]),
+        *([("messages", result["messages"])] if result["messages"] else []),
         ("stream", result["stream"]),
         ("features", f"{sum(feature.get('features', 1) for feature in result['features'])}: {shown}"),
         ("rows", _count(result["rows"])),
@@ -221,6 +258,8 @@ def doctor_lines(facts: dict[str, Any]) -> str:
                 )
                 for e in value
             ]
+        elif name == "copies":
+            rows += [("copies of rows may be in", place) for place in value] or [("copies of rows may be in", "-")]
         elif name == "probe":
             took = ", ".join(f"{step} {duration(seconds)}" for step, seconds in value["seconds"].items())
             free = f"; {size(value['free_bytes'])} free" if value["free_bytes"] is not None else ""

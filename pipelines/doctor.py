@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import posixpath
+import resource
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from pyarrow import fs
 import raydt
 from pipelines.running.outcome.summary import versions
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
+from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
@@ -66,9 +69,27 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
         "ray_address": os.environ.get("RAY_ADDRESS"),
         "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set (a private local Ray uses a token)"),
     }
+    facts["copies"] = copies_on_this_machine()
     if with_ray:
         facts |= _local_ray()
     return facts
+
+
+def copies_on_this_machine() -> list[str]:
+    """Where rows that a run has read may lie on this machine, outside its folder; for the map of ``erasure.md``."""
+    found = []
+    for sessions in sorted({Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", Path(tempfile.gettempdir()) / "ray"}):
+        count = len(list(sessions.glob("session_2*"))) if sessions.is_dir() else 0
+        if count:
+            found.append(f"{sessions}: logs and spilled objects of {count} Ray sessions")
+    if list(Path("/dev/shm").glob("plasma*")):
+        found.append("/dev/shm: the object store of a Ray that is running, or was killed")
+    if psutil.swap_memory().total:
+        found.append("swap space: pages of any process; encrypt it, or turn it off")
+    pattern = Path("/proc/sys/kernel/core_pattern")
+    if pattern.exists() and resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
+        found.append(f"core dumps of processes that crash: {pattern.read_text().strip()}")
+    return found
 
 
 def _local_ray() -> dict[str, Any]:
@@ -238,6 +259,7 @@ def warm_up() -> dict[str, Any]:
         kind: partial(compile_kernels, learner) for kind, learner in learners().items()
     }
     compilers["streams"] = warmup_streams
+    compilers["evaluation"] = warmup_evaluation
     for name, compile_all in compilers.items():
         began = time.perf_counter()
         compile_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.running.preparation.placement import place_of_work
+from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
@@ -29,8 +29,8 @@ def look_at(config: Config) -> dict[str, Any]:
         ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
         ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
         ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on
-        the cost, ``where`` work is done, ``deletions`` in the log (null without one; their ids are not looked up), and
-        ``ok``: false if a replay would stop at a bad row.
+        the cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without
+        one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
     """
     source, stream = open_stream(config)
     require_useful_shards(config.cluster, features_of(source, config), traits_of(config.learner).parts)
@@ -40,6 +40,8 @@ def look_at(config: Config) -> dict[str, Any]:
     bad = [error for _, error in sorted(rows.bad.items())]
     if config.stream.on_error == "skip":  # then that is no remedy, and none is needed
         bad = [InputError(error.problem, file=error.file, row=error.row, column=error.column) for error in bad]
+    features = features_of(source, config)
+    ones = 0.0 if rows.sparse is None else len(rows.sparse.indices) / len(rows)
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
         "ok": not bad or config.stream.on_error == "skip",
@@ -47,7 +49,8 @@ def look_at(config: Config) -> dict[str, Any]:
         "promised": promise.promised,
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
-        "where": place_of_work(config, features_of(source, config), source.n_rows),
+        "where": place_of_work(config, features, source.n_rows),
+        "messages": messages_of_first_model(config, features, config.stream.warmup or source.n_rows, ones),
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

@@ -71,7 +71,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     same_names = saved.classes == meta["classes"] and saved.categories == meta["categories"]
     different = ["the digest in summary.json"] * (stated != rebuilt)
     different += ["the state in checkpoints/"] * (state.digest() != rebuilt)
-    different += ["the model in model/"] * (not same_names or not _same(saved.arrays, trained.model()))
+    different += ["the model in model/"] * (not same_names or not _same(saved.arrays, state.model()))
     return _found(different, stated, rebuilt, history)
 
 

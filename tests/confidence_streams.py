@@ -125,6 +125,7 @@ COMMON: dict[str, list[Any]] = {
     "max_bins": [2, 3, 6, 32],
     "rival": ["feature", "split"],
     "revisit": [False, False, True],
+    "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive"],
 }
 
 
@@ -132,6 +133,8 @@ def drawn_options(rng: np.random.Generator, classes: int, rule: str, **fixed: An
     """Options that decide the model, each key drawn from its list."""
     lists = {**RULES[rule], **COMMON}
     options = {key: values[int(rng.integers(len(values)))] for key, values in lists.items()} | fixed
+    if not options["revisit"]:
+        options["renew_bins"] = (None, 0, 1, 5, 20)[int(rng.integers(5))]
     if classes > 2 and options.get("criterion") == "kearns_mansour":
         options["criterion"] = "gini"
     return options
@@ -194,7 +197,10 @@ def observed(state: dict[str, Any]) -> dict[str, Any]:
         "own": [padded(row) for row in state["own"].tolist()],
         "records": records,
         "t": int(state["t"][0]),
+        "renewed": int(state["renewed"][0]),
+        "lived": int(state["lived"][0]),
         "classes": int(state["classes"][0]),
+        "was_right": state["was_right"][order].tolist() if "was_right" in state else [],
     }
 
 

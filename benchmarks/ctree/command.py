@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctree.rules import RULES
-from ctree.streams import SETS
+from ctree.streams import SETS, STREAMS
 from kit import Kit
 from paper.chart import Panel, Style
 
@@ -13,6 +13,8 @@ from paper.chart import Panel, Style
 COMMANDS = {
     "figure2": ("figure2", "accuracy against number of leaves on the streams of random trees (Figure 2)"),
     "figure3": ("figure3", "performance against number of leaves on real data, in random orders (Figure 3)"),
+    "defaults": ("prequential", "accuracy and time of the defaults beside river's Hoeffding trees, on ten streams"),
+    "choice": ("choice", "accuracy of the settings among which the defaults were chosen, on ten streams"),
     "river": ("river", "time and accuracy beside river's HoeffdingTreeClassifier on Electricity"),
 }
 KIT = Kit("ctree", "Benchmarks of the confidence trees.", COMMANDS, ("river", "scipy"))
@@ -45,7 +47,8 @@ def draw(request: Request, name: str, grid: list[list[Panel]]) -> None:
 def main() -> None:
     """Entry point."""
     parser = KIT.parser()
-    parser.add_argument("--data", nargs="+", default=(), choices=[*SETS], help="data sets of figure3, not all")
+    sets = [*dict.fromkeys([*SETS, *STREAMS])]
+    parser.add_argument("--data", nargs="+", default=(), choices=sets, help="data sets of figure3, defaults, choice")
     parser.add_argument("--trees", type=int, default=50, help="random trees of figure2")
     parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
     parser.add_argument("--settings", type=int, default=12, help="values of c, and of delta for each baseline")

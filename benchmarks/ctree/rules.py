@@ -22,8 +22,15 @@ SYNTHETIC, REAL = (0.05, 0.5), (0.02, 1.0)
 #: C-Tree's c for a w, see above.
 _C = 0.1
 
-#: What all trees share: the paper's grace period, no ties.
-COMMON = {"kind": "confidence_tree", "grace_period": 100, "tie_threshold": 0.0}
+#: What all trees share: the paper's grace period, no ties, leaves that predict their majority; bins that stay.
+COMMON = {
+    "kind": "confidence_tree",
+    "grace_period": 100,
+    "tie_threshold": 0.0,
+    "leaf_prediction": "majority",
+    "max_bins": 256,
+    "renew_bins": 0,
+}
 
 
 def grids(settings: int, between: tuple[float, float]) -> list[dict[str, list[Any]]]:

@@ -65,6 +65,21 @@ SETS = {
 }
 
 
+#: Files of the comparison of defaults, and whether the order of their rows is time.
+STREAMS = {
+    "electricity": True,
+    "poker_lsn": True,
+    "posture": True,
+    "sea_concepts": True,
+    "kddcup99_10pct": True,
+    "covtype_class3_vs_4": True,
+    "covtype_head10k": False,
+    "bananas": False,
+    "image_segments": False,
+    "phishing": False,
+}
+
+
 def random_tree(examples: int) -> dict[str, Any]:
     """Section ``source`` of the paper's synthetic streams: 50 leaves, 5 attributes, label probability 0.7."""
     return {"kind": "synthetic", "generator": "randcbt", "n": examples}

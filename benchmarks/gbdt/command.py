@@ -26,6 +26,7 @@ COMMANDS = {
     "ablation": ("ablation", "time and retrained nodes by |D'|, bins, leaves, alpha, sigma, iterations (appendix O)"),
     "batches": ("cumulative", "5 % -> 100 % -> 5 % and back (Figure 3)"),
     "tenths": ("cumulative", "chronological tenths added, then removed in reverse (Table 7)"),
+    "partial": ("partial", "updating the first iterations and training the others again, beside all of either"),
     "tolerance": ("tolerance", "accuracy and time of a window by kind of derivatives and tolerance"),
     "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
     "distributed": ("distributed", "training 1,000,000 x 50 on Ray with 2 shards, beside one process"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paper.bench import Bench, Measurement
 from paper.chart import Panel, Style, svg
 from paper.contestants import EFDT, HAT, MAJORITY, NO_CHANGE, RANDOM_UPDATES, SLIDING_WINDOW
-from paper.datasets import COVERTYPE, ELECTRICITY, KDD_HEAD, POKER, DataSet, cut
+from paper.datasets import COVERTYPE, ELECTRICITY, KDD_HEAD, POKER_UCI, DataSet, cut
 from paper.markdown import Section, table
 
 EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -43,10 +43,10 @@ class Figure:
 
 
 FIGURES = (
-    Figure(1, SLIDING_WINDOW, (ELECTRICITY, POKER)),
-    Figure(2, RANDOM_UPDATES, (ELECTRICITY, POKER), f1=False),
+    Figure(1, SLIDING_WINDOW, (ELECTRICITY, POKER_UCI)),
+    Figure(2, RANDOM_UPDATES, (ELECTRICITY, POKER_UCI), f1=False),
     Figure(3, SLIDING_WINDOW, (COVERTYPE, KDD_HEAD)),
-    Figure(4, RANDOM_UPDATES, (ELECTRICITY, POKER), time=False),
+    Figure(4, RANDOM_UPDATES, (ELECTRICITY, POKER_UCI), time=False),
     Figure(5, RANDOM_UPDATES, (COVERTYPE, KDD_HEAD)),
 )
 

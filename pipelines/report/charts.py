@@ -82,6 +82,36 @@ def windowed_quality(metrics: Columns) -> Chart:
     )
 
 
+def windowed_kappas(metrics: Columns) -> Chart:
+    """How much of what the trivial predictors have wrong the learner has right, since the point before."""
+    table = merged(metrics, WINDOWS)
+    accuracy = table["window_accuracy"]
+    beyond = {}
+    for key, name in (("no_change", "kappa temporal"), ("majority", "kappa M")):
+        rival = table[f"window_{key}"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            beyond[name] = np.where(rival < 1.0, (accuracy - rival) / (1.0 - rival), np.nan)
+    x, y = updates_axis(last_of(table)), linear([*beyond.values(), [0.0]])
+    looks = (("learner", ""), *_BASELINES[1:])
+    marks = tuple(
+        curve((x, y), table["seq"], values, name, tone, figure, dash=dash)
+        for (name, values), (tone, dash) in zip(beyond.items(), looks, strict=True)
+    )
+    lost = {name: int((values < 0.0).sum()) for name, values in beyond.items()}
+    return over_stream(
+        "quality-kappa",
+        "Kappa temporal and kappa M, window by window",
+        "The share of the errors of no-change (temporal) and of majority (M) that the learner avoids: 1 is perfect, "
+        "below 0 it is behind. " + detail(metrics, table),
+        "Line chart of two kappas over the stream; "
+        + ", ".join(f"{name} is below 0 at {n} of {len(accuracy)} points" for name, n in lost.items())
+        + ".",
+        table,
+        (Panel("kappa", marks, y, 11.0),),
+        wide=True,
+    )
+
+
 def r2_so_far(metrics: Columns) -> Chart:
     """The share of the labels' variation that predictions explain; that of always predicting their mean is 0."""
     table = merged(metrics, POINTS)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.report.difference import columns_of, differences
 from pipelines.report.folder import RunFolder
 from pipelines.report.identity import ComparedFigure, compared_figures
-from pipelines.report.quality import SQUARED_ERROR, quality_of
+from pipelines.report.quality import ACCURACY, SQUARED_ERROR, quality_of
 from raydt.learners.description import Curve, Description
 from raydt.presentation.blocks import Row, Table
 from raydt.presentation.charts import (
@@ -31,8 +32,9 @@ from raydt.presentation.words import ABSENT, Form, count, counted, figure, names
 
 #: Figures that have a best run: the largest, or the smallest.
 _RATED = {
-    **dict.fromkeys(("Updates/s", "Accuracy", "F1", "Macro F1", SQUARED_ERROR.titles["r2"]), max),
-    **{SQUARED_ERROR.titles[key]: min for key in ("mse", "mae")},
+    **{title: max for key, title in ACCURACY.titles.items() if key != "alarms"},
+    **dict.fromkeys(("Updates/s", SQUARED_ERROR.titles["r2"]), max),
+    **{SQUARED_ERROR.titles[key]: min for key in ("mse", "rmse", "mae")},
 }
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "output")
 
@@ -48,6 +50,8 @@ class Comparison:
     same_keys: str
     models: str
     data: str
+    tests: Table
+    tested: list[str]
     charts: list[Chart]
 
 
@@ -66,6 +70,8 @@ def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
         same,
         _models(runs, labels),
         _data(runs, labels),
+        differences(runs, labels),
+        columns_of(quality, labels[0]),
         _charts(runs, labels),
     )
 

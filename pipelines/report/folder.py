@@ -40,7 +40,7 @@ class RunFolder:
         ``config.yaml`` as it stands.
     config : dict
         The same, parsed.
-    metrics, events : dict of ndarray
+    metrics, events, alarms : dict of ndarray
         Columns of the table, all of one length; empty if there is no table.
     quarantine : list of dict
         The first rows that were skipped.
@@ -62,6 +62,7 @@ class RunFolder:
     config: dict[str, Any] = field(default_factory=dict)
     metrics: Columns = field(default_factory=dict)
     events: Columns = field(default_factory=dict)
+    alarms: Columns = field(default_factory=dict)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     quarantined: int = 0
     model: Columns = field(default_factory=dict)
@@ -120,6 +121,7 @@ def read_run(path: Path) -> RunFolder:
     _read_config(run)
     run.metrics = _columns(_table(run, "metrics"))
     run.events = _columns(_table(run, "events"))
+    run.alarms = _columns(_table(run, "alarms"))
     skipped = _table(run, "quarantine")
     if skipped is not None:
         run.quarantined = skipped.num_rows

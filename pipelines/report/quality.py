@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.presentation.words import Form, figure, share
+from raydt.presentation.words import Form, count, figure, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,27 @@ ACCURACY = Quality(
     name="accuracy",
     unit="accuracy",
     baselines={"no_change": "no-change", "majority": "majority"},
-    titles={"accuracy": "Accuracy", "f1": "F1", "macro_f1": "Macro F1", "kappa": "Kappa"},
+    titles={
+        "accuracy": "Accuracy",
+        "f1": "F1",
+        "macro_f1": "Macro F1",
+        "kappa": "Kappa",
+        "kappa_temporal": "Kappa temporal",
+        "kappa_m": "Kappa M",
+        "auc": "AUC",
+        "faded_accuracy": "Accuracy, faded",
+        "faded_kappa": "Kappa, faded",
+        "faded_kappa_temporal": "Kappa temporal, faded",
+        "faded_kappa_m": "Kappa M, faded",
+        "alarms": "Alarms of ADWIN",
+    },
     form=share,
-    compared={"f1": share, "macro_f1": share},
+    compared={
+        **dict.fromkeys(("f1", "macro_f1"), share),
+        **dict.fromkeys(("kappa", "kappa_temporal", "kappa_m", "auc"), figure),
+        "faded_accuracy": share,
+        "alarms": count,
+    },
     more_is_better=True,
 )
 SQUARED_ERROR = Quality(
@@ -75,9 +93,18 @@ SQUARED_ERROR = Quality(
     name="mean squared error",
     unit="squared error",
     baselines={"no_change": "no-change", "mean": "mean"},
-    titles={"mse": "Mean squared error", "mae": "Mean absolute error", "r2": "R\N{SUPERSCRIPT TWO}"},
+    titles={
+        "mse": "Mean squared error",
+        "rmse": "Its root",
+        "mae": "Mean absolute error",
+        "r2": "R\N{SUPERSCRIPT TWO}",
+        "faded_mse": "Mean squared error, faded",
+        "faded_rmse": "Its root, faded",
+        "faded_mae": "Mean absolute error, faded",
+        "faded_r2": "R\N{SUPERSCRIPT TWO}, faded",
+    },
     form=figure,
-    compared={"mae": figure, "r2": figure},
+    compared=dict.fromkeys(("rmse", "mae", "r2", "faded_mse"), figure),
     more_is_better=False,
 )
 

@@ -43,6 +43,7 @@ class RunView:
     rivals: list[str]
     scores: Table
     confusion: tuple[list[str], list[Row]] | None
+    alarms: Table
     model: Groups
     model_title: str
     guarantee: Groups
@@ -89,6 +90,7 @@ def run_view(run: RunFolder, location: str, label: str, prefix: str = "") -> Run
         rivals=[name.capitalize() for name in quality_of(run.summary.get("metrics")).baselines.values()],
         scores=tables.scores(run),
         confusion=tables.confusion(run),
+        alarms=tables.alarms(run),
         model=laid_out(shown.model.blocks),
         model_title=shown.model.title,
         guarantee=laid_out(shown.guarantee),
@@ -126,6 +128,8 @@ def _quality_charts(run: RunFolder) -> list[Chart]:
         drawn.append(charts.windowed_quality(run.metrics))
     if has_curve(run.metrics, quality.score):
         drawn.append(charts.cumulative_quality(run.metrics, identity.f1_name(run)))
+    if all(has_curve(run.metrics, name) for name in (quality.window, "window_no_change", "window_majority")):
+        drawn.append(charts.windowed_kappas(run.metrics))
     if has_curve(run.metrics, "r2"):
         drawn.append(charts.r2_so_far(run.metrics))
     return drawn

@@ -15,6 +15,8 @@ from raydt.presentation.words import ABSENT, count, counted, duration, figure, n
 
 CONFUSION_CLASSES = 12
 RECOVERIES_SHOWN = 50
+ALARMS_SHOWN = 20
+ALARM_COLUMNS = ("seq", "predictions", "error_before", "error_after")
 
 
 def recoveries(run: RunFolder) -> Table:
@@ -62,6 +64,19 @@ def scores(run: RunFolder) -> Table:
             form = quality.form if key == quality.score else quality.compared.get(key, figure)
             rows.append(Row((title, form(value), *cells)))
     return Table(rows)
+
+
+def alarms(run: RunFolder) -> Table:
+    """The last alarms of ADWIN; the remark counts all."""
+    found = run.alarms
+    total = len(found.get("seq", ()))
+    columns = [found[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS] if total else [[]] * 4
+    rows = [
+        Row((count(seq), count(predictions), share(before), share(after)))
+        for seq, predictions, before, after in zip(*columns, strict=True)
+    ]
+    cut = f", the last {count(len(rows))} shown" if len(rows) < total else ""
+    return Table(rows, f"Alarms of ADWIN, the share of errors has risen: {count(total)} in all{cut}")
 
 
 def confusion(run: RunFolder) -> tuple[list[str], list[Row]] | None:

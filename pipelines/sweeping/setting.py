@@ -12,6 +12,8 @@ from pipelines.running.loop.intake import Intake
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.records.tally import Tally
 from raydt.errors import RaydtError
+from raydt.evaluation import warmup as warm_up_evaluation
+from raydt.evaluation.scoring import Watching
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
@@ -26,7 +28,7 @@ from raydt.streams.random_updates import warmup as warm_up_streams
 #: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
 CURVE = ("updates", "leaves", "accuracy", "f1")
 
-_SCORES = ("accuracy", "f1", "macro_f1", "kappa")
+_SCORES = ("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc", "faded_accuracy", "alarms")
 _REBUILT = ("rebuilds", "rebuilt_rows")
 _WORK = (*_REBUILT, "nodes", "leaves", "depth")
 
@@ -34,6 +36,7 @@ _WORK = (*_REBUILT, "nodes", "leaves", "depth")
 def compiled(options: LearnerOptions) -> None:
     """Compile the kernels of streams and a learner, or load them, once in this process."""
     warm_up_streams()
+    warm_up_evaluation()
     compile_kernels(learners()[options.kind], options)
 
 
@@ -63,7 +66,8 @@ def run_setting(
         stream = make_stream(config.stream, source)
         features = features_of(source, config)
         session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
-        tally, intake = Tally(stream), Intake(stream, config.cluster.batch_size, config.output.metrics_every)
+        watching = Watching(config.output.fading_factor, config.output.alarm_delta)
+        tally, intake = Tally(stream, watching), Intake(stream, config.cluster.batch_size, config.output.metrics_every)
         if arm is not None:
             arm(intake.stop)
 

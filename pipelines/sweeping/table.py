@@ -17,13 +17,19 @@ from raydt.learners.description import Column
 from raydt.presentation.words import ABSENT, FEATURE_SHOWN, clipped
 
 #: Scores by which settings are compared, and whether more is better.
-CRITERIA = {"accuracy": True, "f1": True, "macro_f1": True, "kappa": True, "us_per_update": False}
+CRITERIA = {
+    **dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc"), True),
+    "us_per_update": False,
+}
 
 #: Rows shown on a terminal.
 SHOWN = 30
 
-_COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped")
-_SCORES = ("accuracy", "f1", "macro_f1", "kappa", "no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
+_COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped", "alarms")
+_SCORES = (
+    *("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc", "faded_accuracy"),
+    *("no_change", "majority", "seconds", "cpu_seconds", "us_per_update"),
+)
 _WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 #: Columns that only some learners have.

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
+from pipelines.receipts import OpenedChain, ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.saving import config_of, open_state, states_of
 from pipelines.updating.changes import (
@@ -44,6 +45,7 @@ def update(
     label: str | None = None,
     id_column: str | None = None,
     kind: str | None = None,
+    receipts: ReceiptFile | None = None,
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -65,6 +67,8 @@ def update(
         running ids.
     kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         Of ``insert``; by default from the end of its name.
+    receipts : ReceiptFile, optional
+        Where to append the receipt, once the new state is written.
 
     Returns
     -------
@@ -79,7 +83,7 @@ def update(
 
     Notes
     -----
-    Reading and writing take O(live examples x features); two digests O(live examples * log).
+    Reading and writing take O(live examples x features), and the first digest a pass over the live examples.
     """
     if insert is None and delete is None:
         raise ConfigError("update has nothing to do. Give --insert FILE, --delete FILE or both")
@@ -89,6 +93,7 @@ def update(
     target = _target(out, taken) if out is not None else None
     if target is None and not dry_run:
         raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
+    chain = OpenedChain(receipts) if receipts is not None else None
     names = StateNames.of(saved, label, id_column)
     session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
     session.restore(saved.arrays, saved.groups)
@@ -106,6 +111,8 @@ def update(
         raise new.refused(error, error.position - len(gone.ids), names.label) from error
     if target is not None and not dry_run:
         _save(target, saved, folder, session, names, gone, new, receipt)
+        if chain is not None:
+            chain.append(receipt)
     return receipt
 
 

@@ -2,7 +2,8 @@
 
 Invariant: two sequences have the same digest exactly if names, order, dtypes, shapes and little-endian bytes are
 equal. Each array is preceded by a header that fixes its length, so that no two sequences share their bytes.
-Which arrays describe a model, and in which order, is the learner's to say.
+Which arrays describe a model, and in which order, is the learner's to say. What is large enters by the root of a tree
+of hashes that follows its changes (``raydt.examples.row_digest``, ``raydt.learners.outline``).
 The format is in ``docs/reference/formats.md``.
 """
 
@@ -15,10 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_MAGIC = b"raydt-digest-1\n"
+_MAGIC = b"raydt-digest-2\n"
+
+#: A name and an array of booleans, integers or floats.
+Part = tuple[str, npt.NDArray[Any]]
 
 
-def digest(parts: Iterable[tuple[str, npt.NDArray[Any]]]) -> str:
+def digest(parts: Iterable[Part]) -> str:
     """Digest of named arrays in the order given.
 
     Floats count by their bits: -0.0 differs from 0.0, and one NaN from another.

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from raydt.estimators.explaining import require_counted
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
+from raydt.finders.finder import NO_FEATURE
 from raydt.learners.best_split.model import Splits, score_of_split
 
 Self = TypeVar("Self", bound="SparseBestSplit")
@@ -97,6 +102,16 @@ class SparseBestSplit(Classifier):
         self._require_fitted()
         split = Splits.of_arrays(self._model())
         return Split(int(split.feature[0]), score_of_split(self._fitted_options.entropy, split))
+
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """Return 1 for the feature of the best split and 0 for the others, shape (d,); all 0 before there is one."""
+        self._require_fitted()
+        require_counted(self._features())
+        shares = np.zeros(self.n_features_in_)
+        if (feature := self.best_split_.feature) != NO_FEATURE:
+            shares[feature] = 1.0
+        return shares
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         return ListEncoder(None, self.feature_groups, n_features=self.n_features, takes_matrix=False)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from raydt.estimators.explaining import OneTree
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
+from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 
 
-class ConfidenceTreeClassifier(Classifier):
+class ConfidenceTreeClassifier(OneTree, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
-    The rows of the first call fix the bins of the features for good: give it some hundreds of rows, since no split can
-    part what these did not. They are then taken one by one as all others are. Numeric features may have NaN, which
-    goes right at every split. After a deletion all counts are those of the examples that remain, in the same structure;
-    splits stay, unless ``revisit`` finds them beaten.
+    A leaf predicts by naive Bayes or by its majority, whichever has been right more often for the examples that it
+    has counted. Bins of features are made from the rows of the first call, and again from the live rows as more come
+    (``renew_bins``), so that the first call may be short. Numeric features may have NaN, which goes right at every
+    split. After a deletion all counts are those of the examples that remain, in the same structure; splits stay, unless
+    ``revisit`` finds them beaten.
 
     Parameters
     ----------
@@ -31,21 +34,27 @@ class ConfidenceTreeClassifier(Classifier):
         For ``ctree``: the width of the paper's experiments, or that of its theorems, which need far more rows.
     delta : float or "1/t", default 1e-7
         Probability that an interval is wrong. Not used by ``practical``.
-    c : float, default 0.05
+    c : float, default 0.01
         For ``practical``: factor of the width. Smaller splits sooner.
     tie_threshold : float, default 0
         Half width of the interval below which a tie is broken by taking the best split. Set it well below the width at
         the leaf sizes you want, or every leaf is split on a tie.
     grace_period : int, default 100
         Insertions into a leaf between two checks.
-    max_bins : int, default 256
-        Largest number of bins of a feature. The rows of the first call fix them.
+    max_bins : int, default 64
+        Largest number of bins of a feature.
+    renew_bins : int, optional
+        Fewest insertions after which the bins are made again from the live rows; more if more were live at the last
+        time; 0 keeps those of the first call. By default 100, but 0 with ``revisit`` or ``confidence="theorem"``.
     rival : {"feature", "split"}
         Split that the best one must beat: the best on another feature, or every other split, as in the theorems.
     finder : {"exact", "updgini", "updent"}
         How splits on sparse features are found; other than ``exact`` needs some. Two classes with sparse features.
     finder_alpha : float, default 0.1
         Not used by ``exact``.
+    leaf_prediction : {"adaptive", "naive_bayes", "majority"}
+        What a leaf predicts by: the counts of its bins, its most frequent class, or the one of the two that has been
+        right more often.
     strict : bool, default False
         For ``hoeffding``: use twice the width.
     revisit : bool, default False
@@ -93,13 +102,15 @@ class ConfidenceTreeClassifier(Classifier):
         criterion: Criterion | None = None,
         confidence: Literal["theorem", "practical"] = "practical",
         delta: float | Literal["1/t"] = 1e-7,
-        c: float = 0.05,
+        c: float = 0.01,
         tie_threshold: float = 0.0,
         grace_period: int = 100,
-        max_bins: int = 256,
+        max_bins: int = 64,
+        renew_bins: int | None = None,
         rival: Literal["feature", "split"] = "feature",
         finder: Literal["exact", "updgini", "updent"] = "exact",
         finder_alpha: float = 0.1,
+        leaf_prediction: LeafPrediction = "adaptive",
         strict: bool = False,
         revisit: bool = False,
         categorical_features: Sequence[str | int] | None = None,
@@ -114,9 +125,11 @@ class ConfidenceTreeClassifier(Classifier):
         self.tie_threshold = tie_threshold
         self.grace_period = grace_period
         self.max_bins = max_bins
+        self.renew_bins = renew_bins
         self.rival = rival
         self.finder = finder
         self.finder_alpha = finder_alpha
+        self.leaf_prediction = leaf_prediction
         self.strict = strict
         self.revisit = revisit
         self.categorical_features = categorical_features

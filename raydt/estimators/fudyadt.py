@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from raydt.estimators.explaining import OneTree
 from raydt.estimators.targets import Classifier, Regressor
 
 
-class FullyDynamicTreeClassifier(Classifier):
+class FullyDynamicTreeClassifier(OneTree, Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
     After every update each node's split is within ``beta`` of the best Gini gain, unless a given ``epsilon`` is above
@@ -112,7 +113,7 @@ class FullyDynamicTreeClassifier(Classifier):
         super()._start(X, y, classes)
 
 
-class FullyDynamicTreeRegressor(Regressor):
+class FullyDynamicTreeRegressor(OneTree, Regressor):
     """A decision tree for numbers that stays feasible while examples are inserted and deleted.
 
     The gain of a split is how much of the variance of its node it takes away. After every update each node's split is

@@ -1,28 +1,52 @@
 """Prequential classification metrics, and the trivial predictors every result has to be compared with.
 
-Everything is derived from integer counts: one confusion matrix of the learner and the hits of two baselines on
-the same predictions. Invariant: the counts depend on the sequence of labels and predictions only, never on how
-it was cut into batches.
+Everything is derived from counts: one confusion matrix of the learner, the hits of two baselines on the same
+predictions, and the scores of class 1 by level. Invariant: the counts depend on the sequence of labels and predictions
+only, never on how it was cut into batches. Scores are made from them when rows of a table are written, many at once.
 
 * *no change* predicts the label inserted just before;
 * *majority* predicts the label inserted most often so far, ties to the smaller class; deletions do not reduce it.
 
-Before any label is known both predict class 0, as an empty tree does. Not here: windows and time series, which
-are differences of :meth:`Prequential.snapshot` (see ``pipelines.running.records.tables``); and the errors of a
-regression (``raydt.evaluation.regression``).
+Before any label is known both predict class 0, as an empty tree does. Not here: the loops over predictions
+(``raydt.evaluation.counting``), and the errors of a regression (``raydt.evaluation.regression``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.evaluation.adwin import Adwin, new_adwin
+from raydt.evaluation.counting import (
+    LAST,
+    LEADER,
+    LEARNER,
+    MAJORITY,
+    NO_CHANGE,
+    PREDICTED,
+    RIGHT,
+    SCORED,
+    TRUE,
+    ClassCounts,
+    Found,
+    Predictions,
+    rival_classes,
+    score_classes,
+)
+from raydt.evaluation.ranking import LEVELS, Levels, auc, no_ranks
+from raydt.evaluation.scoring import Alarm, Floats, Watching, beyond, cohen, ratio
+
 Codes = npt.NDArray[np.int32]
+
+_NO_LEVELS = np.empty(0, dtype=np.uint16)
+_KAPPAS = ("kappa", "kappa_temporal", "kappa_m")
+_SCORES = ("accuracy", "f1", "macro_f1", *_KAPPAS, "auc")
+_FADED = ("accuracy", *_KAPPAS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +58,16 @@ class Hits:
     no_change: int = 0
     majority: int = 0
 
-    def since(self, earlier: Hits) -> Hits:
-        """Counts since an earlier snapshot."""
-        return Hits(
-            self.scored - earlier.scored,
-            self.learner - earlier.learner,
-            self.no_change - earlier.no_change,
-            self.majority - earlier.majority,
-        )
 
-    def shares(self) -> tuple[float, float, float]:
-        """Accuracy of learner, no change and majority as fractions; NaN where nothing was scored."""
-        if not self.scored:
-            return math.nan, math.nan, math.nan
-        return self.learner / self.scored, self.no_change / self.scored, self.majority / self.scored
+class _Moment(NamedTuple):
+    """The counts at one moment: what scores are made from. Arrays as in ``ClassCounts``."""
 
-    def state(self) -> dict[str, int]:
-        """The counts by name."""
-        return asdict(self)
-
-    @classmethod
-    def restore(cls, state: Mapping[str, int]) -> Hits:
-        """The counts that :meth:`state` gave."""
-        return cls(**{name: int(count) for name, count in state.items()})
+    hits: npt.NDArray[np.int64]
+    classes: npt.NDArray[np.int64]
+    faded: Floats
+    faded_classes: Floats
+    auc: float = math.nan
+    window_auc: float = math.nan
 
 
 class Prequential:
@@ -66,30 +77,58 @@ class Prequential:
     ----------
     positive : bool
         Class 1 is the positive class by configuration; otherwise it is as long as there are at most two classes.
+    watching : Watching, optional
+        Fading factor and sensitivity of the alarms.
 
     Attributes
     ----------
-    confusion : ndarray of int64, shape (K, K)
-        Counts by true class (row) and predicted class (column); grows with the classes seen.
+    counts : ClassCounts
+        Of all scored predictions; they grow with the classes seen.
     inserted : ndarray of int64, shape (K,)
         Labels learned so far, scored or not.
+    alarms : int
+        Alarms so far.
     """
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (
-        *("accuracy", "f1", "macro_f1", "kappa", "window_accuracy"),
+        *_SCORES,
+        *("window_accuracy", *(f"window_{name}" for name in _KAPPAS), "window_auc"),
+        *(f"faded_{name}" for name in _FADED),
         *("no_change", "majority", "window_no_change", "window_majority"),
     )
 
-    def __init__(self, positive: bool = False) -> None:
-        self.positive = positive
-        self.confusion = np.zeros((0, 0), dtype=np.int64)
+    def __init__(self, positive: bool = False, watching: Watching | None = None) -> None:
+        self.positive, self.watching = positive, watching or Watching()
         self.inserted = np.zeros(0, dtype=np.int64)
-        self._last = 0
-        self._no_change = 0
-        self._majority = 0
+        self.counts = ClassCounts(
+            confusion=np.zeros((0, 0), dtype=np.int64),
+            hits=np.zeros(4, dtype=np.int64),
+            classes=np.zeros((3, 0), dtype=np.int64),
+            faded=np.zeros(4),
+            faded_classes=np.zeros((2, 0)),
+            ranks=no_ranks(),
+        )
+        self.alarms = 0
+        self._registers = np.zeros(2, dtype=np.int64)
+        self._adwin = new_adwin()
+        self._found: list[Alarm] = []
+        self._marked: list[_Moment] = []
+        self._before: _Moment = self._moment()
+        self._window_ranks = self.counts.ranks.copy()
 
-    def update(self, truth: Codes, prediction: Codes) -> None:
+    @property
+    def confusion(self) -> npt.NDArray[np.int64]:
+        """Counts by true class (row) and predicted class (column), shape (K, K)."""
+        return self.counts.confusion
+
+    def update(
+        self,
+        truth: Codes,
+        prediction: Codes,
+        levels: Levels | None = None,
+        seq: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         """Score consecutive inserted examples.
 
         Parameters
@@ -99,124 +138,255 @@ class Prequential:
         prediction : ndarray of int32, shape (n,)
             Class predicted just before each insertion; -1 where none was made (warm-up): not scored, but the
             label is learned by the baselines.
+        levels : ndarray of uint16, shape (n,), optional
+            Scores of class 1 as levels (:mod:`raydt.evaluation.ranking`).
+        seq : ndarray of int64, shape (n,), optional
+            Numbers of the updates, for alarms; by default the places in these arrays.
 
         Notes
         -----
-        O(n K) vectorised operations.
+        O(n K) multiplications for the faded counts, else O(n); compiled.
         """
+        self.score(truth, prediction, self.rivals(truth), levels, seq)
+
+    def rivals(self, truth: Codes) -> tuple[Codes, Codes]:
+        """Learn labels: what *no change* and *majority* predicted just before each, two arrays of shape (n,)."""
+        no_change, majority = np.empty(len(truth), dtype=np.int32), np.empty(len(truth), dtype=np.int32)
+        if len(truth):
+            self._grow(int(truth.max()) + 1)
+            rival_classes(np.ascontiguousarray(truth), self.inserted, self._registers, no_change, majority)
+        return no_change, majority
+
+    def rivals_now(self) -> tuple[int, int]:
+        """What *no change* and *majority* would predict now."""
+        return int(self._registers[LAST]), int(self._registers[LEADER])
+
+    def score(
+        self,
+        truth: Codes,
+        prediction: Codes,
+        rivals: tuple[Codes, Codes],
+        levels: Levels | None = None,
+        seq: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Score predictions beside those of the baselines; parameters as of :meth:`update`."""
         n = len(truth)
         if n == 0:
             return
         self._grow(int(max(truth.max(), prediction.max())) + 1)
-        scored = prediction >= 0
-        everything = bool(scored.all())
+        if levels is not None and not self.counts.ranks.size:
+            self.counts = self.counts._replace(ranks=no_ranks(LEVELS + 1))
+            self._window_ranks = no_ranks(LEVELS + 1)
+        found = Found(np.empty(n, dtype=np.int64), np.empty((n, 2)), np.empty(n, dtype=np.int64))
+        no_change, majority = rivals
+        predictions = Predictions(
+            *(np.ascontiguousarray(truth), np.ascontiguousarray(prediction), no_change, majority),
+            levels=_NO_LEVELS if levels is None else np.ascontiguousarray(levels),
+        )
+        watching = self.watching
+        raised = score_classes(predictions, self.counts, watching.fading, self._adwin, watching.delta, found)
+        for k in range(raised):
+            place = int(found.place[k])
+            at = place if seq is None else int(seq[place])
+            self._found.append(Alarm(at, int(found.width[k]), float(found.sides[k, 0]), float(found.sides[k, 1])))
+        self.alarms += raised
 
-        previous = np.empty(n, dtype=np.int32)
-        previous[0] = self._last
-        previous[1:] = truth[:-1]
-        self._last = int(truth[-1])
-
-        # The leader before each row, class by class: a later class leads only if it is strictly ahead.
-        leader = np.zeros(n, dtype=np.int32)
-        ahead: npt.NDArray[np.int64] | None = None
-        for k in range(len(self.inserted)):
-            is_k = truth == k
-            after = self.inserted[k] + np.cumsum(is_k)
-            self.inserted[k] = after[-1]
-            before = after - is_k
-            if ahead is None:
-                ahead = before
-                continue
-            wins = before > ahead
-            leader[wins] = k
-            np.maximum(ahead, before, out=ahead)
-
-        if not everything:
-            truth, prediction = truth[scored], prediction[scored]
-            previous, leader = previous[scored], leader[scored]
-        K = len(self.confusion)
-        cells = np.bincount(truth.astype(np.int64) * K + prediction, minlength=K * K)
-        self.confusion += cells.reshape(K, K)
-        self._no_change += int(np.count_nonzero(previous == truth))
-        self._majority += int(np.count_nonzero(leader == truth))
+    def take_alarms(self) -> list[Alarm]:
+        """Alarms since the last call."""
+        found, self._found = self._found, []
+        return found
 
     def state(self) -> dict[str, Any]:
-        """All that later scores depend on: integers and copies of the int64 arrays. O(K^2)."""
+        """All that later scores depend on: integers and copies of arrays. O(K^2)."""
+        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": self._window_ranks}
         return {
-            "confusion": self.confusion.copy(),
+            **_copied(self.counts._asdict()),
             "inserted": self.inserted.copy(),
-            "last": self._last,
-            "no_change": self._no_change,
-            "majority": self._majority,
+            "registers": self._registers.copy(),
+            "alarms": self.alarms,
+            **_copied(self._adwin._asdict(), "adwin_"),
+            **_copied(window, "window_"),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave. O(K^2)."""
-        self.confusion = np.array(state["confusion"], dtype=np.int64)
-        self.inserted = np.array(state["inserted"], dtype=np.int64)
-        self._last = int(state["last"])
-        self._no_change, self._majority = int(state["no_change"]), int(state["majority"])
+        """Resume from what :meth:`state` gave, after the rows were taken. O(K^2).
+
+        An earlier version kept neither scores, faded counts, alarms nor the window: those begin here.
+        """
+        if "hits" not in state:
+            state = _of_earlier_version(state)
+        self.counts = ClassCounts(**{name: np.array(state[name]) for name in ClassCounts._fields})
+        self.inserted, self._registers = np.array(state["inserted"]), np.array(state["registers"])
+        self.alarms, self._found, self._marked = int(state["alarms"]), [], []
+        self._adwin = Adwin(*(np.array(state[f"adwin_{name}"]) for name in Adwin._fields))
+        self._before, self._window_ranks = self._moment(), self.counts.ranks.copy()
+        if "window_hits" in state:
+            self._window_ranks = np.array(state["window_ranks"])
+            hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
+            self._before = self._before._replace(hits=hits, classes=classes)
 
     def snapshot(self) -> Hits:
-        """Hits so far; O(K)."""
-        correct = int(np.trace(self.confusion))
-        return Hits(int(self.confusion.sum()), correct, self._no_change, self._majority)
+        """Hits so far; O(1)."""
+        return Hits(*self.counts.hits.tolist())
 
     def scores(self) -> dict[str, float]:
-        """``accuracy``, ``f1``, ``macro_f1`` and ``kappa`` as fractions.
+        """``accuracy``, ``f1``, ``macro_f1``, ``kappa``, ``kappa_temporal``, ``kappa_m`` and ``auc``.
 
-        ``f1`` is that of class 1 and NaN where there is no positive class. A class that was neither true nor
-        predicted takes no part in ``macro_f1``; F1 of a class never hit is 0. Everything is NaN before the first
-        scored prediction, ``kappa`` also while chance alone agrees always. O(K^2).
+        ``f1`` is that of class 1 and NaN where there is no positive class, as ``auc`` is, which also needs the score of
+        every prediction. A class that was neither true nor predicted takes no part in ``macro_f1``; F1 of a class never
+        hit is 0. Everything is NaN before the first scored prediction, and a kappa while what it is compared with is
+        always right. O(K^2).
         """
-        table = self.confusion
-        total = int(table.sum())
-        if total == 0:
-            return dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa"), math.nan)
-        hit, true, predicted = np.diag(table), table.sum(axis=1), table.sum(axis=0)
-        either = true + predicted
-        seen = either > 0
-        f1 = 2.0 * hit[seen] / either[seen]
-        correct = int(hit.sum())
-        # Python integers: the products of counts exceed int64 on long streams.
-        chance = sum(int(t) * int(p) for t, p in zip(true, predicted, strict=True))
-        kappa = (total * correct - chance) / (total * total - chance) if chance != total * total else math.nan
-        return {
-            "accuracy": correct / total,
-            "f1": self._positive_f1(hit, either),
-            "macro_f1": float(f1.mean()),
-            "kappa": kappa,
-        }
+        return {name: float(values[0]) for name, values in self._scores([self._moment()]).items()}
+
+    def faded(self) -> dict[str, float]:
+        """``faded_accuracy`` and the faded kappas: a prediction counts less with each that follows. O(K)."""
+        return {name: float(values[0]) for name, values in _faded([self._moment()]).items()}
 
     def baselines(self) -> dict[str, float]:
         """Accuracy of the trivial predictors on the same predictions."""
-        _, no_change, majority = self.snapshot().shares()
-        return {"no_change": no_change, "majority": majority}
+        return {name: float(values[0]) for name, values in _baselines(self.counts.hits[None]).items()}
 
-    def row(self, since: Hits) -> dict[str, float]:
-        """Values of :attr:`columns`; those of the window count from the snapshot ``since``."""
-        window, no_change, majority = self.snapshot().since(since).shares()
-        windowed = {"window_accuracy": window, "window_no_change": no_change, "window_majority": majority}
-        return {**self.scores(), **self.baselines(), **windowed}
+    def mark(self) -> None:
+        """End a window here, and keep the counts of this moment for :meth:`take_rows`. O(K), with scores O(LEVELS)."""
+        moment = self._moment()
+        scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
+        self._marked.append(moment._replace(window_auc=self._auc(scored, self._window_ranks)))
+        self._window_ranks = self.counts.ranks.copy()
+
+    def take_rows(self) -> dict[str, Floats]:
+        """Values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m K)."""
+        moments, self._marked = self._marked, []
+        if not moments:
+            return {name: np.empty(0) for name in self.columns}
+        before, self._before = [self._before, *moments[:-1]], moments[-1]
+        windows = _differences(moments, before)
+        hits = np.array([window.hits for window in windows])
+        windowed = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, _by_class(windows))}
+        return {
+            **self._scores(moments),
+            **{f"window_{name}": values for name, values in windowed.items()},
+            "window_auc": np.array([moment.window_auc for moment in moments]),
+            **_faded(moments),
+            **_baselines(np.array([moment.hits for moment in moments])),
+            **{f"window_{name}": values for name, values in _baselines(hits).items()},
+        }
 
     def figures(self, n_classes: int) -> dict[str, Any]:
-        """Entries for the summary: the scores, and ``confusion`` with all of ``n_classes``, as lists."""
+        """Entries for the summary: the scores, ``alarms``, and ``confusion`` with all ``n_classes``, as lists."""
         missing = max(0, n_classes - len(self.confusion))
-        return {**self.scores(), "confusion": np.pad(self.confusion, (0, missing)).tolist()}
+        confusion = np.pad(self.confusion, (0, missing)).tolist()
+        return {**self.scores(), **self.faded(), "alarms": self.alarms, "confusion": confusion}
 
     def headline(self) -> tuple[str, float]:
         """The score that is shown while a run is under way, and its name."""
-        return "accuracy", self.snapshot().shares()[0]
+        hits = self.snapshot()
+        return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
-    def _positive_f1(self, hit: npt.NDArray[np.int64], either: npt.NDArray[np.int64]) -> float:
-        if not self.positive and len(either) > 2:
+    def _moment(self) -> _Moment:
+        counts = self.counts
+        return _Moment(
+            hits=counts.hits.copy(),
+            classes=counts.classes.copy(),
+            faded=counts.faded.copy(),
+            faded_classes=counts.faded_classes.copy(),
+            auc=self._auc(int(counts.hits[SCORED]), no_ranks(counts.ranks.shape[1])),
+        )
+
+    def _scores(self, moments: Sequence[_Moment]) -> dict[str, Floats]:
+        hits, classes = np.array([moment.hits for moment in moments]), _by_class(moments)
+        hit, either = classes[:, RIGHT], classes[:, TRUE] + classes[:, PREDICTED]
+        f1, scored, seen = ratio(2 * hit, either), hits[:, SCORED], either > 0
+        known = np.array([self.positive or moment.classes.shape[1] <= 2 for moment in moments])
+        of_1 = np.nan_to_num(f1[:, 1]) if f1.shape[1] > 1 else np.zeros(len(moments))
+        return {
+            "accuracy": ratio(hits[:, LEARNER], scored),
+            "f1": np.where(known & (scored > 0), of_1, np.nan),
+            "macro_f1": ratio(np.where(seen, f1, 0.0).sum(axis=1), seen.sum(axis=1)),
+            **_kappas(hits, classes),
+            "auc": np.array([moment.auc for moment in moments]),
+        }
+
+    def _auc(self, scored: int, since: npt.NDArray[np.int64]) -> float:
+        """NaN without a positive class, and if not every prediction had a score."""
+        if (not self.positive and len(self.inserted) > 2) or not scored or not since.size:
             return math.nan
-        if len(either) < 2 or either[1] == 0:
-            return 0.0
-        return 2.0 * int(hit[1]) / int(either[1])
+        value, ranked = auc(self.counts.ranks, since)
+        return value if ranked == scored else math.nan
 
     def _grow(self, classes: int) -> None:
-        have = len(self.inserted)
-        if classes > have:
-            self.confusion = np.pad(self.confusion, (0, classes - have))
-            self.inserted = np.pad(self.inserted, (0, classes - have))
+        extra = classes - len(self.inserted)
+        if extra > 0:
+            self.inserted = np.pad(self.inserted, (0, extra))
+            counts = self.counts
+            self.counts = counts._replace(
+                confusion=np.pad(counts.confusion, (0, extra)),
+                classes=_padded(counts.classes, classes),
+                faded_classes=_padded(counts.faded_classes, classes),
+            )
+
+
+def _padded(counts: npt.NDArray[Any], K: int) -> npt.NDArray[Any]:
+    """Counts with room for K classes on the last axis."""
+    missing = K - counts.shape[1]
+    return np.pad(counts, ((0, 0), (0, missing))) if missing else counts
+
+
+def _copied(arrays: Mapping[str, npt.NDArray[Any]], prefix: str = "") -> dict[str, npt.NDArray[Any]]:
+    return {prefix + name: array.copy() for name, array in arrays.items()}
+
+
+def _by_class(moments: Sequence[_Moment]) -> npt.NDArray[np.int64]:
+    """``classes`` of all moments, shape (m, 3, K), K of the last of them."""
+    K = moments[-1].classes.shape[1]
+    return np.array([_padded(moment.classes, K) for moment in moments])
+
+
+def _differences(moments: Sequence[_Moment], before: Sequence[_Moment]) -> list[_Moment]:
+    """What was counted between each moment and the one before it."""
+    return [
+        now._replace(hits=now.hits - then.hits, classes=now.classes - _padded(then.classes, now.classes.shape[1]))
+        for now, then in zip(moments, before, strict=True)
+    ]
+
+
+def _kappas(hits: npt.NDArray[Any], classes: npt.NDArray[Any]) -> dict[str, Floats]:
+    """The three kappas: against chance, against *no change* and against *majority*."""
+    right, scored = hits[:, LEARNER], hits[:, SCORED]
+    values = (
+        cohen(right, classes[:, TRUE], classes[:, PREDICTED], scored),
+        beyond(right, hits[:, NO_CHANGE], scored),
+        beyond(right, hits[:, MAJORITY], scored),
+    )
+    return dict(zip(_KAPPAS, values, strict=True))
+
+
+def _faded(moments: Sequence[_Moment]) -> dict[str, Floats]:
+    K = moments[-1].faded_classes.shape[1]
+    hits = np.array([moment.faded for moment in moments])
+    classes = np.array([_padded(moment.faded_classes, K) for moment in moments])
+    scores = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, classes)}
+    return {f"faded_{name}": values for name, values in scores.items()}
+
+
+def _baselines(hits: npt.NDArray[np.int64]) -> dict[str, Floats]:
+    rivals = {"no_change": NO_CHANGE, "majority": MAJORITY}
+    return {name: ratio(hits[:, column], hits[:, SCORED]) for name, column in rivals.items()}
+
+
+def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of a version that had the confusion, the hits of the baselines and the last label only."""
+    confusion, inserted = np.array(state["confusion"]), np.array(state["inserted"])
+    hits = np.array([confusion.sum(), np.trace(confusion), state["no_change"], state["majority"]], dtype=np.int64)
+    return {
+        "confusion": confusion,
+        "hits": hits,
+        "classes": np.array([confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)]),
+        "faded": np.zeros(4),
+        "faded_classes": np.zeros((2, len(confusion))),
+        "ranks": no_ranks(),
+        "inserted": inserted,
+        "registers": np.array([state["last"], inserted.argmax() if len(inserted) else 0], dtype=np.int64),
+        "alarms": 0,
+        **_copied(new_adwin()._asdict(), "adwin_"),
+    }

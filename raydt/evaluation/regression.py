@@ -1,8 +1,8 @@
 """Prequential errors of a regression, and the trivial predictors every result has to be compared with.
 
 The interface is that of :class:`raydt.evaluation.classification.Prequential`. Sums are taken term by term in the
-order of the stream, so
-that they depend, to the last bit, on the sequence of labels and predictions only, never on how it was cut.
+order of the stream, so that they depend, to the last bit, on the sequence of labels and predictions only, never on how
+it was cut.
 
 * *no change* predicts the label inserted just before;
 * *mean* predicts the mean of the labels inserted so far; deletions do not take part.
@@ -12,66 +12,70 @@ Before any label is known both predict 0. A baseline's score is its mean squared
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.evaluation.counting import (
+    ABSOLUTE,
+    FIRST_LABEL,
+    LAST_LABEL,
+    N_LABELS,
+    N_SCORED,
+    SPREAD,
+    SPREAD_SQUARED,
+    SQUARED,
+    SQUARED_MEAN,
+    SQUARED_NO_CHANGE,
+    TOTAL,
+    rival_numbers,
+    score_numbers,
+)
+from raydt.evaluation.scoring import Alarm, Floats, Watching, determination, ratio
+
 Numbers = npt.NDArray[np.float64]
 
-_REGISTERS = ("last", "shift", "total", "spread", "spread_squared")
+#: Sums over predictions, ``N_SCORED`` to ``SPREAD_SQUARED``.
+_SUMS = SPREAD_SQUARED + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Of ``scored`` predictions: sums of the learner's squared and absolute errors, and the baselines' squared ones."""
-
-    scored: int = 0
-    squared: float = 0.0
-    absolute: float = 0.0
-    no_change: float = 0.0
-    mean: float = 0.0
-
-    def since(self, earlier: Errors) -> Errors:
-        """Sums since an earlier snapshot."""
-        return Errors(*(now - then for now, then in zip(astuple(self), astuple(earlier), strict=True)))
-
-    def means(self) -> tuple[float, float, float]:
-        """Mean squared error of learner, no change and mean; NaN where nothing was scored."""
-        if not self.scored:
-            return math.nan, math.nan, math.nan
-        return self.squared / self.scored, self.no_change / self.scored, self.mean / self.scored
-
-    def state(self) -> dict[str, Any]:
-        """The sums by name, exactly: JSON has no infinite numbers."""
-        return {"scored": self.scored} | {f.name: getattr(self, f.name).hex() for f in fields(self)[1:]}
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> Errors:
-        """The sums that :meth:`state` gave."""
-        sums = {name: float.fromhex(text) for name, text in state.items() if name != "scored"}
-        return cls(int(state["scored"]), **sums)
+_SCORES = ("mse", "rmse", "mae", "r2")
 
 
 class PrequentialErrors:
-    """Running evaluation of numbers predicted just before each label was learned."""
+    """Running evaluation of numbers predicted just before each label was learned.
+
+    Parameters
+    ----------
+    watching : Watching
+        Its fading factor; there are no alarms.
+    """
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (
-        *("mse", "mae", "r2", "window_mse"),
+        *_SCORES,
+        *(f"window_{name}" for name in _SCORES),
+        *(f"faded_{name}" for name in _SCORES),
         *("no_change", "mean", "window_no_change", "window_mean"),
     )
 
-    def __init__(self) -> None:
-        self._sums = Errors()
-        self._inserted = 0
-        # Labels are summed as differences from the first one, so that their common size does not cost digits.
-        self._last = self._shift = self._total = self._spread = self._spread_squared = 0.0
+    alarms: ClassVar[int] = 0
 
-    def update(self, truth: Numbers, prediction: Numbers) -> None:
+    def __init__(self, watching: Watching | None = None) -> None:
+        self.watching = watching or Watching()
+        self._sums, self._window, self._faded = (np.zeros(_SUMS) for _ in range(3))
+        self._marked: list[tuple[Floats, Floats, Floats]] = []
+        self._registers = np.zeros(4)
+
+    def update(
+        self,
+        truth: Numbers,
+        prediction: Numbers,
+        levels: None = None,
+        seq: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         """Score consecutive inserted examples.
 
         Parameters
@@ -81,87 +85,123 @@ class PrequentialErrors:
         prediction : ndarray of float64, shape (n,)
             Predicted just before each insertion; NaN where nothing was (warm-up): not scored, but the label is learned
             by the baselines.
+        levels, seq : optional
+            Not used.
 
         Notes
         -----
-        O(n), vectorised. What exceeds float64 makes scores infinite or NaN.
+        O(n), compiled. What exceeds float64 makes scores infinite or NaN.
         """
-        n = len(truth)
-        if n == 0:
-            return
-        if not self._inserted:
-            self._shift = float(truth[0])
-        with np.errstate(over="ignore", invalid="ignore"):
-            away = truth - self._shift
-            totals = np.add.accumulate(np.concatenate([[self._total], away]))
-            before = self._inserted + np.arange(n)
-            mean = np.where(before > 0, self._shift + totals[:-1] / np.maximum(before, 1), 0.0)
-            previous = np.concatenate([[self._last], truth[:-1]])
-            self._total, self._last, self._inserted = float(totals[-1]), float(truth[-1]), self._inserted + n
-            scored = ~np.isnan(prediction)
-            truth, away = truth[scored], away[scored]
-            error = truth - prediction[scored]
-            sums = self._sums
-            self._sums = Errors(
-                sums.scored + len(truth),
-                _added(sums.squared, error * error),
-                _added(sums.absolute, np.abs(error)),
-                _added(sums.no_change, (truth - previous[scored]) ** 2),
-                _added(sums.mean, (truth - mean[scored]) ** 2),
-            )
-            self._spread = _added(self._spread, away)
-            self._spread_squared = _added(self._spread_squared, away * away)
+        self.score(truth, prediction, self.rivals(truth))
+
+    def rivals(self, truth: Numbers) -> tuple[Numbers, Numbers]:
+        """Learn labels: what *no change* and *mean* predicted just before each, two arrays of shape (n,)."""
+        no_change, mean = np.empty(len(truth)), np.empty(len(truth))
+        rival_numbers(np.ascontiguousarray(truth), self._registers, no_change, mean)
+        return no_change, mean
+
+    def rivals_now(self) -> tuple[float, float]:
+        """What *no change* and *mean* would predict now."""
+        n, first = float(self._registers[N_LABELS]), float(self._registers[FIRST_LABEL])
+        return float(self._registers[LAST_LABEL]), first + float(self._registers[TOTAL]) / n if n else 0.0
+
+    def score(
+        self,
+        truth: Numbers,
+        prediction: Numbers,
+        rivals: tuple[Numbers, Numbers],
+        levels: None = None,
+        seq: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Score predictions beside those of the baselines; parameters as of :meth:`update`."""
+        targets = np.ascontiguousarray(truth), np.ascontiguousarray(prediction)
+        sums = self._sums, self._window, self._faded
+        first = float(self._registers[FIRST_LABEL])
+        score_numbers(*targets, *rivals, first, *sums, self.watching.fading)
+
+    def take_alarms(self) -> list[Alarm]:
+        """Return nothing: ADWIN needs errors that have a bound."""
+        return []
 
     def state(self) -> dict[str, Any]:
-        """All that later scores depend on: integers and arrays of float64."""
-        registers = np.array([getattr(self, f"_{name}") for name in _REGISTERS])
-        sums = np.array(astuple(self._sums)[1:])
-        return {"scored": self._sums.scored, "inserted": self._inserted, "sums": sums, "registers": registers}
+        """All that later scores depend on: arrays of float64."""
+        return {
+            "sums": self._sums.copy(),
+            "window": self._window.copy(),
+            "faded": self._faded.copy(),
+            "registers": self._registers.copy(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave."""
-        for name, value in zip(_REGISTERS, state["registers"].tolist(), strict=True):
-            setattr(self, f"_{name}", value)
-        self._sums = Errors(int(state["scored"]), *state["sums"].tolist())
-        self._inserted = int(state["inserted"])
+        """Resume from what :meth:`state` gave.
 
-    def snapshot(self) -> Errors:
-        """Sums so far; O(1)."""
-        return self._sums
+        An earlier version kept neither faded sums nor the window: those begin here.
+        """
+        if "faded" not in state:
+            state = _of_earlier_version(state)
+        self._sums, self._registers = np.array(state["sums"]), np.array(state["registers"])
+        self._window, self._faded = np.array(state["window"]), np.array(state["faded"])
 
     def scores(self) -> dict[str, float]:
-        """``mse``, ``mae`` and ``r2``: mean squared and absolute error, and 1 - squared errors / those of the mean.
+        """``mse``, ``rmse``, ``mae`` and ``r2``: 1 - squared errors / those of the mean of the predicted labels.
 
-        The mean is that of the labels that were scored, known afterwards. NaN before the first scored prediction, and
-        ``r2`` while all labels are equal.
+        NaN before the first scored prediction, and ``r2`` while all labels are equal.
         """
-        n = self._sums.scored
-        if not n:
-            return dict.fromkeys(("mse", "mae", "r2"), math.nan)
-        variation = self._spread_squared - self._spread * self._spread / n
-        r2 = 1.0 - self._sums.squared / variation if variation > 0.0 else math.nan
-        return {"mse": self._sums.squared / n, "mae": self._sums.absolute / n, "r2": r2}
+        return {name: float(values[0]) for name, values in _scores(self._sums[None]).items()}
+
+    def faded(self) -> dict[str, float]:
+        """Return the same scores, faded: a prediction counts less with each that follows."""
+        return {f"faded_{name}": float(values[0]) for name, values in _scores(self._faded[None]).items()}
 
     def baselines(self) -> dict[str, float]:
         """Mean squared error of the trivial predictors on the same predictions."""
-        _, no_change, mean = self._sums.means()
-        return {"no_change": no_change, "mean": mean}
+        return {name: float(values[0]) for name, values in _baselines(self._sums[None]).items()}
 
-    def row(self, since: Errors) -> dict[str, float]:
-        """Values of :attr:`columns`; those of the window count from the snapshot ``since``."""
-        window, no_change, mean = self._sums.since(since).means()
-        windowed = {"window_mse": window, "window_no_change": no_change, "window_mean": mean}
-        return {**self.scores(), **self.baselines(), **windowed}
+    def mark(self) -> None:
+        """End a window here, and keep the sums of this moment for :meth:`take_rows`. O(1)."""
+        self._marked.append((self._sums.copy(), self._window, self._faded.copy()))
+        self._window = np.zeros(_SUMS)
+
+    def take_rows(self) -> dict[str, Floats]:
+        """Values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m)."""
+        marked, self._marked = self._marked, []
+        sums, window, faded = (np.array([moment[k] for moment in marked]).reshape(len(marked), _SUMS) for k in range(3))
+        windowed = {**_scores(window), **_baselines(window)}
+        return {
+            **_scores(sums),
+            **{f"window_{name}": values for name, values in windowed.items()},
+            **{f"faded_{name}": values for name, values in _scores(faded).items()},
+            **_baselines(sums),
+        }
 
     def figures(self, n_classes: int) -> dict[str, Any]:
         """Entries for the summary: the scores. ``n_classes`` is 0."""
-        return self.scores()
+        return {**self.scores(), **self.faded()}
 
     def headline(self) -> tuple[str, float]:
         """The score that is shown while a run is under way, and its name."""
-        return "mse", self._sums.means()[0]
+        return "mse", self.scores()["mse"]
 
 
-def _added(total: float, values: Numbers) -> float:
-    """``total`` and the values added one after another (``numpy.sum`` would add pairs, by the length of the array)."""
-    return float(np.add.accumulate(np.concatenate([[total], values]))[-1])
+def _scores(sums: Floats) -> dict[str, Floats]:
+    """Scores of sums, shape (m, 7)."""
+    scored, squared = sums[:, N_SCORED], sums[:, SQUARED]
+    mse = ratio(squared, scored)
+    r2 = determination(squared, sums[:, SPREAD], sums[:, SPREAD_SQUARED], scored)
+    return {"mse": mse, "rmse": np.sqrt(mse), "mae": ratio(sums[:, ABSOLUTE], scored), "r2": r2}
+
+
+def _baselines(sums: Floats) -> dict[str, Floats]:
+    rivals = {"no_change": SQUARED_NO_CHANGE, "mean": SQUARED_MEAN}
+    return {name: ratio(sums[:, column], sums[:, N_SCORED]) for name, column in rivals.items()}
+
+
+def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of a version that had other registers: last, first, total, and the two sums of spread."""
+    last, first, total, spread, spread_squared = state["registers"].tolist()
+    return {
+        "sums": np.array([float(state["scored"]), *state["sums"].tolist(), spread, spread_squared]),
+        "registers": np.array([float(state["inserted"]), last, first, total]),
+        "window": np.zeros(_SUMS),
+        "faded": np.zeros(_SUMS),
+    }

@@ -144,6 +144,8 @@ class ExampleStore:
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
         self.columns, self._target_dtype = columns, target_dtype
+        #: How often all examples were replaced.
+        self.filled = 0
         self.max_cached = None if cache_bytes is None else cache_bytes // (8 * max(1, columns))
         self._clear()
 
@@ -244,6 +246,7 @@ class ExampleStore:
         Only those ``listed`` (by default all) are live: the others have a slot that an id does not lead to.
         """
         n = len(key)
+        self.filled += 1
         self._clear()
         self.reserve(n)
         self.id[:n], self.y[:n], self.born[:n] = key, y, born

@@ -157,6 +157,9 @@ class BatchResult:
         Wall time the coordinator spent on the batch. Never read by a decision.
     snapshot : Snapshot, optional
         Of the model after a batch with a barrier, if it was applied in full.
+    levels : ndarray of uint16, shape (m,), optional
+        Of a learner that gives scores: that of class 1 for each prediction, as a level
+        (:mod:`raydt.evaluation.ranking`).
     """
 
     applied: int
@@ -169,3 +172,10 @@ class BatchResult:
     statistics: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     snapshot: Snapshot | None = None
+    levels: npt.NDArray[np.uint16] | None = None
+
+    def give_levels(self, position: npt.NDArray[np.int64], levels: npt.NDArray[Any]) -> None:
+        """Enter the scores of the predictions at these positions; those of the others are not known."""
+        if self.levels is None:
+            self.levels = np.full(len(self.predictions), np.iinfo(np.uint16).max, dtype=np.uint16)
+        self.levels[position] = levels

@@ -20,6 +20,7 @@ from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Exchange, ShardWorker
 from raydt.learners.audit_report import AuditReport
+from raydt.learners.costs import Costs
 from raydt.learners.description import Description
 
 
@@ -145,16 +146,16 @@ class LearnerCoordinator(Protocol):
     def store(self) -> ExampleStore:
         """The live examples: their ids, labels and births by slot."""
 
-    def fetch(self) -> Exchange[None]:
-        """Ask the shards for what ``digest``, ``model``, ``state`` and predictions need and is not here.
-
-        Called before any of these; what was fetched holds until the next batch.
-        """
+    def gather_state(self) -> Exchange[None]:
+        """Fetch from the shards what ``digest`` and ``state`` need of them; lost with an update."""
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[npt.NDArray[np.int32]]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
+
+    def gather(self) -> Exchange[None]:
+        """Fetch from the shards what ``model``, ``predict`` and ``predict_proba`` need of them; lost with an update."""
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -319,6 +320,10 @@ class Learner(ABC):
         Numbers of things, never times: the same on every machine.
         """
         return ""
+
+    def costs(self, options: Any) -> Costs | None:
+        """Counts of what a model with shards takes, to tell from which size on they pay; None if nobody knows."""
+        return None
 
     @abstractmethod
     def audit(

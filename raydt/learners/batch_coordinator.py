@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.admission import Admission
+from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
 from raydt.exchange.messages import Exchange
@@ -24,6 +26,8 @@ Slots = npt.NDArray[np.int32]
 
 class BatchCoordinator(ABC):
     """Ids, labels and births of the live examples, and how the updates of a batch are admitted."""
+
+    _digested: RowDigest | None = None
 
     @property
     @abstractmethod
@@ -45,6 +49,10 @@ class BatchCoordinator(ABC):
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
+
+    def gather(self) -> Exchange[None]:
+        """Fetch nothing: most coordinators hold all that predicts."""
+        yield from ()
 
     # ---------------------------------------------------------------- admission
 
@@ -113,6 +121,11 @@ class BatchCoordinator(ABC):
             slots = admitted.new[added]
             self.store.y[slots] = batch.y[admitted.row[added]]
             self.store.born[slots] = batch.start + added
+            if self._digested is not None:
+                self._digested.note(self.store.id[slots])
+        if self._digested is not None:
+            old = admitted.old[part]
+            self._digested.note(self.store.id[old[old >= 0]])
         return (yield from self._take(batch, part, admitted, result))
 
     @staticmethod
@@ -124,8 +137,8 @@ class BatchCoordinator(ABC):
 
     # ---------------------------------------------------------------- the examples
 
-    def fetch(self) -> Exchange[None]:
-        """Nothing: the model is here."""
+    def gather_state(self) -> Exchange[None]:
+        """Fetch nothing: most coordinators hold the model."""
         yield from ()
 
     def in_order_of_birth(self) -> Slots:
@@ -139,3 +152,15 @@ class BatchCoordinator(ABC):
     def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """Ids and labels."""
         return {"id": self.store.id[slots], "y": self.store.y[slots]}
+
+    # ---------------------------------------------------------------- the digest
+
+    def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """What a digest has of some live rows: ``id`` first, then what follows from nothing else."""
+        return self.rows(slots)
+
+    def _row_part(self) -> Part:
+        """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""
+        if self._digested is None:
+            self._digested = RowDigest(self.store)
+        return self._digested.part(self._row_columns)

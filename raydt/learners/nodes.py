@@ -18,6 +18,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.arrays.sparse import is_one
+from raydt.evaluation.ranking import LEVELS
 
 #: Registers of a tree: nodes ever used, head of the free ones (-1: none), nodes, leaves.
 USED, FREE, NODES, LEAVES = range(4)
@@ -54,6 +55,15 @@ def total(counts: Any, node: int) -> int:
     for k in range(counts.shape[1]):
         n += counts[node, k]
     return n
+
+
+@inner_kernel
+def level_at(counts: Any, node: int) -> int:
+    """The share of class 1 at a node as a level (:mod:`raydt.evaluation.ranking`); of no examples one half. O(K)."""
+    n = np.int64(0)
+    for k in range(counts.shape[1]):
+        n += counts[node, k]
+    return (2 * LEVELS * counts[node, 1] + n) // (2 * n) if n > 0 else LEVELS // 2
 
 
 @kernel

@@ -10,6 +10,7 @@ from abc import abstractmethod
 import numpy as np
 import numpy.typing as npt
 
+from raydt.evaluation.ranking import NO_LEVEL
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import (
@@ -32,9 +33,12 @@ ADD, REMOVE, LOOK = 0, 1, 2
 
 #: One step of a batch: an update is a REMOVE and an ADD, everything else one step. ``stamp`` is 2 seq + 1, or 2 seq
 #: for the REMOVE of an update; ``row`` indexes the batch's ``X``. The learner fills in ``prediction`` (-1 where none is
-#: made), and may use ``row`` of a step that is taken.
+#: made) and, if it gives scores, the ``level`` of that of class 1, and may use ``row`` of a step that is taken.
 STEP = np.dtype(
-    [("stamp", np.int64), ("slot", np.int32), ("row", np.int32), ("prediction", np.int32), ("kind", np.int32)]
+    [
+        *(("stamp", np.int64), ("slot", np.int32), ("row", np.int32)),
+        *(("prediction", np.int32), ("kind", np.int32), ("level", np.int32)),
+    ]
 )
 
 
@@ -54,6 +58,7 @@ def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.
     steps["slot"] = np.where(removes, admitted.old[position], admitted.new[position])
     steps["row"] = admitted.row[position]
     steps["prediction"] = -1
+    steps["level"] = NO_LEVEL
     return steps, position
 
 

@@ -1,6 +1,8 @@
 """Common base of the coordinators of fully dynamic trees: state, digest and statistics of the tree they hold.
 
-Invariant: two trees with the same digest hold the same examples in the same leaves, whatever their slots and node ids.
+Invariant: two models with the same digest have the same tree, with the same counts at every node, and the same examples
+with the same labels, whatever their slots and node ids. Which leaf an example is in follows from its features; the
+audit checks it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import digest
+from raydt.arrays.digest import Part, digest
 from raydt.examples.store import ExampleStore
 from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Rules, Tree
-from raydt.learners.nodes import LEAVES, NODES, preorder
+from raydt.learners.nodes import LEAVES, NODES
+from raydt.learners.outline import Outline
 from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.learners.tree_arrays import CERTIFICATE_TYPES, NUMBER_ARRAYS, Arrays, canonical_tree
+from raydt.learners.tree_arrays import Arrays, canonical_tree
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
@@ -42,6 +45,15 @@ class TreeCoordinator(SequentialCoordinator):
     """
 
     live: DynamicTree
+    _outlined: Outline | None = None
+
+    @property
+    def _outline(self) -> Outline:
+        """The outline of the tree as it is. O(nodes changed since it was last asked for)."""
+        if self._outlined is None:
+            self._outlined = Outline(self.live.rules.certified)
+        self._outlined.follow(self.live.tree)
+        return self._outlined
 
     @property
     def store(self) -> ExampleStore:
@@ -49,20 +61,24 @@ class TreeCoordinator(SequentialCoordinator):
         return self.live.store
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(ids + nodes)."""
+        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(depth) each."""
         slots = self.store.find(ids)
-        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
+        return {
+            "y": self.store.y[slots],
+            "leaf": self._outline.places(self.live.tree, self.live.members["leaf"][slots]),
+        }
 
     def digest(self) -> str:
-        """Digest of tree, counters, counts, sums and sorted id -> leaf; free of slots, node ids and list orders."""
-        slots = self.store.slots()
-        slots = slots[np.argsort(self.store.id[slots])]
-        state = {**self.state(slots), **self.rows(slots)}
-        names = ["feature", "threshold", "left", "right", "s", "c", "counts", "id", "leaf"]
-        if self.live.rules.certified:
-            names += CERTIFICATE_TYPES
-        names += [name for name in NUMBER_ARRAYS if name in state]
-        return digest((name, state[name]) for name in names)
+        """Digest of tree, counters, counts, sums, ids and labels; free of slots, node ids and list orders.
+
+        The first costs O(nodes + live examples), the next O(depth) for an update.
+        """
+        parts = [("tree", self._outline.root(self.live.tree)), *self._digested_numbers(), self._row_part()]
+        return digest(parts)
+
+    def _digested_numbers(self) -> list[Part]:
+        """What else the digest has."""
+        return []
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
@@ -71,7 +87,7 @@ class TreeCoordinator(SequentialCoordinator):
             "active": self.store.live,
             "nodes": int(reg[NODES]),
             "leaves": int(reg[LEAVES]),
-            "depth": preorder(self.live.tree)[2],
+            "depth": self._outline.depth,
             "rebuilds": int(reg[REBUILDS]),
             "rebuilt_rows": int(reg[REBUILT_ROWS]),
         }
@@ -90,6 +106,7 @@ class TreeCoordinator(SequentialCoordinator):
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
+        self._outlined = None
         for name, register in _TOTALS:
             self.live.tree.reg[register] = state[name][0]
         self._seq = int(state["seq"][0])

@@ -13,6 +13,7 @@ from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.nodes import goes_left, smoothed_shares
 from raydt.learners.number_sums import LabelRange
+from raydt.learners.shapley import Explanation, explain
 from raydt.learners.tree_arrays import RANGE, SUMS
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -86,6 +87,34 @@ class TreePredictor:
         """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf if not smoothed."""
         return self._shares(n_classes)[self.apply(X, sparse)]
 
+    def explain(self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None) -> Explanation:
+        """Shapley values of the shares of :meth:`predict_proba`, ``values`` of shape (n, d, n_classes)."""
+        return self._explained(self._shares(n_classes), X, sparse)
+
+    def importances(self) -> npt.NDArray[np.float64]:
+        """Share of each feature in the Gini impurity that all splits take away, shape (d,); all 0 without any.
+
+        Computed from the counts of the live examples: n of a node times its impurity, less those of its sides.
+        """
+        counts = self._model["counts"].astype(np.float64)
+        n = counts.sum(axis=1)
+        return self._gained(np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0))
+
+    def _gained(self, kept: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Shares of the features in what is ``kept`` at the sides and not at their node, summed in preorder."""
+        feature, left, right = (self._model[name] for name in ("feature", "left", "right"))
+        inner = np.flatnonzero(feature >= 0)
+        gain = np.maximum(kept[left[inner]] + kept[right[inner]] - kept[inner], 0.0)
+        d = len(self._categorical) + self._sparse
+        total: npt.NDArray[np.float64] = np.bincount(feature[inner], gain, minlength=d).astype(np.float64)
+        return total / max(float(total.sum()), float(np.finfo(np.float64).tiny))
+
+    def _explained(
+        self, outputs: npt.NDArray[np.float64], X: npt.NDArray[np.float64], sparse: SparseRows | None
+    ) -> Explanation:
+        ones = sparse or SparseRows.empty(self._sparse, len(X))
+        return explain(self._model, self._model["counts"].sum(axis=1), outputs, self._categorical, X, ones)
+
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         return smoothed_shares(self._model, n_classes, self._smoothing)
 
@@ -107,11 +136,25 @@ class NumberPredictor(TreePredictor):
     def __init__(self, features: Features, model: Arrays) -> None:
         super().__init__(features, model)
         self.numbers = node_numbers(model)
+        self._sums = model[SUMS]
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Numbers, shape (n,)."""
         numbers: Targets = self.numbers[self.apply(X, sparse)]
         return numbers
+
+    def explain(self, X: npt.NDArray[np.float64], n_classes: int = 0, sparse: SparseRows | None = None) -> Explanation:
+        """Shapley values of the predicted numbers, ``values`` of shape (n, d)."""
+        found = self._explained(self.numbers[:, None], X, sparse)
+        return Explanation(found.values[:, :, 0], float(found.base[0]))
+
+    def importances(self) -> npt.NDArray[np.float64]:
+        """Share of each feature in the variance that all splits take away, shape (d,); all 0 without any.
+
+        Computed from sums of the live labels in units, which are integers.
+        """
+        n, total = self._model["counts"][:, 0].astype(np.float64), self._sums[:, 0].astype(np.float64)
+        return self._gained(np.divide(total * total, n, out=np.zeros(len(n)), where=n > 0))
 
 
 def node_numbers(model: Arrays) -> npt.NDArray[np.float64]:

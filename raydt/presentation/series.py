@@ -1,7 +1,8 @@
 """Turns the tables of a run into series short enough to draw.
 
 Invariant: merging rows of the metrics table gives what the run would have written with a larger ``metrics_every``:
-cumulative columns keep the last value, windowed ones are weighted by their predictions. Nothing is sampled away.
+cumulative columns keep the last value, windowed ones are weighted by their predictions. Nothing is sampled away. A
+windowed score that is no mean over predictions is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ Floats = npt.NDArray[np.float64]
 
 #: How the names of windowed columns begin.
 WINDOWED = "window_"
+
+#: Windowed scores of longer stretches that do not follow from those of their parts.
+_NO_MEANS = {f"{WINDOWED}{name}" for name in ("kappa", "kappa_temporal", "kappa_m", "auc", "rmse", "r2")}
 
 
 def merged(metrics: Columns, limit: int) -> Columns:
@@ -41,6 +45,8 @@ def merged(metrics: Columns, limit: int) -> Columns:
     weight = np.add.reduceat(predictions, first)
     result: Columns = {}
     for name, column in metrics.items():
+        if name in _NO_MEANS:
+            continue
         if name.startswith(WINDOWED):
             sums = np.add.reduceat(np.where(predictions > 0, np.nan_to_num(column) * predictions, 0.0), first)
             result[name] = np.divide(sums, weight, out=np.full(limit, np.nan), where=weight > 0)

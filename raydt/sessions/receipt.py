@@ -6,6 +6,8 @@ moment, not looked up in a later tree. A receipt is a few arrays, however many d
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +41,8 @@ class Receipt:
 
     Attributes
     ----------
+    learner, options_hash : str
+        The algorithm by its ``kind``, and SHA-256 of its options.
     deletions : dict of str to ndarray, all of one length
         A row for each deletion, in the order in which they were applied (``pyarrow.table(receipt.deletions)`` is a
         table of it). ``id`` and ``label`` always, and what the learner records:
@@ -77,6 +81,8 @@ class Receipt:
         The same for people, in the learner's words.
     """
 
+    learner: str
+    options_hash: str
     deletions: dict[str, npt.NDArray[Any]]
     inserted: npt.NDArray[Any]
     rebuilds: int
@@ -103,6 +109,8 @@ class Receipt:
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON values; the columns of ``deletions`` are lists."""
         return {
+            "learner": self.learner,
+            "options_hash": self.options_hash,
             "digest_before": self.digest_before,
             "digest_after": self.digest_after,
             "active_before": self.active_before,
@@ -157,7 +165,7 @@ def apply_with_receipt(
     digest_before : str, optional
         Digest of the model as it is, where it is known already.
     digests : bool
-        Whether the receipt has digests, each of which costs O(live examples * log).
+        Whether the receipt has digests. The first costs a pass over the live examples, the next what changed.
 
     Raises
     ------
@@ -185,6 +193,8 @@ def apply_with_receipt(
     seq = batch.start + np.flatnonzero(deleted)
     effects = description.effects(Call(seq, result.path[deleted], result, grown))
     return Receipt(
+        learner=options.kind,
+        options_hash=options_hash(options),
         deletions={**columns, **effects.columns},
         inserted=names[batch.op == INSERT],
         rebuilds=effects.rebuilds,
@@ -199,3 +209,9 @@ def apply_with_receipt(
         log=result.log,
         words=description.receipt(effects),
     )
+
+
+def options_hash(options: LearnerOptions) -> str:
+    """SHA-256 of the options of a learner, as JSON with sorted keys: ``sha256:`` and 64 hexadecimal digits."""
+    text = json.dumps(options.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

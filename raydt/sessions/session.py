@@ -123,7 +123,7 @@ class InProcessSession:
 
     def digest(self) -> str:
         """Digest of the model."""
-        self.driver.run(self.coordinator.fetch())
+        self.driver.run(self.coordinator.gather_state())
         return self.coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
@@ -133,7 +133,7 @@ class InProcessSession:
 
     def model(self) -> Arrays:
         """The predict-only model."""
-        self.driver.run(self.coordinator.fetch())
+        self.driver.run(self.coordinator.gather())
         return self.coordinator.model()
 
     def state(self) -> tuple[Arrays, dict[int, Arrays]]:

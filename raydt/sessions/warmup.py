@@ -48,6 +48,7 @@ def _run(kind: str, number: int) -> None:
         session.restore(*session.state())
         session.finish()
         sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
+        session.model()
         session.coordinator.predict(batch.X, **sparse)
         if case.classes:
             session.coordinator.predict_proba(batch.X, case.classes, **sparse)

@@ -21,6 +21,8 @@ class Stream(Protocol):
     """Turns the rows of a source into updates; the sequence does not depend on the batch size."""
 
     source: Source
+    #: A query is the prediction of an example that is inserted later, and is scored then.
+    delayed: bool
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
         """Updates from the current position on, at most ``size`` to a batch.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
 from raydt.sources.base import Source
@@ -16,6 +17,10 @@ class Changelog(RowStreamOptions):
     """Each row is an operation (``source.op``) on an example (``source.id``)."""
 
     model: Literal["changelog"] = "changelog"
+    delayed_labels: bool = Field(
+        False,
+        description="score an example by the last query of its id before its insertion; every query needs an id then",
+    )
 
     def make(self, source: Source, base_dir: str | Path = ".") -> ChangelogStream:
         """The stream over ``source``."""
@@ -30,6 +35,10 @@ class ChangelogStream(RowStream):
     """
 
     changelog = True
+
+    def __init__(self, options: Changelog, source: Source) -> None:
+        super().__init__(options, source)
+        self.delayed = options.delayed_labels
 
     def _next(self, size: int) -> UpdateBatch | None:
         rows = self._reader.peek(self._reader.available(size))

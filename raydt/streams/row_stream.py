@@ -58,6 +58,7 @@ class RowStream(ABC):
 
     changelog = False
     chooses_deletes = False
+    delayed: bool = False
 
     def __init__(self, options: RowStreamOptions, source: Source) -> None:
         if source.is_changelog and not self.changelog:

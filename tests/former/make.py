@@ -5,7 +5,7 @@
     git worktree add ../before 62c1f18
     PYTHONPATH=../before python tests/former/make.py
 
-``digests.json`` has the digest of each model if nothing interrupts its run.
+``digests.json`` has the digest of each model if nothing interrupts its run, in the present format of digests.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class FaultyCoordinator:
     def finish(self):
         yield from ()
 
-    def fetch(self):
+    def gather_state(self):
         yield from ()
 
     def digest(self):

@@ -16,10 +16,14 @@ BEGIN, END = "<!-- nets: python -m tests.nets.test_table -->\n", "<!-- end of ne
 #: Where nets are.
 MODULES = (
     "simulation.test_simulation",
+    "nets.test_digests",
     "nets.test_golden",
     "nets.test_identity",
     "nets.test_ray",
+    "nets.test_purge",
     "nets.test_runs",
+    "nets.test_costs",
+    "nets.test_nodes",
     "nets.test_audit_mutants",
     "fuzz.learners",
 )

@@ -129,9 +129,10 @@ class ConfidenceTwin(FudyadtTwin):
         self.side = SIDES[bounds.criterion_of(options)]
         self.root = Node()
         self.bins: list[Any] = []
+        self.right: dict[tuple[int, int], tuple[bool, bool]] = {}  # majority, naive Bayes, when an example came
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
-        self.t = 0
+        self.t = self.renewed = self.lived = 0
         self.done = dict.fromkeys(("checks", "splits", "ties", "replaced", "pruned"), 0)
         self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
         self.routes: list[int] = []  # nodes whose counts each update changed
@@ -150,6 +151,7 @@ class ConfidenceTwin(FudyadtTwin):
         if self.warmup_left == 0:
             prediction = self.predict(x)
             self.routes[-1] += self.add(example)
+            self.renew()
             return prediction
         self.root.examples.append(example)
         self.routes[-1] = 1
@@ -176,6 +178,13 @@ class ConfidenceTwin(FudyadtTwin):
         """The end of the warm-up: bins from its rows, which then come one after the other."""
         rows, self.root.examples = self.root.examples, []
         self.started = True
+        self.make_bins(rows)
+        for e in sorted(rows, key=lambda e: e.born):
+            self.add(e)
+        self.renewed, self.lived = self.t, len(rows)
+
+    def make_bins(self, rows: list[Example]) -> None:
+        self.bins, self.encoded = [], {}
         for j, categorical in enumerate(self.categorical):
             values = [e.x[j] for e in rows]
             if j >= self.d - self.sparse:
@@ -184,14 +193,23 @@ class ConfidenceTwin(FudyadtTwin):
                 self.bins.append(CategoryBins(values, self.options.max_bins))
             else:
                 self.bins.append(NumericBins(values, self.options.max_bins, "quantile"))
-        for e in sorted(rows, key=lambda e: e.born):
-            self.add(e)
+
+    def renew(self) -> None:
+        """New bins once as many examples have come as were live at the last renewal, and the option's number."""
+        least = self.options.renewal if self.d > self.sparse else 0
+        if least and self.t - self.renewed >= max(self.lived, least):
+            rows = list(self.below(self.root))
+            self.make_bins(rows)
+            self.renewed, self.lived = self.t, len(rows)
 
     def add(self, e: Example) -> int:
         """An ADD; the nodes on its route."""
         self.t += 1
         self.K = max(self.K, e.y + 1)
         path = self.path(e.x)
+        if self.options.leaf_prediction == "adaptive":
+            majority = self.majority(e.x)
+            self.right[e.id, e.born] = (majority == e.y, self.naive(e.x, path[-1], majority) == e.y)
         path[-1].examples.append(e)
         for v in path if self.options.revisit else path[-1:]:
             v.arrivals += 1
@@ -338,7 +356,9 @@ class ConfidenceTwin(FudyadtTwin):
         return code == cut if isinstance(self.bins[feature], CategoryBins) else code <= cut
 
     def goes_left(self, v: Any, x: Any) -> bool:
-        return self.is_left_of(v.record.feature, v.record.cut, self.codes(x))
+        value, threshold = x[v.record.feature], v.record.threshold  # its cut may be of bins that are gone
+        categorical = self.categorical[v.record.feature]
+        return bool(value == threshold if categorical else value <= threshold)
 
     def threshold(self, feature: int, cut: int) -> float:
         bins = self.bins[feature]
@@ -355,11 +375,46 @@ class ConfidenceTwin(FudyadtTwin):
         return [e for e in self.below(v) if stamp(e) > v.created]
 
     def predict(self, x: tuple[float, ...]) -> int:
+        majority, leaf = self.majority(x), self.path(x)[-1]
+        if self.options.leaf_prediction == "majority" or not self.started:
+            return majority
+        if self.options.leaf_prediction == "adaptive":
+            right = [self.right[e.id, e.born] for e in self.own(leaf)]
+            if sum(of_majority for of_majority, _ in right) > sum(of_naive for _, of_naive in right):
+                return majority
+        return self.naive(x, leaf, majority)
+
+    def naive(self, x: tuple[float, ...], leaf: Node, majority: int) -> int:
+        """Naive Bayes on what the leaf has counted, of features that are sparse and 0 without them."""
+        own = self.own(leaf)
+        total, here = self.counts(own), self.codes(x)
+        scores: dict[int, int] = {k: log_of(n) for k, n in enumerate(total) if n}
+        for j in range(self.d):
+            if j >= self.d - self.sparse and not x[j]:
+                continue
+            same = self.counts([e for e in own if self.pool(j, self.codes(e.x)[j]) == self.pool(j, here[j])])
+            for k in scores:
+                scores[k] += log_of(same[k]) - log_of(total[k])
+        return max(scores, key=lambda k: (scores[k], -k)) if scores else majority
+
+    def pool(self, j: int, code: int) -> int:
+        """The group of a bin: sixteen of about as many bins of numbers each."""
+        bins = self.bins[j]
+        numbers = len(bins.boundaries) + 1 if isinstance(bins, NumericBins) else 0
+        return code * 16 // numbers if code < numbers and numbers > 16 else 1000 + code
+
+    def majority(self, x: tuple[float, ...]) -> int:
         for v in reversed(self.path(x)):
             counts = self.counts(list(self.below(v)))
             if any(counts):
                 return counts.index(max(counts))
         return 0
+
+    def right_of(self, rows: list[Example]) -> list[int]:
+        """Who was right about examples: 1 the majority, 2 naive Bayes; nothing where nobody keeps it."""
+        if self.options.leaf_prediction != "adaptive" or not self.started:
+            return []
+        return [a + 2 * b for a, b in (self.right[e.id, e.born] for e in rows)]
 
     # ------------------------------------------------------------------ comparison
 
@@ -383,9 +438,17 @@ class ConfidenceTwin(FudyadtTwin):
             "y": [e.y for e in rows],
             "born": [e.born for e in rows],
             "leaf": [place[id(self.path(e.x)[-1])] for e in rows],
+            "was_right": self.right_of(rows),
             "t": self.t,
             "classes": self.K,
+            "renewed": self.renewed,
+            "lived": self.lived,
         }
+
+
+def log_of(n: int) -> int:
+    """log(64 n + 1) in units of 2^-20."""
+    return round(math.log(64 * n + 1) * 2**20)
 
 
 def minus(total: Counts, left: Counts) -> Counts:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.digest import digest
+from tests.oracles.digests import row_parts
 
 MASK = 2**64 - 1
 #: Numbers of a node's sequence.
@@ -248,10 +249,9 @@ class Forest:
         if self.rules.numeric:
             parts.append(("exponent", np.array([self.exponent()], dtype=np.int64)))
             dtype = np.float64  # type: ignore[assignment]
-        parts.append(("id", np.array(ids, dtype=np.int64)))
         labels = [self.examples[i][1] for i in ids]
         y = np.array(labels if self.rules.numeric else [classes.index(int(label)) for label in labels], dtype=dtype)
-        return digest([*parts, ("y", y)])
+        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=y)])
 
     def vote(self, x: tuple[float, ...]) -> float | None:
         """The prediction of a row: class or number; None of a class without live examples."""

@@ -253,7 +253,7 @@ class OnlineGBDT:
         sides: tuple[list[Row], list[Row]] = [], []
         for row in v.rows:
             sides[not self.bins[feature].is_left(row.codes[feature], cut)].append(row)
-        v.feature, v.cut, v.value, v.tried, v.rows = feature, cut, 0.0, None, []
+        v.feature, v.cut, v.value, v.tried, v.rows, v.moved = feature, cut, 0.0, None, [], 0
         v.left, v.right = (Node(rows=rows) for rows in sides)
         for child in (v.left, v.right):
             child.G, child.H = self.sums(child.rows, place)
@@ -297,33 +297,47 @@ class OnlineGBDT:
 
     def sweep(self, number: int, gone: Sequence[Row], new: Sequence[Row], others: Sequence[Row]) -> None:
         """Algorithm 2: one pass over all trees. ``others``: old rows whose derivatives are computed anew."""
-        due = [row for row in self.rows.values() if row.drift > MOST // 2]
-        refreshed = list(others) or due
+        refreshed = list(others) or self.due_rows()
         for row in [*refreshed, *new]:
             row.drift = 0
         self.work.checked += len(self.trees)
         compares = self.options.bounded and not others and self.options.tolerance > 0
+        if others:
+            self.forget_moves()
         for m in range(self.options.max_iter):
             entries = {row: self.compared(row, m) if compares else self.fresh(row, m) for row in refreshed}
             entries |= {row: self.fresh(row, m) for row in new}
             joins: set[Row] = set()
-            moves: dict[Row, int] = {}  # the largest of each row
             for k in range(self.width):
                 entry_of = {row: entry[k] for row, entry in entries.items()}
-                followed, others_move = self.change_tree(number, (m, k), gone, entry_of)
-                joins |= followed
-                moves |= {row: max(move, moves.get(row, 0)) for row, move in others_move.items()}
+                joins |= self.change_tree(number, (m, k), gone, entry_of)
             if m + 1 < self.options.max_iter:
                 refreshed += [row for row in self.rows.values() if row in joins and row not in entries]
-                for row, move in moves.items():
-                    if row not in entries and row not in joins:
-                        row.drift += move
         self.work.refreshed += len(refreshed)
 
-    def change_tree(
-        self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]
-    ) -> tuple[set[Row], dict[Row, int]]:
-        """Algorithm 3; returns the rows that join the batch, and by how much the scores of others move."""
+    def due_rows(self) -> list[Row]:
+        """Rows that are to be compared in all iterations: where leaves may have moved too much, moves become drift."""
+        if not self.options.bounded or not self.options.tolerance:
+            return []
+        iterations, classes = range(self.options.max_iter), range(self.width)
+        worst = sum(max(leaf.moved for k in classes for leaf in self.trees[m, k].leaves()) for m in iterations)
+        if worst + max((row.drift for row in self.rows.values()), default=0) <= MOST // 2:
+            return []
+        for row in self.rows.values():
+            row.drift += sum(max(row.leaf[m, k].moved for k in classes) for m in iterations)
+        self.forget_moves()
+        if all(row.drift <= MOST // 2 for row in self.rows.values()):
+            return []
+        return [row for row in self.rows.values() if row.drift > MOST // 4]
+
+    def forget_moves(self) -> None:
+        """All leaves begin again at 0."""
+        for tree in self.trees.values():
+            for leaf in tree.leaves():
+                leaf.moved = 0
+
+    def change_tree(self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]) -> set[Row]:
+        """Algorithm 3; returns the rows that join the batch. Other leaves note by how much they move."""
         root = self.trees[place]
         values = {leaf: leaf.value for leaf in root.leaves()}
         touched: set[Node] = set()
@@ -334,6 +348,7 @@ class OnlineGBDT:
                 touched |= self.change(row, place, entry)
 
         before = {row: values[row.leaf[place]] for leaf in root.leaves() for row in leaf.rows}
+        moved = {row: row.leaf[place].moved for row in before}
         collapsed = self.collapse_failing(root, place, touched)
         opened = list(collapsed)
         if len(root.leaves()) < self.options.max_leaf_nodes:
@@ -348,12 +363,15 @@ class OnlineGBDT:
             self.work.retrained.add((number, *place))
         self.work.rows += len(affected)
         if self.options.derivatives == "never":
-            return set(), {}
+            return set()
         if self.options.derivatives == "retrained":
-            return affected, {}
+            return affected
         moves = {row: self.units(leaf.value - before[row]) for leaf in root.leaves() for row in leaf.rows}
         followed = {row for row, move in moves.items() if move > self.step}
-        return followed, {row: move for row, move in moves.items() if row not in followed}
+        if place[0] + 1 < self.options.max_iter:
+            for leaf in root.leaves():
+                leaf.moved = max((moved[row] + moves[row] for row in leaf.rows if row not in followed), default=0)
+        return followed
 
     def change(self, row: Row, place: Place, entry: int | None) -> set[Node]:
         """Replace what a row has added to a tree (None: it goes); returns the nodes this changes."""

@@ -13,7 +13,8 @@ Place = tuple[int, int]
 class Row:
     """An example. ``ledger`` and ``leaf``: of each tree, what the row added to it, and the leaf that holds the row.
 
-    ``drift``: by how much its scores have moved, at most, since all of them were compared.
+    ``drift``: by how much its scores have moved, at most, since all of them were compared, without what ``moved`` of
+    its leaves still has.
     """
 
     id: int
@@ -27,6 +28,8 @@ class Row:
 
 @dataclass(eq=False)
 class Node:
+    """A node. ``moved``: by how much the value of a leaf has changed, unfollowed, that no row's drift has yet."""
+
     feature: int = -1
     cut: int = 0
     left: Node | None = None
@@ -36,6 +39,7 @@ class Node:
     value: float = 0.0
     tried: tuple[int, int] | None = None
     rows: list[Row] = field(default_factory=list)  # of a leaf
+    moved: int = 0
 
     @property
     def is_leaf(self) -> bool:

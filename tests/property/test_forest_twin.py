@@ -167,7 +167,7 @@ class Run:
         for _ in range(int(self.draws.integers(0, 3))):
             row = self.row()
             if self.seq >= self.warmup:
-                self.session.driver.run(self.session.coordinator.fetch())
+                self.session.driver.run(self.session.coordinator.gather())
                 assert self.session.coordinator.predict(np.array([row]))[0] == self.predicted(row, [])
         assert self.digest() == self.twin.digest()
 

@@ -115,7 +115,7 @@ class ChainCoordinator:
         self.store = ExampleStore(len(features.names), 0)
         self.seq, self.chains = 0, np.empty(0, np.int64)
 
-    def fetch(self):
+    def gather_state(self):
         yield from ()
 
     def process(self, batch, *, skip_refused=False):

@@ -14,8 +14,8 @@ from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.sessions.session import InProcessSession
 
-_SOON: dict[str, Any] = {"grace_period": 15, "c": 0.05, "feature_groups": 3}
-_LATE = {"grace_period": 15, "feature_groups": 3, "delta": 0.5}
+_SOON: dict[str, Any] = {"grace_period": 15, "c": 0.05, "feature_groups": 3, "renew_bins": 0}
+_LATE = {"grace_period": 15, "feature_groups": 3, "delta": 0.5, "renew_bins": 0}
 
 #: Options, classes, sparse features, rows of the warm-up, updates.
 CASES: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
@@ -35,6 +35,9 @@ CASES: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
     "corrected": ({**_LATE, "rule": "corrected"}, 2, 0, 60, 900),
     "mcdiarmid": ({**_LATE, "rule": "mcdiarmid", "tie_threshold": 12.0}, 2, 0, 60, 900),
     "revisit": ({**_SOON, "revisit": True}, 3, 0, 60, 1600),
+    "renewed": ({**_SOON, "renew_bins": 20}, 3, 0, 60, 900),
+    "renewed sparse": ({**_SOON, "renew_bins": 20, "leaf_prediction": "naive_bayes"}, 2, 20, 60, 900),
+    "majority": ({**_SOON, "leaf_prediction": "majority"}, 2, 0, 60, 900),
     "sparse": (_SOON, 2, 20, 60, 900),
     "updgini": ({**_SOON, "finder": "updgini", "c": 0.02}, 2, 20, 60, 900),
     "updent": ({**_SOON, "finder": "updent", "c": 0.005}, 2, 20, 60, 900),

@@ -11,8 +11,8 @@ from pipelines.sweeping.table import Row, best, curves_of, pooled
 
 def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
     """A setting that was scored."""
-    scores = dict.fromkeys(("f1", "macro_f1", "kappa"), accuracy)
-    work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "leaves", "depth"), 5)
+    scores = dict.fromkeys(("f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc"), accuracy)
+    work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "alarms"), 5)
     levels = {"no_change": 0.7, "majority": 0.5, "promised": accuracy < 0.6}
     return {
         "setting": setting,

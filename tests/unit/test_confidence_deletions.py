@@ -18,6 +18,7 @@ from tests.oracles.fudyadt import Example
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "kept": {"c": 0.005, "grace_period": 3, "max_bins": 6},
+    "renewed": {"c": 0.005, "grace_period": 3, "max_bins": 6, "renew_bins": 5},
     "revisit": {"c": 0.005, "grace_period": 3, "max_bins": 6, "revisit": True},
     "theorem": {"confidence": "theorem", "delta": 0.9, "tie_threshold": 4.0, "grace_period": 6, "max_bins": 6},
     "updgini": {"c": 0.005, "grace_period": 3, "max_bins": 6, "finder": "updgini"},
@@ -38,6 +39,10 @@ def tally(examples: list[Example], classes: int) -> list[int]:
     return np.bincount([e.y for e in examples], minlength=classes).tolist()
 
 
+def goes_left(twin: ConfidenceTwin, feature: int, threshold: float, x: tuple[float, ...]) -> bool:
+    return x[feature] == threshold if twin.categorical[feature] else x[feature] <= threshold
+
+
 def faults(session: InProcessSession, stream: GroupedStream, twin: ConfidenceTwin) -> list[str]:
     """What a session's counts have wrong. The tree is its own; of the twin only live examples and bins are used."""
     state, groups = session.state()
@@ -49,7 +54,7 @@ def faults(session: InProcessSession, stream: GroupedStream, twin: ConfidenceTwi
             routed[node].append(e)
             if state["feature"][node] < 0:
                 break
-            left = twin.is_left_of(int(state["feature"][node]), int(state["cut"][node]), twin.codes(e.x))
+            left = goes_left(twin, int(state["feature"][node]), float(state["threshold"][node]), e.x)
             node = int(state["left" if left else "right"][node])
     classes, used = state["counts"].shape[1], {}
     for node, examples in enumerate(routed):
@@ -114,7 +119,7 @@ def run(stream: GroupedStream, options: dict[str, Any], shards: int, sizes: list
     """Faults after some of the batches, and how many splits there were; the last examples leave one by one."""
     session, twin = (
         session_of(stream, options, shards),
-        ConfidenceTwin(stream.columns.categorical, OPTIONS, stream.features.sparse),
+        ConfidenceTwin(stream.columns.categorical, unsplit(options), stream.features.sparse),
     )
     found: list[str] = []
     for turn, (batch, whole) in enumerate(zip(stream.batches(sizes), stream.columns.batches(sizes), strict=True)):
@@ -126,8 +131,10 @@ def run(stream: GroupedStream, options: dict[str, Any], shards: int, sizes: list
     return found, session.statistics()["splits"]
 
 
-#: Of the twin that keeps the live examples: it never splits.
-OPTIONS = LEARNER.Options(c=1e6, grace_period=1000, max_bins=6)
+def unsplit(options: dict[str, Any]) -> Any:
+    """Options of the twin that keeps the live examples, and their bins: it never splits."""
+    renewal = LEARNER.Options(**options).renewal
+    return LEARNER.Options(c=1e6, grace_period=1000, max_bins=6, renew_bins=renewal, leaf_prediction="majority")
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -20,11 +20,12 @@ SHAPE = ("feature", "cut", "left", "right", "created")
 STREAMS = [grown(seed, 260) for seed in range(40, 56)]
 #: The other settings take so many of them.
 FEW = 5
-PRACTICAL = {"c": 0.01, "grace_period": 2, "max_bins": 8}
-HOEFFDING = {"rule": "hoeffding", "delta": 0.99, "grace_period": 2, "max_bins": 8}
-CORRECTED = {"rule": "corrected", "delta": 0.97, "grace_period": 2, "max_bins": 8}
-THEOREM = {"confidence": "theorem", "delta": 0.99, "tie_threshold": 2.5, "grace_period": 2, "max_bins": 8}
-BY_TIME = {"rule": "hoeffding", "delta": "1/t", "tie_threshold": 0.25, "grace_period": 2, "max_bins": 8}
+COMMON: dict[str, Any] = {"renew_bins": 0, "leaf_prediction": "majority"}
+PRACTICAL = COMMON | {"c": 0.01, "grace_period": 2, "max_bins": 8}
+HOEFFDING = COMMON | {"rule": "hoeffding", "delta": 0.99, "grace_period": 2, "max_bins": 8}
+CORRECTED = COMMON | {"rule": "corrected", "delta": 0.97, "grace_period": 2, "max_bins": 8}
+THEOREM = COMMON | {"confidence": "theorem", "delta": 0.99, "tie_threshold": 2.5, "grace_period": 2, "max_bins": 8}
+BY_TIME = COMMON | {"rule": "hoeffding", "delta": "1/t", "tie_threshold": 0.25, "grace_period": 2, "max_bins": 8}
 
 
 def shape_of(stream: GroupedStream, options: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def leaf_of(state: Any) -> int:
     return int(np.where(state["feature"] < 0, state["own"].sum(axis=1), -1).argmax())
 
 
-@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "revisit", "updgini"])
+@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "renewed", "revisit", "updgini"])
 @pytest.mark.parametrize("column", [*SPLITS, *SCORES])
 def test_every_number_of_a_record_is_found(name: str, column: str) -> None:
     sound = case(name)
@@ -91,6 +91,9 @@ def test_every_number_of_a_record_is_found(name: str, column: str) -> None:
         ("gini", "cut", 0, 1, "the threshold is not that of the cut"),
         ("gini", "bins_values", 0, -0.001, "are not those of the warm-up's rows"),
         ("gini", "bins_seen", 0, -1, "are not those of the warm-up's rows"),
+        ("renewed", "bins_values", 0, -0.001, "are not those of the last renewal's rows"),
+        ("renewed", "renewed", 0, 1, "renewed is"),
+        ("renewed", "lived", 0, 1, "lived is"),
         ("gini", "warmup", 0, 1, ""),
         ("sparse", "id", 0, 1, "examples"),
         ("gini", "left", 0, 1, "malformed"),

@@ -164,6 +164,12 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "a bucket of none": ("sparse", group("bucket", more(0, 1)), "'bucket' names a bucket"),
     "no bucket": ("updgini", group("bucket", lambda a: a * 0 - 1), "'bucket' names a bucket"),
     "a bucket too far": ("updent", group("bucket", more(0, 10**4)), "'bucket' names a bucket"),
+    "who was right": ("gini", put("was_right", 4), "'was_right' is not from 0 to 3"),
+    "nobody was right": ("gini", made("was_right", lambda a: a[1:]), "'was_right' is not uint8"),
+    "renewed in the future": ("renewed", put("renewed", 10**6), "'renewed' is more than"),
+    "more lived": ("renewed", put("lived", 10**6), "'lived' is more than"),
+    "a cut of no bins": ("renewed", put("cut", 2**16), "'cut' names a cut"),
+    "a cut of a rival of no bins": ("renewed", put("split_rival_cut", -2), "'split_rival_cut' names a cut"),
     "totals in a warm-up": ("warming", lambda s, g: g[0].update(totals=np.zeros((1, 2))), "'totals' is there before"),
     "since in a warm-up": ("warming", put("since", 1), "'since' is of a node that counts nothing"),
     "own in a warm-up": ("warming", add("own", 1), "'own' does not count"),
@@ -177,6 +183,41 @@ def test_a_state_that_cannot_be_is_refused(name: str, change: Change, message: s
     change(state, groups)
     with pytest.raises(ValueError, match=message):
         LEARNER.check(options, features, classes, state, groups)
+
+
+def cell(name: str, value: Any) -> Callable[[Arrays], None]:
+    def change(model: Arrays) -> None:
+        model[name] = model[name].copy()
+        model[name].reshape(-1)[0] = value
+
+    return change
+
+
+FORGED_MODELS: dict[str, tuple[Callable[[Arrays], None], str]] = {
+    "an inner node": (cell("naive_leaf", 0), "'naive_leaf' names an inner node"),
+    "a leaf that is not there": (cell("naive_leaf", -1), "'naive_leaf' names"),
+    "a place": (cell("naive_cell_leaf", 10**6), "'naive_cell_leaf' is out of range"),
+    "a feature": (cell("naive_cell_feature", 99), "'naive_cell_feature' is out of range"),
+    "a group": (cell("naive_cell_group", 10**6), "'naive_cell_group' is out of range"),
+    "a class": (cell("naive_cell_class", 9), "'naive_cell_class' is out of range"),
+    "a logarithm": (cell("naive_cell_log", -1), "'naive_cell_log' is no logarithm"),
+    "a large logarithm": (cell("naive_prior", 2**40), "'naive_prior' is no logarithm"),
+    "bins": (cell("bins_starts", 5), "'bins_starts' does not ascend"),
+    "a table less": (lambda m: m.update(naive_prior=m["naive_prior"][1:]), "'naive_prior' is not int64"),
+    "an order": (lambda m: m.update(naive_cell_log=m["naive_cell_log"][1:]), "is not int"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), FORGED_MODELS.values(), ids=FORGED_MODELS)
+def test_a_model_that_cannot_be_is_refused(change: Callable[[Arrays], None], message: str) -> None:
+    options, features, classes, state, groups, _ = case("renewed sparse")
+    session = InProcessSession(LEARNER, options, features, 2)
+    session.restore(state, groups)
+    model = session.model()
+    LEARNER.check(options, features, classes, model, None)
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        LEARNER.check(options, features, classes, model, None)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -221,7 +262,7 @@ def test_every_byte_of_a_random_kind_is_refused_or_harmless() -> None:
 def test_a_forged_file_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X = rng.random((200, 2))
-    tree = ConfidenceTreeClassifier(grace_period=20, c=0.02).fit(X, X[:, 0] > 0.5)
+    tree = ConfidenceTreeClassifier(grace_period=20, c=0.02, renew_bins=0).fit(X, X[:, 0] > 0.5)
     state, groups = tree.session_.state()
     assert len(state["feature"]) > 1
     state["threshold"] = state["threshold"] + 1

@@ -42,7 +42,7 @@ def test_parameters_are_the_options() -> None:
         ConfidenceTreeClassifier(strict=True).fit(X, Y)
 
 
-def test_the_first_call_fixes_the_bins_and_later_ones_may_be_cut_anyhow() -> None:
+def test_the_first_call_makes_the_first_bins_and_later_ones_may_be_cut_anyhow() -> None:
     first = ConfidenceTreeClassifier(**SOON).partial_fit(X[:200], Y[:200], [0, 1, 2])
     whole = clone(first).partial_fit(X[:200], Y[:200], [0, 1, 2]).partial_fit(X[200:], Y[200:])
     for begin in range(200, 600, 7):
@@ -85,3 +85,37 @@ def test_sparse_rows(settings: dict[str, Any]) -> None:
     assert of_matrix.score(matrix, y) > 0.9
     with pytest.raises(InputError, match="takes two classes with sparse features"):
         ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, np.arange(500) % 3)
+
+
+@pytest.mark.parametrize("first", [1, 5, 400])
+def test_a_first_call_of_few_rows_is_enough(first: int) -> None:
+    """Its rows make the first bins only; with bins that stay, one row leaves nothing to split by."""
+    rng = np.random.default_rng(4)
+    X = rng.random((3000, 3))
+    y = X[:, 1] > 0.5
+    right = {}
+    for renew_bins in (None, 0):
+        tree = ConfidenceTreeClassifier(renew_bins=renew_bins, leaf_prediction="majority")
+        tree.partial_fit(X[:first], y[:first], [False, True])
+        for begin in range(first, 2500, 100):
+            tree.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+        right[renew_bins] = tree.score(X[2500:], y[2500:])
+    assert right[None] > 0.95
+    assert right[0] < 0.95 or first > 1
+
+
+def test_naive_bayes_leaves_predict_where_no_split_is_sure() -> None:
+    """Three weak features: together they tell more than the majority, and nothing is left after a deletion."""
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 2, 1500)
+    X = rng.normal(size=(1500, 3)) + y[:, None]
+    by_kind = {}
+    for kind in ("majority", "naive_bayes", "adaptive"):
+        tree = ConfidenceTreeClassifier(leaf_prediction=kind, c=1.0).fit(X[:1000], y[:1000])
+        by_kind[kind] = tree.score(X[1000:], y[1000:])
+        shares = tree.predict_proba(X[1000:])
+        assert (tree.predict(X[1000:]) == tree.classes_[shares.argmax(axis=1)]).all()
+        tree.forget(tree.row_ids_)
+        assert len(set(tree.predict(X).tolist())) == 1
+    assert by_kind["majority"] < 0.6 < 0.75 < by_kind["naive_bayes"]
+    assert by_kind["adaptive"] == by_kind["naive_bayes"]

@@ -230,10 +230,10 @@ class TestOverrides:
             load_config(shipped, ["learner.rule=hoeffding"])
         said = shipped.read_text().partition("--set learner.rule")[2].splitlines()[0]
         found = load_config(shipped, [part.strip() for part in ("learner.rule" + said).split("--set")])
-        assert (found.learner.rule, found.learner.delta, found.learner.c) == ("hoeffding", 1e-7, 0.05)
+        assert (found.learner.rule, found.learner.delta, found.learner.c) == ("hoeffding", 1e-7, 0.01)
         keys = ("confidence", "c", "delta", "strict", "finder_alpha")
         nulls = load_config(shipped, [f"learner.{key}=null" for key in keys])
-        assert nulls.learner == load_config(shipped, ["learner.c=0.05"]).learner
+        assert nulls.learner == load_config(shipped, ["learner.c=0.01"]).learner
         settings = [
             {"learner.rule": "ctree"},
             {"learner.rule": "corrected", "learner.c": None, "learner.criterion": None},

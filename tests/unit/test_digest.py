@@ -20,7 +20,7 @@ def changed(index, name, array):
 def test_canonical_bytes():
     # A change here is a change of the format: every published digest changes with it.
     written = (
-        b"raydt-digest-1\n"
+        b"raydt-digest-2\n"
         b"1:a<i8(2,3)\n" + b"".join(value.to_bytes(8, "little") for value in range(6)) +
         b"1:b<f8(2)\n" + struct.pack("<2d", 0.5, -1.0)
     )  # fmt: skip

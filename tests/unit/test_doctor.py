@@ -33,6 +33,19 @@ def test_facts_are_those_of_this_machine():
     assert "listeners" not in facts
 
 
+def test_it_lists_where_copies_may_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    place = f"{tmp_path}/ray: logs and spilled objects of 2 Ray sessions"
+    assert place not in examine()["copies"]
+    for name in ("session_2026-01-01_a", "session_2026-01-02_b"):
+        (tmp_path / "ray" / name).mkdir(parents=True)
+    facts = examine()
+    assert place in facts["copies"]
+    assert f"copies of rows may be in  {place}" in doctor_lines(facts)
+    swap = any("swap" in place for place in facts["copies"])
+    assert swap == (psutil.swap_memory().total > 0)
+
+
 def test_the_authentication_mode_is_what_ray_would_read(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     assert examine()["ray_auth_mode"] == "disabled"

@@ -93,7 +93,7 @@ def test_majority_ties_go_to_the_smaller_class():
 def test_nothing_scored_is_nan_not_zero():
     metrics = feed(Prequential(), [(0, -1)])
     assert all(math.isnan(value) for value in metrics.scores().values())
-    assert all(math.isnan(share) for share in metrics.snapshot().shares())
+    assert all(math.isnan(share) for share in metrics.baselines().values())
 
 
 def test_f1_needs_a_positive_class():
@@ -104,13 +104,21 @@ def test_f1_needs_a_positive_class():
 
 
 def test_kappa_does_not_overflow_on_long_streams():
-    metrics = Prequential()
-    metrics.confusion = np.array([[3, 1], [1, 3]], dtype=np.int64) * 10**10
+    metrics = feed(Prequential(), [(0, 0)] * 3 + [(1, 1)] * 3 + [(0, 1), (1, 0)])
+    for counts in (metrics.counts.hits, metrics.counts.classes):
+        counts *= 10**10
     assert metrics.scores()["kappa"] == pytest.approx(0.5)
 
 
-def test_window_is_a_difference_of_snapshots():
+def test_a_window_is_what_was_scored_since_the_mark_before():
     metrics = feed(Prequential(), [(0, 0), (1, 0)])
-    before = metrics.snapshot()
+    metrics.mark()
     feed(metrics, [(1, 1), (1, 1)])
-    assert metrics.snapshot().since(before) == Hits(scored=2, learner=2, no_change=2, majority=1)
+    metrics.mark()
+    rows = metrics.take_rows()
+    assert rows["accuracy"].tolist() == [0.5, 0.75]
+    assert rows["window_accuracy"].tolist() == [0.5, 1.0]
+    assert rows["window_no_change"].tolist() == [0.5, 1.0]
+    assert rows["window_majority"].tolist() == [0.5, 0.5]
+    assert set(rows) == set(Prequential.columns)
+    assert len(metrics.take_rows()["accuracy"]) == 0

@@ -100,4 +100,3 @@ def test_scores_that_are_no_numbers_are_null(tmp_path: Path) -> None:
     json.dumps([recorder.metrics(), recorder.baselines()], allow_nan=False)
     assert recorder.metrics()["mse"] is None
     assert recorder.metrics()["mae"] == 1e300
-    json.dumps(recorder.prequential.snapshot().state(), allow_nan=False)

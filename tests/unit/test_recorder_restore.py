@@ -16,7 +16,7 @@ from pipelines.config import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError
-from raydt.evaluation.classification import Hits, Prequential
+from raydt.evaluation.classification import Prequential
 from raydt.examples.updates import CARRIES_ROW, DELETE, UNKNOWN_ID, BatchResult, Refusal, UpdateBatch
 from raydt.streams.base import Skipped
 from tests.volume import examples
@@ -237,6 +237,26 @@ class TestMetrics:
         assert second.snapshot() == whole.snapshot()
         assert repr(second.state()) == repr(whole.state())
 
-    def test_hits_come_back(self):
-        hits = Hits(4, 3, 2, 1)
-        assert Hits.restore(json.loads(json.dumps(hits.state()))) == hits
+    def test_a_window_goes_on_and_an_earlier_version_gives_the_same_scores(self):
+        truth, prediction = np.arange(90, dtype=np.int32) % 3, (np.arange(90, dtype=np.int32) // 2) % 3
+        levels = (np.arange(90) * 40).astype(np.uint16)
+        whole, resumed, earlier = Prequential(True), Prequential(True), Prequential(True)
+        whole.update(truth[:50], prediction[:50], levels[:50])
+        whole.mark()
+        whole.take_rows()
+        whole.update(truth[50:60], prediction[50:60], levels[50:60])
+        state = whole.state()
+        resumed.restore(through_a_file(state))
+        counts = {name: int(state["hits"][k]) for k, name in ((2, "no_change"), (3, "majority"))}
+        kept = {name: state[name] for name in ("confusion", "inserted")}
+        earlier.restore({**kept, **counts, "last": int(state["registers"][0])})
+        for one in (whole, resumed, earlier):
+            one.update(truth[60:], prediction[60:], levels[60:])
+            one.mark()
+        rows, again, before = (one.take_rows() for one in (whole, resumed, earlier))
+        assert repr(rows) == repr(again)
+        unknown = {name for name in rows if name.startswith(("window_", "faded_"))} | {"auc"}
+        for name in rows.keys() - unknown:
+            assert before[name] == rows[name]
+        assert np.isnan(before["auc"][0])
+        assert not np.isnan(rows["auc"][0])

@@ -42,6 +42,8 @@ class FakeSource:
 
 
 class FakeStream:
+    delayed = False
+
     def __init__(self, id_kind="integer"):
         self.source = FakeSource(id_kind)
 
@@ -207,6 +209,9 @@ def test_undefined_shares_are_null_in_the_summary_and_nan_in_the_table(tmp_path)
     folder = RunFolder(tmp_path)
     recorder = Recorder(folder, Output(), FakeStream())
     recorder.close()
-    assert recorder.metrics() == {"accuracy": None, "f1": None, "macro_f1": None, "kappa": None, "confusion": []}
+    kappas = ("kappa", "kappa_temporal", "kappa_m")
+    faded = (f"faded_{name}" for name in ("accuracy", *kappas))
+    undefined = dict.fromkeys(("accuracy", "f1", "macro_f1", *kappas, "auc", *faded))
+    assert recorder.metrics() == {**undefined, "alarms": 0, "confusion": []}
     assert recorder.baselines() == {"no_change": None, "majority": None}
     assert math.isnan(read(folder, "metrics")[0]["accuracy"])

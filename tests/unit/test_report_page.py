@@ -131,9 +131,9 @@ def test_tables_have_captions_and_charts_are_described(page: Page) -> None:
     assert len(page.all("caption")) == len(page.all("table")) > 5
     charts = [a for a in page.all("figure") if "chart" in str(a["class"])]
     described = [a for a in page.all("div") + page.all("svg") if a.get("role") == "img"]
-    assert len(charts) == len(described) == len(page.all("figcaption")) == 11
+    assert len(charts) == len(described) == len(page.all("figcaption")) == 12
     assert all(len(str(drawing["aria-label"])) > 30 for drawing in described)
-    assert len(page.data) == 9  # of the others one is a drawing of dots, one of the tree
+    assert len(page.data) == 10  # of the others one is a drawing of dots, one of the tree
 
 
 def test_no_chart_goes_beyond_its_drawing(page: Page) -> None:

@@ -59,7 +59,7 @@ def test_charts_over_the_stream_are_marked_where_it_recovered(page: Page) -> Non
     marks = [attributes["d"] for attributes in page.all("path") if attributes.get("class") == "upright"]
     assert len(marks) > 5
     assert set(marks) == {"M370 0V1000M620 0V1000"}  # of 10,000 updates
-    assert page.words.count("Dashed uprights: recoveries.") == page.words.count("Prequential accuracy") + 4
+    assert page.words.count("Dashed uprights: recoveries.") == page.words.count("Prequential accuracy") + 5
 
 
 def test_a_loss_beyond_the_end_of_the_run_is_not_drawn(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def test_what_is_rolled_back_is_processed_again_in_full(kind, coordinator, monke
                 original(*args)
 
             monkeypatch.setattr(coordinator, "roll_back", counted)
-            monkeypatch.setattr(coordinator, "_SHORTEST", min(longest, 16))
-            monkeypatch.setattr(coordinator, "_LONGEST", longest)
+            monkeypatch.setattr(coordinator, "SHORTEST", min(longest, 16))
+            monkeypatch.setattr(coordinator, "LONGEST", longest)
             options = learner.Options.model_validate({**case.options, "kind": kind})
             session = InProcessSession(learner, options, features, 2)
             result = session.apply(batch)

@@ -29,10 +29,11 @@ def replayed(folder: Path, **source: Any) -> Path:
     """A run over the first 200 examples."""
     pq.write_table(table(0, 200, text_ids=source.pop("text_ids", True)), folder / "train.parquet")
     stream = source.pop("stream", {"model": "incremental"})
+    learner = source.pop("learner", {"kind": "fudyadt", "alpha": 0.02, "beta": 0.02})
     config = {
         "source": {"kind": "parquet", "path": str(folder / "train.parquet"), "id": "key", **source},
         "stream": stream,
-        "learner": {"kind": "fudyadt", "alpha": 0.02, "beta": 0.02},
+        "learner": learner,
         "cluster": {"backend": "in_process"},
         "output": {"predictions": True, "report": False},
     }

@@ -16,6 +16,7 @@ from pipelines.config import Config
 from pipelines.logs import LinesToLog
 from raydt.arrays.kernel import compile_once
 from raydt.errors import ProcessLostError, RestartsSpentError
+from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
@@ -59,6 +60,7 @@ class Incarnations:
         self._session: Session | None = None
         self._connection: actors.Connection | None = None
         compile_once("streams", "raydt.streams", warm_up_streams)
+        compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)
         with ExitStack() as opening:
             if cluster.backend == "in_process":
                 compile_missing(self._learner, config.learner)

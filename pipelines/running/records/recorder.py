@@ -16,9 +16,17 @@ import pyarrow as pa
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.tables import NO_ROWS, QUARANTINE, TableWriter, metrics_schema, predictions_schema
+from pipelines.running.records.tables import (
+    ALARMS,
+    NO_ROWS,
+    QUARANTINE,
+    TableWriter,
+    metrics_schema,
+    predictions_schema,
+)
 from pipelines.running.records.tally import Tally, truths
 from raydt.arrays.arrow import arrow_column
+from raydt.evaluation.scoring import Watching
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, Log, Refusal, UpdateBatch
 from raydt.streams.base import Skipped, Stream
@@ -39,7 +47,7 @@ class Recorder(Tally):
     """
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
-        super().__init__(stream)
+        super().__init__(stream, Watching(output.fading_factor, output.alarm_delta))
         self._every, self._own = output.metrics_every, own
         self._metric_columns = metrics_schema(self.prequential.columns, own)
         self._metrics = TableWriter(folder, "metrics", self._metric_columns)
@@ -48,16 +56,17 @@ class Recorder(Tally):
             folder, "predictions", predictions_schema(self._source.id_kind == "text", self._source.target_dtype)
         )
         self._predicting = output.predictions
+        self._alarms = TableWriter(folder, "alarms", ALARMS)
         self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
         self._tables = {
             "metrics": self._metrics,
             "events": self._events,
             "predictions": self._predictions,
             "quarantine": self._quarantine,
+            "alarms": self._alarms,
         }
         self._rows: list[dict[str, float]] = []
         self._row_at = -1
-        self._window_start = self.prequential.snapshot()
         self._labels = arrow_column([], pa.string())
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
@@ -79,6 +88,9 @@ class Recorder(Tally):
                     "truth": self._names(truths(batch, n)[predicted]),
                 }
             )
+        alarms = self.prequential.take_alarms()
+        if alarms:
+            self._alarms.append(dict(zip(ALARMS.names, zip(*alarms, strict=True), strict=True)))
         if self.updates % self._every == 0:
             self._metrics_row()
 
@@ -122,7 +134,6 @@ class Recorder(Tally):
         self.commit()
         return {
             **super().state(),
-            "window_start": self._window_start.state(),
             "row_at": self._row_at,
             "tables": {name: table.state() for name, table in self._tables.items()},
         }
@@ -138,7 +149,7 @@ class Recorder(Tally):
             The state lacks something, or holds something else instead; of no use then is this recorder, either.
         """
         for name, table in self._tables.items():
-            table.require(state["tables"][name])
+            table.require(state["tables"].get(name, NO_ROWS))
         self._restore_counts(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -155,13 +166,12 @@ class Recorder(Tally):
             A table cannot be changed.
         """
         for name, table in self._tables.items():
-            table.restore(state["tables"][name])
+            table.restore(state["tables"].get(name, NO_ROWS))
         self._restore_counts(state)
 
     def _restore_counts(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._rows, self._row_at = [], int(state["row_at"])
-        self._window_start = type(self._window_start).restore(state["window_start"])
 
     def clear(self) -> None:
         """Delete whatever the tables of the folder hold. Of a recorder that has recorded nothing."""
@@ -208,18 +218,18 @@ class Recorder(Tally):
                 **traffic,
                 **{name: self.statistics.get(name, 0) for name in self._own},
                 "seconds": self.seconds,
-                **self.prequential.row(self._window_start),
+                "alarms": self.prequential.alarms,
             }
         )
-        self._window_start, self._row_at = self.prequential.snapshot(), self.updates
+        self.prequential.mark()
+        self._row_at = self.updates
         if len(self._rows) >= _METRIC_ROWS:
             self._flush_metrics()
 
     def _flush_metrics(self) -> None:
         if self._rows:
-            self._metrics.append(
-                {name: np.array([row[name] for row in self._rows]) for name in self._metric_columns.names}
-            )
+            counted = {name: np.array([row[name] for row in self._rows]) for name in self._rows[0]}
+            self._metrics.append({**counted, **self.prequential.take_rows()})
             self._rows = []
 
     def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:

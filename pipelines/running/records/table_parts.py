@@ -10,7 +10,7 @@ the visible one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -129,23 +129,40 @@ class Parts:
         """
         if len(self.names) > 1:
             with writing(self.location):
-                self._merge()
+                self._merge(lambda batch: batch)
 
-    def _merge(self) -> None:
+    def rewrite(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        """Write what ``choose`` makes of every batch of rows into one part, as :meth:`merge` does; none without rows.
+
+        Raises
+        ------
+        NotWrittenError
+            The parts are as they were.
+        """
+        with writing(self.location):
+            self._merge(choose)
+
+    def _merge(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
         whole, sources = self._next(), [self._here.path(name) for name in self.names]
         filesystem, temporary = self._here.filesystem, self._here.path(_MERGING)
         schema = pq.read_schema(sources[-1], filesystem=filesystem)
         with pq.ParquetWriter(temporary, schema, filesystem=filesystem, compression="zstd") as writer:
             waiting: list[pa.RecordBatch] = []
+            rows = 0
             for source in sources:
                 with pq.ParquetFile(source, filesystem=filesystem) as file:
-                    for batch in file.iter_batches(ROWS_PER_GROUP):
-                        waiting.append(batch)
+                    for batch in map(choose, file.iter_batches(ROWS_PER_GROUP)):
+                        rows += len(batch)
+                        waiting.append(_conformed(batch, schema))
                         if sum(len(piece) for piece in waiting) >= ROWS_PER_GROUP:
                             writer.write_table(pa.Table.from_batches(waiting, schema=schema))
                             waiting = []
             if waiting:
                 writer.write_table(pa.Table.from_batches(waiting, schema=schema))
+        if not rows:
+            self._here.delete(_MERGING)
+            self._replaced, self.names, self._sizes = self.names, [], []
+            return
         self._here.move(_MERGING, "." + whole)
         self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
 
@@ -159,7 +176,8 @@ class Parts:
         """
         if self._replaced:
             with writing(self.location):
-                self._here.move("." + self.names[0], self.names[0])
+                if self.names:
+                    self._here.move("." + self.names[0], self.names[0])
                 for name in self._replaced:
                     self._here.delete(name)
             self._replaced = []
@@ -174,3 +192,14 @@ class Parts:
         found = self._here.filesystem.get_file_info(selector)
         ours = [entry for entry in found if _PART.fullmatch(entry.base_name) or entry.base_name == _MERGING]
         return {entry.base_name: entry.size for entry in ours}
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows under another schema: a column that an earlier version did not write is null."""
+    if batch.schema.names == schema.names:
+        return batch
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

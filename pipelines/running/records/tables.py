@@ -29,6 +29,9 @@ _WORK = ("rebuilds", "rebuilt_rows", "rounds", "bytes_exchanged")
 QUARANTINE = pa.schema(
     [("seq", pa.int64()), ("source_row", pa.int64()), ("file", pa.string()), ("reason", pa.string())]
 )
+ALARMS = pa.schema(
+    [("seq", pa.int64()), ("predictions", pa.int64()), ("error_before", pa.float64()), ("error_after", pa.float64())]
+)
 
 #: State of a table that nothing was written to.
 NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
@@ -37,7 +40,7 @@ NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
 def metrics_schema(scores: Sequence[str], own: Sequence[str] = ()) -> pa.Schema:
     """Columns of the metrics: counts, the learner's ``own`` among them, the time, and the scores by these names."""
     return pa.schema(
-        [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own)]
+        [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own, "alarms")]
         + [(name, pa.float64()) for name in ("seconds", *scores)]
     )
 

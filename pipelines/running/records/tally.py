@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.problems import short
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
+from raydt.evaluation.delayed import Asked, Delayed
 from raydt.evaluation.regression import PrequentialErrors
+from raydt.evaluation.scoring import Watching
 from raydt.examples.targets import NUMBERS, Targets, classes_in, no_targets, there
 from raydt.examples.updates import (
     CARRIES_ROW,
@@ -31,6 +34,8 @@ from raydt.examples.updates import (
     UpdateBatch,
 )
 from raydt.streams.base import Skipped, Stream
+
+Mask = npt.NDArray[np.bool_]
 
 _INSERTS = np.zeros(len(CARRIES_ROW), dtype=bool)
 _INSERTS[[INSERT, UPDATE]] = True
@@ -50,6 +55,8 @@ class Tally:
     ----------
     stream : Stream
         For the names of classes and examples, and the places of updates.
+    watching : Watching, optional
+        How predictions are watched.
 
     Attributes
     ----------
@@ -67,13 +74,14 @@ class Tally:
         Processing time that led there; what was done and lost since is not in it.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, watching: Watching | None = None) -> None:
         self._stream, self._source = stream, stream.source
         self.prequential: Any = (
-            PrequentialErrors()
+            PrequentialErrors(watching)
             if self._source.target_dtype == NUMBERS
-            else Prequential(self._source.positive is not None)
+            else Prequential(self._source.positive is not None, watching)
         )
+        self._delayed = Delayed(self.prequential) if stream.delayed else None
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
         self.replaced = self.queries = self.next_id = 0
         self.n_classes = self._source.known_classes
@@ -106,7 +114,7 @@ class Tally:
             inserted[positions] = deleted[positions] = queried[positions] = False
             self.refused += len(positions)
         self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
-        self.prequential.update(truth[inserted], prediction[inserted])
+        self._score(batch, result, truth, inserted, queried)
         self.updates = batch.start + n
         self.inserts += int(np.count_nonzero(inserted))
         self.deletes += int(np.count_nonzero(deleted))
@@ -114,6 +122,16 @@ class Tally:
         self.queries += int(np.count_nonzero(queried))
         self.predictions += int(np.count_nonzero(there(prediction)))
         self.statistics, self.seconds = self.totals(result.statistics), seconds
+
+    def _score(self, batch: UpdateBatch, result: BatchResult, truth: Targets, inserted: Mask, queried: Mask) -> None:
+        rows = inserted if self._delayed is None else inserted | queried
+        at = np.flatnonzero(rows)
+        prediction, seq = result.predictions[at], at + batch.start
+        levels = None if result.levels is None else result.levels[at]
+        if self._delayed is None:
+            self.prequential.update(truth[at], prediction, levels, seq)
+        else:
+            self._delayed.update(Asked(batch.id[at], queried[at], truth[at], prediction, levels, seq))
 
     def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
         """Statistics of the present session, with the traffic of those before it added."""
@@ -126,6 +144,7 @@ class Tally:
             "seconds": float(self.seconds),
             "statistics": {name: int(count) for name, count in self.statistics.items()},
             "prequential": self.prequential.state(),
+            **({} if self._delayed is None else self._delayed.state()),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -135,6 +154,8 @@ class Tally:
         self.seconds, self.statistics = float(state["seconds"]), dict(state["statistics"])
         self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
         self.prequential.restore(state["prequential"])
+        if self._delayed is not None:
+            self._delayed.restore(state, self._source.target_dtype)
 
     def record_log(self, log: Log) -> None:
         """Take the learner's own record of what it did into account."""

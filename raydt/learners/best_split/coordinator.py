@@ -105,6 +105,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         used = splits.at(place[at])
         side = sides(sparse, steps["row"][at].astype(np.int64), used.feature)
         result.predictions[position[at]] = used.labels()[np.arange(len(at)), side.astype(np.int64)]
+        result.give_levels(position[at], used.levels(side))
         changed = kind != LOOK
         result.path += np.bincount(
             position[changed], 1 + (splits.feature[place[changed]] != NO_FEATURE), minlength=len(batch)
@@ -220,12 +221,8 @@ class BestSplitCoordinator(SequentialCoordinator):
         return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
-        """Digest of the split with its counts, of the totals now, and of sorted ids with labels."""
-        slots = self.store.slots()
-        slots = slots[np.argsort(self.store.id[slots])]
-        rows = self.rows(slots)
-        totals = np.array([len(slots), int(rows["y"].sum())], dtype=np.int64)
-        return digest([("split", self.model()["split"]), ("totals", totals), ("id", rows["id"]), ("y", rows["y"])])
+        """Digest of the split with its counts, and of ids with labels."""
+        return digest([("split", self.model()["split"]), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now, and what ``BestSplitDescription.outcome`` says in words; nothing is ever rebuilt."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
+from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import score_of, scores_of
 
@@ -54,6 +55,13 @@ class Splits(NamedTuple):
     def at(self, searches: Any) -> Splits:
         """Some of the searches, by a slice or an array of places."""
         return Splits(*(column[searches] for column in self))
+
+    def levels(self, side: npt.NDArray[np.bool_]) -> Levels:
+        """The share of class 1 on a side of each split, as a level; of an empty side, or of none, that of both."""
+        other = ~side | (self.feature == NO_FEATURE)
+        size, ones = np.where(other, self.n - self.n1, self.n1), np.where(other, self.c1 - self.c11, self.c11)
+        whole = (size == 0) | (self.feature == NO_FEATURE)
+        return levels_of(np.where(whole, self.c1, ones), np.where(whole, self.n, size), of_nothing=LEVELS // 2)
 
     def labels(self) -> npt.NDArray[np.int32]:
         """The class that is predicted where the feature is 0, and where it is 1, shape (searches, 2).

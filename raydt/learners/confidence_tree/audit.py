@@ -96,7 +96,7 @@ def _totals(state: Arrays, truth: Recounted) -> list[str]:
     if not truth.complete:
         return []
     t, classes = truth.known_then(np.iinfo(np.int64).max)
-    names = {"t": t, "classes": classes}
+    names = {"t": t, "classes": classes, "renewed": truth.renewed, "lived": truth.lived}
     return [
         f"{name} is {int(state[name][0])}, and it should be {value}"
         for name, value in names.items()
@@ -125,14 +125,15 @@ def _nodes(state: Arrays, truth: Recounted) -> list[str]:
 
 
 def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list[str]:
-    """Bins against the rows of the warm-up, and those of the groups against the whole."""
+    """Bins against the rows they were made from, and those of the groups against the whole."""
     if not truth.fixed:
         return ["there are bins before the end of the warm-up"] if "bins_kinds" in state else []
     failures = []
     if truth.complete:
-        pairs = zip(truth.bins, truth.warmup_bins(), truth.features.names, strict=True)
+        source = "warm-up" if len(truth.versions) == 1 else "last renewal"
+        pairs = zip(truth.bins, truth.versions[-1][1], truth.features.names, strict=True)
         failures += [
-            f"the bins of {name!r} are not those of the warm-up's rows"
+            f"the bins of {name!r} are not those of the {source}'s rows"
             for recorded, derived, name in pairs
             if not recorded.equals(derived)
         ]

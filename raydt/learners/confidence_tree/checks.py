@@ -25,7 +25,10 @@ from raydt.learners.checking import (
 from raydt.learners.confidence_tree.bounds import REVISIT
 from raydt.learners.confidence_tree.coordinator import SCALARS
 from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES
+from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.prediction import MAJORITY_RIGHT, NAIVE_RIGHT
 from raydt.learners.confidence_tree.shard import SEEN
 from raydt.learners.confidence_tree.statistics import encode
 
@@ -57,6 +60,39 @@ def check_model(arrays: Arrays, features: Features, classes: int) -> None:
     inner = check_nodes(arrays, MODEL_TYPES, len(features), classes)
     at = arrays["threshold"][inner]
     require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
+    if "naive_leaf" in arrays:
+        _check_naive(arrays, features, classes)
+
+
+def _check_naive(arrays: Arrays, features: Features, classes: int) -> None:
+    """Leaves that predict by naive Bayes are there, and what they have counted is of bins that are there."""
+    bins, leaves = check_bins(arrays, features.kinds), arrays["naive_leaf"]
+    n, dense = leaves.size, len(features.names)
+    typed(arrays, "naive_leaf", np.int32, (n,))
+    there = ((leaves >= 0) & (leaves < len(arrays["feature"]))).all() and (np.diff(leaves) > 0).all()
+    require(there and (arrays["feature"][leaves] < 0).all(), "naive_leaf", "names an inner node, or a leaf twice")
+    prior = arrays["naive_prior"]
+    known = prior.shape[1] if prior.ndim == 2 else 0
+    typed(arrays, "naive_prior", np.int64, (n, known))
+    require(2 <= known <= max(2, classes), "naive_prior", "does not have the classes")
+    cells = {name: arrays[f"naive_cell_{name}"] for name in CELLS}
+    size = cells["leaf"].size
+    for name, dtype in zip(CELLS, CELL_TYPES, strict=True):
+        typed(arrays, f"naive_cell_{name}", dtype, (size,))
+    pools, feature = np.diff(pools_of(bins).first), cells["feature"]
+    for name, most in (("leaf", n), ("feature", len(features)), ("class", known)):
+        require(((cells[name] >= 0) & (cells[name] < most)).all(), f"naive_cell_{name}", "is out of range")
+    most = np.ones(size, dtype=np.int64)
+    most[feature < dense] = pools[feature[feature < dense]]
+    require(((cells["group"] >= 0) & (cells["group"] < most)).all(), "naive_cell_group", "is out of range")
+    for name in ("naive_prior", "naive_cell_log"):
+        fits = ((arrays[name] >= 0) & (arrays[name] <= LARGEST_LOG)).all()
+        require(fits, name, "is no logarithm of a number of examples")
+    require((prior > 0).any(axis=1).all(), "naive_prior", "has a leaf without examples")
+    keys = np.stack([cells[name] for name in CELLS[3::-1]])
+    order = np.lexsort(keys)
+    twice = (np.diff(keys, axis=1) == 0).all(axis=0).any()
+    require(np.array_equal(order, np.arange(size)) and not twice, "naive_cell_leaf", "does not ascend with the others")
 
 
 def check_state(
@@ -86,7 +122,12 @@ def check_state(
     fixed = 0 < totals["warmup"] <= totals["seq"]
     require(("bins_kinds" in arrays) == fixed, "bins_kinds", "is there before the end of the warm-up, or not after it")
     bins = check_bins(arrays, features.kinds) if fixed else None
-    _check_splits(arrays, inner, bins, features, totals)
+    if options.leaf_prediction == "adaptive" and fixed:
+        right = typed(arrays, "was_right", np.uint8, (arrays["id"].size,))
+        require((right <= (MAJORITY_RIGHT | NAIVE_RIGHT)).all(), "was_right", "is not from 0 to 3")
+    _check_splits(arrays, inner, bins, features, totals, fixed=not options.renewal)
+    for name in ("renewed", "lived"):
+        require(totals[name] <= totals["t"], name, "is more than 't'")
     counted = _check_nodes(arrays, inner, options, totals, fixed)
     for number, group in groups.items():
         if bins is not None:
@@ -105,14 +146,22 @@ def check_state(
 
 
 def _check_splits(
-    arrays: Arrays, inner: npt.NDArray[Any], bins: Bins | None, features: Features, totals: Mapping[str, int]
+    arrays: Arrays,
+    inner: npt.NDArray[Any],
+    bins: Bins | None,
+    features: Features,
+    totals: Mapping[str, int],
+    *,
+    fixed: bool,
 ) -> None:
-    """Cuts are those of the bins, and there is a record of every split."""
+    """Cuts are those of the bins, if they are ``fixed``, and there is a record of every split."""
     n, classes = len(inner), arrays["counts"].shape[1]
     require(not n or bins is not None, "feature", "has splits before the end of the warm-up")
     feature, cut = arrays["feature"][inner], typed(arrays, "cut", np.int32, arrays["feature"].shape)[inner]
     require((np.delete(arrays["cut"], inner) == -1).all(), "cut", "has a leaf with a cut")
-    if bins is not None:
+    if not fixed:
+        require(_may_be_cuts(feature, cut, features), "cut", "names a cut that is not there")
+    elif bins is not None:
         require(_are_cuts(feature, cut, bins, features), "cut", "names a cut that is not there")
         thresholds = [_threshold(j, t, bins) for j, t in zip(feature.tolist(), cut.tolist(), strict=True)]
         require(np.array_equal(arrays["threshold"][inner], thresholds), "threshold", "is not that of the cut")
@@ -134,11 +183,20 @@ def _check_splits(
     require(((rival >= -1) & (rival < len(features))).all(), "split_rival_feature", "names a feature that is not there")
     rival_cut = split["rival_cut"]
     fits = (rival_cut[~there] == -1).all()
-    fits = fits and (bins is None or _are_cuts(rival[there], rival_cut[there], bins, features))
+    if fixed:
+        fits = fits and (bins is None or _are_cuts(rival[there], rival_cut[there], bins, features))
+    else:
+        fits = fits and _may_be_cuts(rival[there], rival_cut[there], features)
     require(fits, "split_rival_cut", "names a cut that is not there")
     require(((split["reason"] >= 0) & (split["reason"] <= REVISIT)).all(), "split_reason", "is none")
     for name in _SCORES:
         require(np.isfinite(split[name]).all(), f"split_{name}", "has a score that is not finite")
+
+
+def _may_be_cuts(feature: npt.NDArray[Any], cut: npt.NDArray[Any], features: Features) -> bool:
+    """Whether each feature may have had its cut, by bins that are gone."""
+    most = np.where(feature < len(features.names), 2**16, 1)
+    return bool(((cut >= 0) & (cut < most)).all())
 
 
 def _are_cuts(feature: npt.NDArray[Any], cut: npt.NDArray[Any], bins: Bins, features: Features) -> bool:

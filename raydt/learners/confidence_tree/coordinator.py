@@ -31,20 +31,21 @@ from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Wind
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
+from raydt.learners.confidence_tree.naive_bayes import log_table
+from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import Path, roll_back
 from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
-from raydt.learners.sequential import ADD, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
 from raydt.learners.speculation import WindowLength
-from raydt.learners.tree_predictor import TreePredictor
 
 Int64 = npt.NDArray[np.int64]
 
 #: Steps of the longest window, and of the shortest.
-_LONGEST, _SHORTEST = 1 << 12, 1 << 6
+LONGEST, SHORTEST = 1 << 12, 1 << 6
 #: Totals of a state: whole numbers under these names.
-SCALARS = ("seq", "warmup", "t", "classes", "checks", "splits", "ties", "replaced", "pruned")
+SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "checks", "splits", "ties", "replaced", "pruned")
 
 
 class _Counts(NamedTuple):
@@ -76,7 +77,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         super().__init__()
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
-        self.live = DynamicTree(features, options.grace_period, revisit=options.revisit)
+        self.live = DynamicTree(
+            features, options.grace_period, revisit=options.revisit, leaf_prediction=options.leaf_prediction
+        )
         self._decider = Decider(
             options.split_rule(len(features)),
             by_feature=options.rival == "feature",
@@ -84,10 +87,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             revisit=options.revisit,
         )
         self._warmup = self._t = 0
+        self._renewal = options.renewal if features.names else 0
+        self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._length = WindowLength(_SHORTEST, _LONGEST, _LONGEST)
+        self._length = WindowLength(SHORTEST, LONGEST, LONGEST)
         self._reversed = np.empty((4, 0), dtype=np.int32)  # deltas by which the shards have yet to roll back
+        self._logs, self._sent = log_table(0), 0  # the table of naive Bayes, and how much of it the shards have
+        self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
 
     @property
     def store(self) -> ExampleStore:
@@ -113,11 +120,15 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of what changed the tree."""
-        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        self._naive = None
         rows = self._rows_of(batch.X, batch.sparse)
-        new = rows if len(added) == len(rows.X) else rows.take(admitted.row[added])  # each row is of one update
-        yield from self._rows.put(admitted.new[added], new)
         steps, position = steps_of(batch, part, admitted)
+        if self.live.naive:  # the shards score queries, too: in slots beyond all others, until these are used
+            looks = np.flatnonzero(steps["kind"] == LOOK)
+            steps["slot"][looks] = self.store.capacity + np.arange(len(looks))
+        put = (steps["kind"] == ADD) | (self.live.naive & (steps["kind"] == LOOK))
+        new = rows if put.sum() == len(rows.X) else rows.take(steps["row"][put])  # each row is of one update
+        yield from self._rows.put(steps["slot"][put], new)
         visited, logs = np.zeros(len(steps), dtype=np.int64), []
         warm = int(np.searchsorted(steps["stamp"], 2 * self._warmup)) if self.live.bins is None else 0
         if warm:
@@ -125,11 +136,36 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self.live.walk(path, rows, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
-        logs.append((yield from self._advance(steps, np.arange(warm, len(steps)), rows, visited)))
+        logs += yield from self._take_steps(steps, warm, rows, visited)
         predicted = steps["prediction"] >= 0
         result.predictions[position[predicted]] = steps["prediction"][predicted]
         result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
+
+    def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: Rows, visited: Int64) -> Exchange[list[Log]]:
+        """Take the steps from ``begin`` on; the bins are renewed after the insertions at which that is due."""
+        logs: list[Log] = []
+        adds = np.flatnonzero(steps["kind"] == ADD)
+        while begin < len(steps):
+            stop, due = len(steps), self._renewed + max(self._lived, self._renewal) - self._t
+            last = int(np.searchsorted(adds, begin)) + due - 1
+            renews = self._renewal > 0 and self.live.bins is not None and last < len(adds)
+            if renews:
+                stop = int(adds[last]) + 1
+            logs.append((yield from self._advance(steps, np.arange(begin, stop), rows, visited)))
+            if renews:
+                yield from self._renew()
+            begin = stop
+        return logs
+
+    def _renew(self) -> Exchange[None]:
+        """Make the bins again, from the live examples, and have the shards count by them what leaves have counted."""
+        slots, sites, counted = self.live.counted()
+        self._renewed, self._lived = self._t, len(slots)
+        labels = self.store.y[slots[counted]]
+        what = np.stack([slots[counted], sites[counted], labels]).astype(np.int32)
+        parts = yield Ask("renew", {"slots": slots, "counted": what})
+        self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
     def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
         return Rows.of(X, sparse or SparseRows.empty(self.features.sparse, len(X)))
@@ -146,7 +182,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
         visited = np.zeros(len(steps), dtype=np.int64)
-        return (yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=False))
+        log = yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=self.live.naive)
+        self._renewed, self._lived = self._t, len(slots)
+        return log
 
     def _advance(
         self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, visited: Int64, *, scored: bool = True
@@ -154,7 +192,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Take some steps, window by window."""
         adds = steps["kind"] == ADD
         adds[: which[0] if len(which) else len(steps)] = False
-        label = np.where(adds, self.store.y[steps["slot"]], 0) if len(steps) else np.empty(0, dtype=np.int64)
+        adds[which[-1] + 1 if len(which) else 0 :] = False
+        label = np.where(adds, self.store.y[np.where(adds, steps["slot"], 0)], 0) if len(steps) else which
         times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
         leaves, altered = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
@@ -166,9 +205,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             path = Path(steps, pending, leaves, visited, int(which[at - 1]) + 1)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
-            changes = yield from self._decider.decide(self.live.tree, window, times, replies)
+            found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
+            changes = yield from self._decider.decide(self.live.tree, window, times, found)
             again = self._roll_back(window, changes, altered)
-            self._note(window, changes, again)
+            void = np.zeros(len(steps), dtype=np.bool_)
+            void[again] = True
+            self._settle(window, scores, void)
+            self._note(window, changes, void)
             log += [self._logged(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
@@ -185,8 +228,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         compared = [(change.feature, change.cut), (-1, -1) if new is None else (new.rival_feature, new.rival_cut)]
         return Logged(change, int(node["depth"]), *(self.live.threshold(*split) for split in compared))
 
-    def _count(self, window: Window) -> Exchange[list[npt.NDArray[np.int64]]]:
-        """Have the shards count what was counted, and answer the checks."""
+    def _count(self, window: Window) -> Exchange[list[tuple[Int64, Int64]]]:
+        """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
         if not len(window.counted.entries) and not self._reversed.size:
             return []
         nodes = self.live.tree.nodes[window.counted.checks["node"]]
@@ -197,9 +240,27 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             "classes": self.live.tree.counts.shape[1],
             "deltas": np.concatenate([self._reversed, window.counted.deltas], axis=1),
             "checks": np.stack(checks, axis=1).astype(np.int64),
+            "scored": window.counted.scored + undone,
+            "logs": self._more_logs(window.counted.priors),
         }
         self._reversed = self._reversed[:, :0]
         return (yield Ask("count", payload))
+
+    def _more_logs(self, priors: Int64) -> Int64:
+        """The table of naive Bayes, if it has to be longer than what the shards have."""
+        if not len(priors):
+            return self._logs[:0]
+        self._logs = log_table(int(priors.max()), self._logs)
+        more = self._logs[: len(self._logs) if len(self._logs) > self._sent else 0]
+        self._sent = len(self._logs)
+        return more
+
+    def _settle(self, window: Window, scores: list[Int64], void: npt.NDArray[np.bool_]) -> None:
+        """Make the predictions of the steps that are not processed again."""
+        if not self.live.naive:
+            return
+        summed = sum(scores[1:], scores[0]) if scores else np.empty((0, 2), dtype=np.int64)
+        self.live.settle(window, summed, self._logs, void)
 
     def _roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
         """Roll back the steps whose path changes alter; these steps, to process again.
@@ -220,11 +281,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             altered[again] = False
         return again
 
-    def _note(self, window: Window, changes: list[Change], rolled_back: Int64) -> None:
+    def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
         """Count checks and changes."""
-        done = np.ones(len(window.counted.checks), dtype=np.bool_)
-        if len(rolled_back):
-            done = ~np.isin(window.counted.checks["step"], rolled_back)
+        done = ~void[window.counted.checks["step"]]
         for change in changes:  # what was due further down at the same step is gone
             below = window.counted.checks["depth"] > self.live.tree.nodes["depth"][change.node]
             done &= ~((window.counted.checks["step"] == change.step) & below)
@@ -261,7 +320,20 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         if self.live.bins is not None or self._seq == 0:
             return {}
         self._warmup = self._seq
+        self._naive = None
         return (yield from self._begin())
+
+    def gather(self) -> Exchange[None]:
+        """Fetch the counts of the leaves that predict by naive Bayes."""
+        if self._naive is None and self.live.bins is not None:
+            leaves = self.live.naive_leaves()
+            replies = []
+            if len(leaves):
+                replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
+            position = preorder(self.live.tree)[1]
+            priors = self.live.tree.own[leaves]
+            self._logs = log_table(int(priors.max(initial=0)), self._logs)
+            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs)
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -279,15 +351,18 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """Shares of the classes in each row's leaf, shape (n, n_classes). O(nodes + rows x depth)."""
+        """Shares of the classes, shape (n, n_classes). O(nodes + rows x (depth + features))."""
         return self._predictor().predict_proba(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes."""
         return self._predictor().predict(X, sparse)
 
-    def _predictor(self) -> TreePredictor:
-        return TreePredictor(self.features, filled(node_arrays(self.live.tree)))
+    def _predictor(self) -> NaivePredictor:
+        return NaivePredictor(self.features, self._with_naive(filled(node_arrays(self.live.tree))))
+
+    def _with_naive(self, model: Arrays) -> Arrays:
+        return model if self._naive is None else model | self._naive
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
         """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(ids + nodes)."""
@@ -295,11 +370,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
-        """Digest of tree, counts, records, bins and sorted id -> leaf; free of slots, node ids, sites, list orders."""
-        slots = self.store.slots()
-        state = self.state(slots[np.argsort(self.store.id[slots])])
-        ids = np.sort(self.store.id[slots])
-        return digest([("id", ids), *((name, state[name]) for name in sorted(state) if name not in ("place", "seq"))])
+        """Digest of tree, counts, records, bins, ids and labels; free of slots, node ids, sites, list orders.
+
+        The first costs O(nodes + live examples), the next O(nodes + log n) for an update.
+        """
+        state = self.state(np.empty(0, dtype=np.int32))
+        skipped = ("place", "seq", "leaf")
+        return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
@@ -310,16 +387,18 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        return predictive(canonical_tree(self.live.tree, self.live.splits))
+        return self._with_naive(predictive(canonical_tree(self.live.tree, self.live.splits)))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
-        scalars = zip(SCALARS, (self._seq, self._warmup, self._t, self._classes, *self._counts), strict=True)
+        totals = self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *self._counts
+        scalars = zip(SCALARS, totals, strict=True)
         return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
-        self._seq, self._warmup, self._t, self._classes, *counts = (int(state[name][0]) for name in SCALARS)
-        self._counts, self._length = _Counts(*counts), WindowLength(_SHORTEST, _LONGEST, _LONGEST)
-        self._reversed = np.empty((4, 0), dtype=np.int32)
+        totals = [int(state[name][0]) for name in SCALARS]
+        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *counts = totals
+        self._counts, self._length = _Counts(*counts), WindowLength(SHORTEST, LONGEST, LONGEST)
+        self._reversed, self._sent, self._naive = np.empty((4, 0), dtype=np.int32), 0, None

@@ -180,7 +180,7 @@ def why_no_split(figures: Mapping[str, Any]) -> str:
     often = " (a leaf is checked once it has received grace_period examples)" if not checks else ""
     return (
         f"no split in {counted(checks, 'check')}{often}. To split sooner: a smaller c, confidence: practical, a "
-        "larger delta, another rule; and stream.warmup of some hundreds of rows, for the bins"
+        "larger delta, another rule; and with renew_bins: 0 a stream.warmup of some hundreds of rows, for the bins"
     )
 
 

@@ -12,6 +12,8 @@ from raydt.examples.updates import UpdateBatch
 from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
+from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
+from raydt.learners.confidence_tree.prediction import settle, tally_all
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
@@ -52,11 +54,14 @@ class DynamicTree:
     features : Features
     grace_period : int
     revisit : bool
+    leaf_prediction : str
 
     Attributes
     ----------
     store : ExampleStore
         Ids and labels of the live examples.
+    right : ndarray of uint8
+        Of each slot who was right about its example (``prediction``).
     members : ndarray of MEMBER
         Leaf of each slot, and its neighbours in the list of that.
     tree : Tree
@@ -68,9 +73,13 @@ class DynamicTree:
         The most sites of statistics that there were at once.
     """
 
-    def __init__(self, features: Features, grace_period: int, *, revisit: bool) -> None:
+    def __init__(
+        self, features: Features, grace_period: int, *, revisit: bool, leaf_prediction: LeafPrediction
+    ) -> None:
         self.categorical = features.kinds.astype(np.bool_)
         self._grace, self._revisit = grace_period, revisit
+        self.naive, self._adaptive = leaf_prediction != "majority", leaf_prediction == "adaptive"
+        self.right = np.empty(0, dtype=np.uint8)
         self.store = ExampleStore(0, 0)
         self.members = np.empty(0, dtype=MEMBER)
         self.tree: Tree = new_tree()
@@ -84,6 +93,7 @@ class DynamicTree:
         self.store.reserve(len(batch))
         if len(self.members) < self.store.capacity:
             self.members = grown(self.members, self.store.capacity)
+            self.right = grown(self.right, self.store.capacity)
         self.tree = with_room(self.tree, 0, batch.n_classes)
 
     @property
@@ -99,20 +109,46 @@ class DynamicTree:
         entries, deltas = empty(room, ENTRY), empty((4, room), np.int32)
         checks = empty(room // self._grace + len(tree.nodes), CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = Rules(self.categorical, self._grace if counted else 0, self._revisit, scored)
-        out = Counted(entries, deltas, checks, owns)
-        made, due = walk(tree, self.examples, rows, path, rules, out, np.empty_like(tree.counts[:1]))
+        rules = Rules(self.categorical, self._grace if counted else 0, self._revisit, scored, self.naive)
+        rows_scored = len(path.pending) if counted and self.naive else 0
+        asked, priors = np.empty(rows_scored, np.int64), np.empty((rows_scored, tree.own.shape[1]), np.int64)
+        out = Counted(entries, deltas, checks, owns, asked, priors)
+        made, due, rows_scored = walk(tree, self.examples, rows, path, rules, out, np.empty_like(tree.counts[:1]))
         checks, owns = checks[:due], owns[:due]
         if self._revisit:  # a step may check several nodes, the one nearest to the root comes first
             order = np.lexsort((checks["depth"], checks["step"]))
             checks, owns = checks[order], owns[order]
-        return Window(path, Counted(entries[:made], deltas[:, :made], checks, owns))
+        of_rows = asked[:rows_scored], priors[:rows_scored]
+        return Window(path, Counted(entries[:made], deltas[:, :made], checks, owns, *of_rows))
+
+    def settle(self, window: Window, scores: Int64, table: Int64, void: npt.NDArray[np.bool_]) -> None:
+        """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``)."""
+        rules = self._adaptive, self._revisit
+        settle(self.tree, self.examples, self.right, window.path, window.counted, scores, table, void, rules)
+
+    def naive_leaves(self) -> Int64:
+        """Leaves that predict by naive Bayes now, in preorder."""
+        order = preorder(self.tree)[0].astype(np.int64)
+        nodes = self.tree.nodes[order]
+        by_naive = (nodes["feature"] < 0) & (self.tree.own[order].sum(axis=1) > 0)
+        if self._adaptive:
+            by_naive &= nodes["naive_right"] >= nodes["majority_right"]
+        found: Int64 = order[by_naive if self.naive else by_naive & False]
+        return found
 
     def rows_of(self, leaf: int) -> Slots:
         """Slots of the live examples of a leaf. O(examples)."""
         slots = np.empty(int(self.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(self.tree, self.members, leaf, slots)
         return slots
+
+    def counted(self) -> tuple[Slots, Int64, npt.NDArray[np.bool_]]:
+        """Slots of the live examples, the site of the leaf of each, and whether that has counted it. O(examples)."""
+        order = preorder(self.tree)[0]
+        leaves = order[self.tree.nodes["feature"][order] < 0].tolist()
+        slots = np.concatenate([self.rows_of(leaf) for leaf in leaves])
+        nodes = self.tree.nodes[self.members["leaf"][slots]]
+        return slots, nodes["site"].astype(np.int64), 2 * self.store.born[slots] + 1 > nodes["created"]
 
     def clear(self, node: int) -> list[int]:
         """Ready a node for its change, and return the sites whose statistics the shards may forget.
@@ -127,6 +163,7 @@ class DynamicTree:
             return []
         site = int(nodes["site"][node])
         nodes["site"][node], self.tree.own[node] = -1, 0
+        nodes["majority_right"][node] = nodes["naive_right"][node] = 0
         return [site]
 
     def _collapse(self, node: int) -> list[int]:
@@ -180,7 +217,8 @@ class DynamicTree:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
         arrays, position = canonical_tree(self.tree, self.splits), preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
-        return {**arrays, **bins, "leaf": position[self.members["leaf"][slots]]}
+        right = {"was_right": self.right[slots]} if self._adaptive and self.bins is not None else {}
+        return {**arrays, **bins, **right, "leaf": position[self.members["leaf"][slots]]}
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
@@ -188,6 +226,10 @@ class DynamicTree:
         self.tree, self.splits = live_tree(state)
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
+        self.right = np.zeros(self.store.capacity, dtype=np.uint8)
+        if self._adaptive and self.bins is not None:
+            self.right[: len(state["was_right"])] = state["was_right"]
+            tally_all(self.tree, self.examples, self.right, len(state["was_right"]), revisit=self._revisit)
         sites = state["place"][state["place"] >= 0]
         self.sites = int(sites.max(initial=-1)) + 1
         self._free = np.setdiff1d(np.arange(self.sites), sites)[::-1].tolist()

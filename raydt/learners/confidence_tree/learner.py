@@ -15,10 +15,11 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
+from raydt.learners.confidence_tree.costs import ConfidenceTreeCosts
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
+from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.learners.tree_predictor import TreePredictor
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -37,6 +38,7 @@ class ConfidenceTree(Learner):
         "ties": "counts work that was done, which the result does not depend on",
         "replaced": "counts work that was done, which the result does not depend on",
         "pruned": "counts work that was done, which the result does not depend on",
+        "was_right": "predictions of the past cannot be made again from the tree that there is now",
         "bucket": "intervals overlap: a feature may be in either of two",
     }
 
@@ -65,6 +67,10 @@ class ConfidenceTree(Learner):
         """The tree, and what decided its splits."""
         return ConfidenceTreeDescription()
 
+    def costs(self, options: ConfidenceTreeOptions) -> ConfidenceTreeCosts:
+        """Counts of messages and work."""
+        return ConfidenceTreeCosts(options)
+
     def coordinator(
         self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan
     ) -> ConfidenceTreeCoordinator:
@@ -91,9 +97,9 @@ class ConfidenceTree(Learner):
         else:
             check_state(model, groups, options, features, classes)
 
-    def predictor(self, options: ConfidenceTreeOptions, features: Features, model: Arrays) -> TreePredictor:
+    def predictor(self, options: ConfidenceTreeOptions, features: Features, model: Arrays) -> NaivePredictor:
         """Predictions of a saved model."""
-        return TreePredictor(features, model)
+        return NaivePredictor(features, model)
 
     def audit(
         self,
@@ -114,6 +120,8 @@ class ConfidenceTree(Learner):
         return (
             Case("revisit", hasty | {"revisit": True}, missing=True, warmup=6),
             Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
+            Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
+            Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("exact finder", hasty | {"revisit": True, "criterion": "entropy"}, sparse=True, warmup=6),
             Case("updgini", hasty | {"finder": "updgini"}, sparse=True, warmup=6),
         )

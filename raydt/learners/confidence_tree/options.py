@@ -11,9 +11,12 @@ from pydantic import Field, field_validator, model_validator
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
+from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 
 #: What the warm-up is needed for.
 WARMUP = "derives the bins of its features from the first rows"
+#: Fewest insertions between two renewals of bins, by default.
+FEWEST = 100
 #: Below it products with delta may leave the numbers.
 SMALLEST_DELTA = 1e-100
 #: Criteria each rule has a width for; the first is its default.
@@ -74,7 +77,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         json_schema_extra=_or_null,
     )
     c: float = Field(
-        0.05,
+        0.01,
         gt=0,
         le=1e6,
         description="factor of the width of confidence: practical; smaller splits sooner",
@@ -88,8 +91,13 @@ class ConfidenceTreeOptions(LearnerOptions):
         "well below the width at the leaf sizes you want, or every leaf is split on a tie (tau)",
     )
     grace_period: int = Field(100, ge=1, description="insertions into a leaf between two checks whether to split it")
-    max_bins: int = Field(
-        256, ge=2, le=2**16 - 1, description="largest number of bins of a feature; the warm-up fixes them"
+    max_bins: int = Field(64, ge=2, le=2**16 - 1, description="largest number of bins of a feature")
+    renew_bins: int | None = Field(
+        None,
+        ge=0,
+        description="fewest insertions after which the bins of numbers and categories are made again from the live "
+        "examples; more if more were live at the last renewal; 0: the warm-up fixes them; null: 100, but 0 with "
+        "revisit: true or confidence: theorem",
     )
     rival: Literal["feature", "split"] = Field(
         "feature",
@@ -107,6 +115,11 @@ class ConfidenceTreeOptions(LearnerOptions):
         le=1e3,
         description="a split found by updgini or updent scores at most 1 + finder_alpha times the best",
         json_schema_extra=_or_null,
+    )
+    leaf_prediction: LeafPrediction = Field(
+        "adaptive",
+        description="prediction of a leaf; majority: its most frequent class; naive_bayes: naive Bayes on the counts "
+        "of its bins; adaptive: whichever has been right more often there",
     )
     strict: bool = Field(
         False,
@@ -148,6 +161,8 @@ class ConfidenceTreeOptions(LearnerOptions):
             raise ValueError(
                 f"revisit: true needs finder: exact, because {self.finder} keeps no statistics of inner nodes"
             )
+        if self.revisit and self.renewal:
+            raise ValueError("revisit: true compares splits by bins that stay. Set renew_bins to 0 or null")
         for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default
             if key in self.model_fields_set and getattr(self, key) != default:
@@ -166,6 +181,14 @@ class ConfidenceTreeOptions(LearnerOptions):
             "finder_alpha": self.finder != "exact",
         }
         return tuple(key for key in _USED_BY if not used[key])
+
+    @property
+    def renewal(self) -> int:
+        """Fewest insertions between two renewals of the bins; 0 of bins that stay."""
+        if self.renew_bins is not None:
+            return self.renew_bins
+        stays = self.revisit or (self.rule == "ctree" and self.confidence == "theorem")
+        return 0 if stays else FEWEST
 
     @property
     def resolved_criterion(self) -> Criterion:
@@ -209,6 +232,7 @@ class ConfidenceTreeOptions(LearnerOptions):
                     f"classes {self.resolved_criterion} is never above {limit:.3g}",
                     2 * self.tie_threshold >= limit,
                 ),
+                ("bins are made again from rows that leaves have counted (renew_bins)", self.renewal > 0),
                 ("grace_period below 20 checks leaves more often than delta is divided for", self.grace_period < 20),
                 (
                     "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",

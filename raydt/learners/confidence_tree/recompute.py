@@ -122,6 +122,10 @@ class Recounted:
         Whether what was deleted is known, too.
     bins : list of FeatureBins
         Of the dense features, as recorded.
+    versions : list of (int, list of FeatureBins)
+        All bins there ever were, derived, and the time from after which each were used; of a complete history.
+    renewed, lived : int
+        Examples taken when the bins were made last, and those live then; of a complete history.
     alive, taken : ndarray of bool
         Of the examples of the history: live now; ever taken by the tree.
     leaf, y : ndarray of int64
@@ -154,6 +158,10 @@ class Recounted:
         self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed
         dense = replace(features, sparse=0)
         self.bins = recorded_bins(state, dense)[0] if self.fixed else []
+        self.versions: list[tuple[int, Sequence[FeatureBins]]] = []
+        self.renewed = self.lived = 0
+        if self.fixed and self.complete:
+            self._derive_bins()
         self.codes = np.stack([b.codes(self.X[:, j]) for j, b in enumerate(self.bins)] or [self.y], axis=1)
         self.classes = max(2, int(self.y.max(initial=0)) + 1, state["counts"].shape[1])
         self.stamp = np.full(len(tree), FOREVER)
@@ -221,11 +229,18 @@ class Recounted:
         """Class counts of some rows, shape (K,)."""
         return np.bincount(self.y[rows], minlength=self.classes)
 
-    def candidates(self, rows: Ints) -> Candidates:
-        """All splits of some rows that leave some on both sides, each partition of a feature once. O(rows x ones)."""
+    def bins_at(self, stamp: int) -> Sequence[FeatureBins]:
+        """Bins of the dense features by which a split of some time was found: those made before."""
+        return [bins for since, bins in self.versions if since < stamp][-1] if self.versions else self.bins
+
+    def candidates(self, rows: Ints, stamp: int) -> Candidates:
+        """All splits of some rows, at some time, that leave some on both sides, each partition of a feature once.
+
+        O(rows x ones).
+        """
         parts: list[tuple[Ints, ...]] = []
-        for j, bins in enumerate(self.bins):
-            table = self._table(self.codes[rows, j], self.y[rows], bins.bins)
+        for j, bins in enumerate(self.bins_at(stamp)):
+            table = self._table(bins.codes(self.X[rows, j]), self.y[rows], bins.bins)
             filled = np.flatnonzero(table.any(axis=1))
             if bins.categorical:
                 cuts = filled[filled < len(bins.values)][: 1 if len(filled) == 2 else None]
@@ -246,16 +261,16 @@ class Recounted:
         order = np.lexsort((cut, feature, phi))
         return Candidates(feature[order], cut[order], phi[order], left[order])
 
-    def left_of(self, rows: Ints, feature: int, cut: int) -> Ints:
-        """Class counts of the rows that one cut sends left, shape (K,)."""
-        threshold = np.full(len(rows), self.threshold(feature, cut))
+    def left_of(self, rows: Ints, feature: int, at: float) -> Ints:
+        """Class counts of the rows that one split sends left, shape (K,)."""
+        threshold = np.full(len(rows), at)
         return self.counts_of(rows[~self._goes_right(rows, np.full(len(rows), feature), threshold)])
 
-    def threshold(self, feature: int, cut: int) -> float:
-        """Value a cut compares with; NaN for a missing cut."""
+    def threshold(self, feature: int, cut: int, stamp: int) -> float:
+        """Value that a cut of some time compares with; NaN for a missing cut."""
         if feature >= len(self.features.names):
             return 0.0 if cut == 0 else math.nan
-        bins = self.bins[feature]
+        bins = self.bins_at(stamp)[feature]
         if 0 <= cut < len(bins.values):
             return float(bins.values[cut])
         return math.inf if cut == len(bins.values) and bins.seen and not bins.categorical else math.nan
@@ -265,8 +280,19 @@ class Recounted:
         flat = np.bincount(bin_of * self.classes + y, minlength=bins * self.classes)
         return flat.reshape(bins, self.classes)
 
-    def warmup_bins(self) -> Sequence[FeatureBins]:
-        """Bins of the dense features, from the rows of the warm-up that were live at its end."""
-        rows, most = self.first & self.taken, self.options.max_bins
-        kinds = enumerate(self.features.categorical)
+    def _derive_bins(self) -> None:
+        """All bins: from the rows of the warm-up that were live at its end, then from those live at each renewal."""
+        rows, least = self.first & self.taken, self.options.renewal if self.features.names else 0
+        come = np.sort(self.born[self.taken])
+        self.versions.append((-1, self._bins_of(rows)))
+        self.renewed = self.lived = int(rows.sum())
+        while least and self.renewed + max(self.lived, least) <= len(come):
+            self.renewed += max(self.lived, least)
+            now = int(come[self.renewed - 1])
+            rows = self.taken & (self.born <= now) & (self.died > now)
+            self.lived = int(rows.sum())
+            self.versions.append((now, self._bins_of(rows)))
+
+    def _bins_of(self, rows: Bools) -> Sequence[FeatureBins]:
+        kinds, most = enumerate(self.features.categorical), self.options.max_bins
         return [derived_bins(self.X[rows, j], categorical, most, "quantile") for j, categorical in kinds]

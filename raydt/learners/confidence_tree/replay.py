@@ -120,8 +120,10 @@ class Records:
         truth, options = self._truth, self._truth.options
         criterion, depth = options.resolved_criterion, int(truth.tree.depth[node])
         feature, own, left = int(truth.tree.feature[node]), record["own"], record["left"]
-        threshold = truth.threshold(feature, cut) if truth.fixed else math.nan
         at = float(truth.tree.threshold[node])
+        threshold = truth.threshold(feature, cut, int(truth.stamp[node])) if truth.fixed else math.nan
+        if options.renewal and not truth.complete:
+            threshold = at  # of bins that are not known any more
         self._holds(node, at == threshold, "the threshold is not that of the cut", f"{at}, and the cut {threshold}")
         m, t, classes = (int(record[name]) for name in ("m", "t", "classes"))
         sound = m == own.sum() > 0 and (left >= 0).all() and (left <= own).all() and t > 0 and classes > 1
@@ -158,7 +160,7 @@ class Records:
         self._same(node, "own", padded(record["own"], truth.classes), own)
         for name, expected in (("m", len(rows)), ("t", t), ("classes", classes)):
             self._same(node, name, int(record[name]), expected)
-        candidates = truth.candidates(rows)
+        candidates = truth.candidates(rows, stamp)
         place = candidates.at(feature, cut)
         if place < 0:
             self._holds(node, False, "the split is no candidate", f"feature {feature}, cut {cut}")
@@ -188,10 +190,11 @@ class Records:
         feature, cut, own = int(record["rival_feature"]), int(record["rival_cut"]), truth.counts_of(rows)
         rival = candidates.rival(place, truth.options.rival == "feature")
         if record["reason"] == REVISIT:
-            there = not math.isnan(truth.threshold(feature, cut)) if feature >= 0 else False
+            threshold = truth.threshold(feature, cut, int(truth.stamp[node])) if feature >= 0 else math.nan
+            there = not math.isnan(threshold)
             self._holds(node, there, "the rival is no split", f"feature {feature}, cut {cut}")
             if there:
-                phi = float(phi_of(criterion, truth.left_of(rows, feature, cut)[None], own)[0])
+                phi = float(phi_of(criterion, truth.left_of(rows, feature, threshold)[None], own)[0])
                 self._same(node, "rival_phi", record["rival_phi"], phi)
             return
         if rival < 0:

@@ -17,16 +17,19 @@ from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import Structure
 from raydt.learners.binning import Bins, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
+from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.statistics import (
     Checks,
     Columns,
     Held,
+    Naive,
     Search,
     Sparse,
     Statistics,
     confirm,
     encode,
+    recount,
     take,
 )
 from raydt.learners.confidence_tree.structured import put_back, take_structured
@@ -64,6 +67,7 @@ class ConfidenceTreeShard(ShardWithRows):
         self._counts = Statistics.none()
         self._pool: Pool = new_pool(0 if self._buckets is None else len(self._buckets.s))
         self._table = xlogx_table(0)
+        self._logs = np.empty(0, dtype=np.int64)
 
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows, and their bins once these are known."""
@@ -73,15 +77,29 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Fix the bins of the dense columns by the first rows."""
+        return self._learn(slots).arrays()
+
+    def _on_renew(self, slots: Any, counted: Any) -> dict[str, Any]:
+        """Make the bins again from some rows; ``counted`` are slot, site and class of each row that is counted."""
+        bins = self._learn(slots)
+        if len(self.groups):
+            sites, classes = self._counts.totals.shape
+            by_bin = np.zeros((sites, int(self._columns.first[-1]), classes), dtype=np.int32)
+            recount(by_bin, self._columns.first, self._codes, np.array(counted))
+            self._counts = Statistics(self._counts.totals, by_bin)
+        return bins.arrays()
+
+    def _learn(self, slots: Any) -> Bins:
         self._held.make_room(slots)
         kinds, none = self._features.kinds[self.columns], np.empty(0, dtype=np.int64)
         bins = learn_bins(self._held.X[slots], kinds, self._options.max_bins, "quantile", none)
         self._begin(bins)
-        return bins.arrays()
+        return bins
 
     def _begin(self, bins: Bins) -> None:
         self._bins = bins
         self._columns = Columns.of(bins, self.columns, self._group_of_columns)
+        self._pools: Pools = pools_of(bins)
         everything = np.arange(len(self._held.X), dtype=np.int32)  # also what came after the warm-up
         self._encode(everything, self._held.X)
 
@@ -93,29 +111,86 @@ class ConfidenceTreeShard(ShardWithRows):
 
     # ---------------------------------------------------------------- counting
 
-    def _on_count(self, sites: int, classes: int, deltas: Any, checks: Any) -> npt.NDArray[np.int64]:
-        """Count rows in and out, and answer the checks among them, shape (checks, groups, 3, 2 + K).
+    def _on_count(
+        self, sites: int, classes: int, deltas: Any, checks: Any, scored: Any, logs: Any
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Count rows in and out; answer the checks among them, and score rows just before they are counted.
 
-        ``deltas`` are those of ``statistics.take``, and ``checks`` is ``asked`` of its checks; ``sites`` and
-        ``classes`` are how many there may be by now.
+        Parameters
+        ----------
+        sites, classes : int
+            How many there may be by now.
+        deltas, checks, scored : ndarray
+            As ``statistics.take`` has them: ``asked`` of checks and of rows to score.
+        logs : ndarray of int64
+            The table of ``naive_bayes``; empty if the last one is long enough.
+
+        Returns
+        -------
+        found : ndarray of int64, shape (checks, groups, 3, 2 + K)
+        scores : ndarray of int64, shape (rows to score, K)
         """
+        scores = np.zeros((len(scored), classes), dtype=np.int64)
         if not len(self.groups):
-            return np.empty((len(checks), 0, 3, COUNTS + classes), dtype=np.int64)
+            return np.empty((len(checks), 0, 3, COUNTS + classes), dtype=np.int64), scores
+        if len(logs):
+            self._logs = np.array(logs)
         self._room_for(sites, classes)
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         deltas, asked = np.array(deltas), np.array(checks)
         found = np.empty((len(asked), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
         self._held.make_room(deltas[0])
-        check, n = 0, deltas.shape[1]
+        scores = np.zeros((len(scored), classes), dtype=np.int64)
+        naive = Naive(np.array(scored), self._logs, self._pools.low, self._pools.stop, scores)
+        check, row, n = 0, 0, deltas.shape[1]
         for begin in range(0, max(1, n), _TOGETHER):
             stop = min(n, begin + _TOGETHER)
             held, search = self._searched(deltas[0, begin:stop])
-            rest = deltas, begin, stop, Checks(asked, found), check
+            rest = deltas, begin, stop, Checks(asked, found), check, naive, row
             if self._buckets is None:
-                check = take(held, search, *rest)
+                check, row = take(held, search, *rest)
             else:
-                check = take_structured(held, search, self._buckets, *rest)
-        return found[..., : COUNTS + wanted]
+                check, row = take_structured(held, search, self._buckets, *rest)
+        return found[..., : COUNTS + wanted], scores[:, :wanted]
+
+    def _on_naive(self, sites: Any) -> npt.NDArray[np.int64]:
+        """What naive Bayes takes from some sites, shape (5, cells).
+
+        Of each group of bins, or sparse feature that is 1 (group 0), and class that has been counted: place
+        among ``sites``, feature, group, class and number.
+        """
+        cells = [np.empty((5, 0), dtype=np.int64)]
+        if not len(self.groups):
+            return cells[0]
+        first, sites = self._columns.first, np.array(sites)
+        known = np.flatnonzero(sites < len(self._counts.totals))
+        for j, feature in enumerate(self.columns.tolist()):
+            of = self._pools.of[first[j] : first[j + 1]]
+            begins = np.flatnonzero(np.diff(of, prepend=-1))
+            counts = self._counts.bins[sites[known], first[j] : first[j + 1]]
+            pooled = np.add.reduceat(counts, begins, axis=1, dtype=np.int64)
+            place, group, label = np.nonzero(pooled)
+            of_feature = np.full(len(place), feature)
+            cells.append(np.stack([known[place], of_feature, group, label, pooled[place, group, label]]))
+        if self._features.sparse:
+            cells += self._naive_ones(sites)
+        return np.concatenate(cells, axis=1)
+
+    def _naive_ones(self, sites: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        """Return those cells of the sparse features."""
+        p, per, dense = self._pool, len(self.groups), len(self._features.names)
+        unit = p.unit[: p.reg[USED]].astype(np.int64)
+        used = np.flatnonzero((unit >= 0) & (p.n1[: len(unit)] > 0))
+        used = used[np.isin(unit[used] // per, sites)]
+        order = np.argsort(sites)
+        place = order[np.searchsorted(sites[order], unit[used] // per)]
+        cells = []
+        for label, number in enumerate((p.n1[used] - p.c11[used], p.c11[used])):
+            some = number > 0
+            feature = p.feature[used][some].astype(np.int64) + dense
+            nothing = np.zeros(len(feature), dtype=np.int64)
+            cells.append(np.stack([place[some], feature, nothing, nothing + label, number[some].astype(np.int64)]))
+        return cells
 
     def _on_confirm(self, sites: Any, later: Any, deltas: Any) -> npt.NDArray[np.int64]:
         """Exact candidates at some sites before later deltas (``statistics.confirm``), as ``count`` answers."""

@@ -16,6 +16,7 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.arrays.sparse import group_of
 from raydt.examples.features import CATEGORICAL
+from raydt.finders.pool import find
 from raydt.finders.scan import count
 from raydt.learners.binning import Bins, code_of
 from raydt.learners.confidence_tree.impurity import COUNTS, CURRENT, CUT, FEATURE, offer, phi
@@ -91,6 +92,28 @@ class Statistics(NamedTuple):
         places = int(np.flatnonzero(counted.any(axis=1)).max(initial=-1)) + 1
         classes = max(2, int(np.flatnonzero(counted.any(axis=0)).max(initial=-1)) + 1)
         return Statistics(self.totals[:places, :classes], self.bins[:places, :, :classes])
+
+
+class Naive(NamedTuple):
+    """Rows to score by naive Bayes, just before they are counted.
+
+    Attributes
+    ----------
+    asked : ndarray of int64, shape (rows,)
+        Their deltas, ascending.
+    table : ndarray of int64
+        T of ``naive_bayes``, up to the largest count.
+    low, stop : ndarray of int32, shape (bins of all columns,)
+        The group of each bin.
+    found : ndarray of int64, shape (rows, K)
+        Takes sum_j (T(n_jk) - T(n_k)) over the shard's features.
+    """
+
+    asked: Any
+    table: Any
+    low: Any
+    stop: Any
+    found: Any
 
 
 class Sparse(NamedTuple):
@@ -171,6 +194,15 @@ def encode(X: Any, bins: Any, slots: Any, codes: Any) -> None:
             codes[slots[i], j] = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, begin, end)
 
 
+@kernel
+def recount(by_bin: Any, first: Any, codes: Any, counted: Any) -> None:
+    """Count rows by bin, shape (sites, bins, K); ``counted`` has slot, site and class of each."""
+    for i in range(counted.shape[1]):
+        slot, site, label = counted[0, i], counted[1, i], counted[2, i]
+        for j in range(codes.shape[1]):
+            by_bin[site, first[j] + codes[slot, j], label] += 1
+
+
 @inlined_kernel
 def count_dense(held: Any, site: int, slot: int, sign: int, label: int) -> None:
     """Count one row in or out at one site, in everything but its sparse features."""
@@ -191,6 +223,37 @@ def _count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
         for k in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
             index = sparse.rows.values[k]
             count(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index, sign, label)
+
+
+@inlined_kernel
+def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
+    """Naive Bayes scores of one row at one site into ``scores``, shape (K,). O((features + ones) x K)."""
+    columns, table, totals = held.columns, naive.table, held.counts.totals[site]
+    bins = held.counts.bins[site]
+    classes = len(totals)
+    for k in range(classes):
+        scores[k] = -table[totals[k]] * len(columns.feature)
+    for j in range(len(columns.feature)):
+        code = columns.first[j] + held.codes[slot, j]
+        low, stop = naive.low[code], naive.stop[code]
+        if stop - low == 1:
+            for k in range(classes):
+                scores[k] += table[bins[code, k]]
+        else:
+            for k in range(classes):
+                n = 0
+                for b in range(low, stop):
+                    n += bins[b, k]
+                scores[k] += table[n]
+    sparse = held.sparse
+    if sparse.of:
+        per = len(columns.group) - 1
+        for i in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
+            index = sparse.rows.values[i]
+            e = find(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index)
+            n1, c11 = (np.int64(held.pool.n1[e]), np.int64(held.pool.c11[e])) if e >= 0 else (np.int64(0), np.int64(0))
+            scores[0] += table[n1 - c11] - table[totals[0]]
+            scores[1] += table[c11] - table[totals[1]]
 
 
 @inner_kernel
@@ -317,29 +380,37 @@ def _candidates(held: Any, search: Any, site: int, found: Any) -> None:
 
 
 @kernel
-def take(held: Any, search: Any, deltas: Any, begin: int, stop: int, checks: Any, check: int) -> int:
+def take(
+    held: Any, search: Any, deltas: Any, begin: int, stop: int, checks: Any, check: int, naive: Any, scored: int
+) -> tuple[int, int]:
     """Count the deltas from ``begin`` to before ``stop``, and answer the checks among them, from ``check`` on.
 
     Parameters
     ----------
     deltas : ndarray of int32, shape (4, deltas)
-        Each a row that is counted in or out at a site: slot, site, sign, class.
+        Each a row that is counted in or out at a site: slot, site, sign (0: a row that is only scored), class.
+    naive : Naive
+        Rows to score, from ``scored`` on.
 
     Returns
     -------
-    check : int
-        The first check that was not answered.
+    check, scored : int
+        The first check that was not answered, and the first row that was not scored.
     """
     asked = checks.asked
     for i in range(begin, stop):
-        _count_row(held, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
+        if scored < len(naive.asked) and naive.asked[scored] == i:
+            score_row(held, naive, deltas[1, i], deltas[0, i], naive.found[scored])
+            scored += 1
+        if deltas[2, i] != 0:
+            _count_row(held, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
         while check < len(asked) and asked[check, 0] <= i:
             site, feature, cut = asked[check, 1], asked[check, 2], asked[check, 3]
             _candidates(held, search, site, checks.found[check])
             if feature >= 0:
                 _current(held, site, feature, cut, checks.found[check])
             check += 1
-    return check
+    return check, scored
 
 
 @kernel
@@ -351,7 +422,9 @@ def confirm(held: Any, search: Any, sites: Any, later: Any, deltas: Any, found: 
     """
     for c in range(len(sites)):
         for i in range(later[c], later[c + 1]):
-            _count_row(held, sites[c], deltas[0, i], -deltas[2, i], deltas[3, i])
+            if deltas[2, i] != 0:
+                _count_row(held, sites[c], deltas[0, i], -deltas[2, i], deltas[3, i])
         _candidates(held, search, sites[c], found[c])
         for i in range(later[c], later[c + 1]):
-            _count_row(held, sites[c], deltas[0, i], deltas[2, i], deltas[3, i])
+            if deltas[2, i] != 0:
+                _count_row(held, sites[c], deltas[0, i], deltas[2, i], deltas[3, i])

@@ -13,7 +13,7 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.sparse import group_of
 from raydt.finders.pool import find
 from raydt.finders.structure import Structure, attach, best, change, detach, settle
-from raydt.learners.confidence_tree.statistics import count_dense, offer_sparse, scan_group
+from raydt.learners.confidence_tree.statistics import count_dense, offer_sparse, scan_group, score_row
 
 
 @inlined_kernel
@@ -50,12 +50,25 @@ def _ask_unit(held: Any, search: Any, buckets: Any, unit: int, totals: Any, m: i
 
 @kernel
 def take_structured(
-    held: Any, search: Any, buckets: Any, deltas: Any, begin: int, stop: int, checks: Any, check: int
-) -> int:
+    held: Any,
+    search: Any,
+    buckets: Any,
+    deltas: Any,
+    begin: int,
+    stop: int,
+    checks: Any,
+    check: int,
+    naive: Any,
+    scored: int,
+) -> tuple[int, int]:
     """As ``statistics.take``, with the candidates of sparse features from a structure."""
     per, asked = len(held.columns.group) - 1, checks.asked
     for i in range(begin, stop):
-        _count_row(held, search, buckets, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
+        if scored < len(naive.asked) and naive.asked[scored] == i:
+            score_row(held, naive, deltas[1, i], deltas[0, i], naive.found[scored])
+            scored += 1
+        if deltas[2, i] != 0:
+            _count_row(held, search, buckets, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
         while check < len(asked) and asked[check, 0] <= i:
             site = asked[check, 1]
             totals = held.counts.totals[site]
@@ -65,7 +78,7 @@ def take_structured(
                 scan_group(held, search, site, g, m, found)
                 _ask_unit(held, search, buckets, site * per + g, totals, m, found)
             check += 1
-    return check
+    return check, scored
 
 
 @kernel

@@ -2,7 +2,8 @@
 
 Two counts are kept of every node. ``counts`` are the classes of all live examples whose route passes the node: what a
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
-after it was made, and when it was a leaf (with ``revisit``: whether or not).
+after it was made, and when it was a leaf (with ``revisit``: whether or not). ``majority_right`` and ``naive_right``
+say how many of the latter the majority and naive Bayes predicted when they came: they leave with their example.
 
 A window of steps is processed as if no check changed the tree, and rolled back after a change (``speculation``).
 """
@@ -26,6 +27,8 @@ NODE = np.dtype(
         ("threshold", np.float64),
         ("created", np.int64),
         ("since", np.int64),
+        ("majority_right", np.int64),
+        ("naive_right", np.int64),
         ("feature", np.int32),
         ("cut", np.int32),
         ("left", np.int32),
@@ -107,13 +110,16 @@ class Rules(NamedTuple):
     revisit : bool
         Whether inner nodes count too.
     scored : bool
-        Whether the class of a row that comes is predicted.
+        Whether the majority is predicted for a row that comes.
+    naive : bool
+        Whether the shards are to score it, too.
     """
 
     categorical: npt.NDArray[np.bool_]
     grace: int
     revisit: bool
     scored: bool
+    naive: bool
 
 
 class Counted(NamedTuple):
@@ -123,16 +129,22 @@ class Counted(NamedTuple):
     ----------
     entries : ndarray of ENTRY
     deltas : ndarray of int32, shape (4, entries)
-        What shards have to count: slot, site of the node, sign (1: in, -1: out), class.
+        What shards have to count: slot, site of the node, sign (1: in, -1: out, 0: only scored), class.
     checks : ndarray of CHECK
     owns : ndarray of int64, shape (checks, K)
         ``own`` of the node at each check.
+    scored : ndarray of int64, shape (rows,)
+        The entries before which naive Bayes has to score their row.
+    priors : ndarray of int64, shape (rows, K)
+        ``own`` of the leaf just before.
     """
 
     entries: npt.NDArray[np.void]
     deltas: npt.NDArray[np.int32]
     checks: npt.NDArray[np.void]
     owns: npt.NDArray[np.int64]
+    scored: npt.NDArray[np.int64]
+    priors: npt.NDArray[np.int64]
 
 
 @inner_kernel
@@ -187,7 +199,7 @@ def _is_mixed(own: Any, node: int) -> bool:
 
 
 @kernel
-def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, counts: Any) -> tuple[int, int]:
+def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, counts: Any) -> tuple[int, int, int]:
     """Take the pending steps of ``path`` in order, as if no check changed the tree.
 
     Parameters
@@ -201,10 +213,11 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
 
     Returns
     -------
-    entries, checks : int
+    entries, checks, scored : int
         How many there are. Checks of one step come from the leaf up.
     """
-    made = due = 0
+    made = due = asked = 0
+    naive = rules.naive and rules.grace > 0
     for i in path.pending:
         step = path.steps[i]
         if step.kind == REMOVE:
@@ -214,7 +227,15 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
             if rules.scored or step.kind == LOOK:
                 step.prediction = _predicted(tree, examples.y, path, i, leaf, counts)
         path.leaves[i] = leaf
+        if naive and step.kind != REMOVE:
+            out.scored[asked] = made
+            for k in range(out.priors.shape[1]):
+                out.priors[asked, k] = tree.own[leaf, k]
+            asked += 1
         if step.kind == LOOK:
+            if naive:
+                _enter(tree, out, made, leaf, i, step.slot, 0, 0)
+                made += 1
             continue
         label, by = examples.y[step.slot], 1 if step.kind == ADD else -1
         path.visited[i] = _count(tree, leaf, label, by)
@@ -241,7 +262,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
             if not rules.revisit:
                 break
             node = np.int64(tree.nodes[node].parent)
-    return made, due
+    return made, due, asked
 
 
 @inner_kernel
@@ -316,6 +337,6 @@ def _start(tree: Any, node: int, stamp: int) -> None:
     tree.nodes[node].left = tree.nodes[node].right = tree.nodes[node].head = tree.nodes[node].site = -1
     tree.nodes[node].threshold = 0.0
     tree.nodes[node].created = stamp
-    tree.nodes[node].since = 0
+    tree.nodes[node].since = tree.nodes[node].majority_right = tree.nodes[node].naive_right = 0
     for k in range(tree.counts.shape[1]):
         tree.counts[node, k] = tree.own[node, k] = 0

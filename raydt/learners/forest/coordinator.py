@@ -86,6 +86,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._shared, self.keeps_open = plan.shared_store, False
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
+        self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._exponent = LEAST_EXPONENT
         self._exponents: Ints = np.zeros(2200, dtype=np.int64)  # live numeric labels by exponent
@@ -260,8 +261,12 @@ class ForestCoordinator(SequentialCoordinator):
         """A request to all shards, which says what their trees are."""
         return Ask(method, payload or {}, [{"numbers": numbers} for numbers in self._trees])
 
-    def fetch(self) -> Exchange[None]:
-        """Ask the shards for the trees that have changed since they were asked last."""
+    def gather(self) -> Exchange[None]:
+        """Fetch the trees that have changed since they were fetched last."""
+        yield from self.gather_state()
+
+    def gather_state(self) -> Exchange[None]:
+        """Fetch the trees that have changed since they were fetched last."""
         if not self._stale:
             return
         for reply in (yield self._each("fetch")):
@@ -339,13 +344,19 @@ class ForestCoordinator(SequentialCoordinator):
         return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
-        """Digest of all trees, and of sorted ids with labels; free of slots, node ids, class codes and history."""
-        slots = self.store.slots()
-        rows, model = self.rows(slots[np.argsort(self.store.id[slots])]), self.model()
+        """Digest of all trees, and of ids with labels; free of slots, node ids, class codes and history."""
+        model = self.model()
         if not self.options.numeric:
             model, ranks = by_label(model)
-            rows["y"] = ranks[rows["y"]]
-        return digest([*model.items(), ("id", rows["id"]), ("y", rows["y"])])
+            if not np.array_equal(ranks, self._ranks) and self._digested is not None:
+                self._digested.forget()  # labels have other places among those of live examples
+            self._ranks = ranks
+        return digest([*model.items(), self._row_part()])
+
+    def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Ids and labels; of a class its place among those of live examples."""
+        rows = self.rows(slots)
+        return rows if self.options.numeric else rows | {"y": self._ranks[rows["y"]]}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

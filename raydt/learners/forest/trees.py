@@ -199,10 +199,11 @@ class Trees:
         had = len(self.examples.y)
         if slots <= had:
             return
-        k = self.options.copies
+        k, held = self.options.copies, self.examples
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        X, y, member = (grown(array, capacity) for array in self.examples[:3])
-        self.examples = Examples(X, y, member, self._categorical)
+        self.examples = held._replace(
+            X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
+        )
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
     def put(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
@@ -91,6 +92,8 @@ class FuDyADTCoordinator(TreeCoordinator):
         looked = steps["kind"] != REMOVE
         predicted = steps["prediction"] if self._labels is None else self._labels.numbers(means)
         result.predictions[position[looked]] = predicted[looked]
+        if self._labels is None:
+            result.give_levels(position[looked], steps["level"][looked])
         for kind in (REMOVE, ADD):  # an update has one of each
             taken = steps["kind"] == kind
             result.path[position[taken]] += steps["row"][taken] + 1
@@ -131,6 +134,9 @@ class FuDyADTCoordinator(TreeCoordinator):
         if self._labels is None:
             return arrays
         return {**arrays, RANGE: np.array([self._labels.low, self._labels.high])}
+
+    def _digested_numbers(self) -> list[Part]:
+        return list(self._with_range({}).items())
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree."""

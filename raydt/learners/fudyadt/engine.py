@@ -20,7 +20,7 @@ from raydt.learners.live_tree import (
     start_node,
     stays_leaf,
 )
-from raydt.learners.nodes import NODES, link, majority, take_rows, unlink
+from raydt.learners.nodes import NODES, level_at, link, majority, take_rows, unlink
 from raydt.learners.rebuild_log import COORDINATOR, RESET, record
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
@@ -72,11 +72,12 @@ def advance(
             leaf = route(tree, cached.categorical, batch.X, steps[i].row)
             if numeric and reg[WARMUP_LEFT] == 0:
                 batch.means[i] = mean_at(tree, leaf)
+            if kind == LOOK or reg[WARMUP_LEFT] == 0:
+                steps[i].prediction = tree.nodes[leaf].label
+                if not numeric:
+                    steps[i].level = level_at(tree.counts, leaf)
             if kind == LOOK:
-                steps[i].prediction = tree.nodes[leaf].label
                 continue
-            if reg[WARMUP_LEFT] == 0:
-                steps[i].prediction = tree.nodes[leaf].label
             link(tree, members, leaf, slot)
             by, birth = 1, UNBORN
         steps[i].row = tree.nodes[leaf].depth

@@ -16,6 +16,7 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
+from raydt.learners.fudyadt.costs import FuDyADTCosts
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
@@ -49,13 +50,19 @@ class FuDyADT(Learner):
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories; any number of classes, or numeric labels."""
         if not options.numeric:
-            return Traits(Reading(with_numbers="criterion: squared_error"), divided="large")
+            # With epsilon 0 every update builds the whole tree again, from the live examples.
+            every = options.epsilon == 0 and not options.certified
+            return Traits(Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every)
         needs = "takes the range of the labels, unless label_range gives it, from its first rows"
         return Traits(Reading(regression=True), warmup="" if options.label_range else needs, divided="large")
 
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""
         return FuDyADTDescription()
+
+    def costs(self, options: FuDyADTOptions) -> FuDyADTCosts:
+        """Counts of messages and work."""
+        return FuDyADTCosts(options)
 
     def coordinator(
         self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan

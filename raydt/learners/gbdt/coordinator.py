@@ -40,7 +40,7 @@ from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
-from raydt.learners.gbdt.retraining import RECORD, TrainingRecord
+from raydt.learners.gbdt.retraining import TrainingRecord
 from raydt.learners.gbdt.shard_sums import sum_up
 from raydt.learners.gbdt.training import HeldOut, held_out_rows, train, train_here
 from raydt.learners.gbdt.trees import extent
@@ -191,6 +191,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Apply the pending updates: train, or take them through the trees."""
         began = time.perf_counter()
         pending, self._pending = self._pending, PendingUpdates()
+        self._note(pending.inserts)
         counts = Counts()
         self._record.changes += len(pending)
         first, live = self.ensemble is None, pending.inserts
@@ -247,6 +248,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _prepare(self, ensemble: Ensemble, slots: Slots) -> Exchange[LocalTrees | None]:
         """Encode rows and make room for histograms: here, or (None) at the shards."""
         self._local = None
+        self._note_all()
         if self._plan.shared_store:
             self._local = LocalTrees(ensemble, self.features)
             yield from self._local.encode_first(slots, self._rows)
@@ -270,8 +272,13 @@ class GBDTCoordinator(BatchCoordinator):
     def _update(self, ensemble: Ensemble, slots: Slots, role: int, rows: Rows, anew: Slots) -> Exchange[Counts]:
         """Take rows into the trees or out of them, and compute derivatives of others anew."""
         if self._local is not None:
-            return self._local.update(self.store.y, slots, role, anew)
-        return (yield from InPlaceUpdate(ensemble, self.store.y, slots, role, rows, anew).run())
+            counts = self._local.update(self.store.y, slots, role, anew)
+            self._note(self._local.taken)
+            return counts
+        update = InPlaceUpdate(ensemble, self.store.y, slots, role, rows, anew)
+        counts = yield from update.run()
+        self._note(update.taken)
+        return counts
 
     def _insert(self, slots: Slots, rows: Rows) -> Exchange[Counts]:
         """Take rows into the trees; a class that was never seen gets trees of its own first."""
@@ -285,6 +292,7 @@ class GBDTCoordinator(BatchCoordinator):
         if classes > e.classes:
             anew = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
             self.ensemble = e = with_class(e, classes, y, anew)
+            self._note_all()
             if self._local is not None:
                 self._local = LocalTrees(e, self.features, self._local.cells)
                 self._local.sum_up(anew, y)
@@ -331,15 +339,40 @@ class GBDTCoordinator(BatchCoordinator):
         return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
-        """Digest of trees, sums, bins, and of leaf and ledger by sorted id; free of slots and node numbers."""
-        slots = self.in_order_of_birth()
-        slots = slots[np.argsort(self.store.id[slots], kind="stable")]
-        state = {**self.state(slots), **self.rows(slots)}
-        # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the
-        # same without them.
-        skipped = {"seq", "warmup", "y", "rebuilds", "rebuilt_rows", "node_tried_g", "node_tried_h", "drift"}
-        skipped |= set(RECORD)
-        return digest((name, state[name]) for name in sorted(state) if name not in skipped)
+        """Digest of trees, sums, bins, and of label and ledger by id; free of slots and node numbers.
+
+        The first costs O(nodes + live examples x trees), the next O(nodes), and O(trees) for each row that changed.
+        """
+        e, leaving = self.ensemble, np.sort(self._pending.deletes)
+        leaving = leaving[np.argsort(self.store.id[leaving], kind="stable")]
+        parts: Arrays = {"classes": np.array([e.classes if e else -1]), "exponent": np.array([e.exponent if e else 0])}
+        parts |= {f"leaving_{name}": column for name, column in self._row_columns(leaving).items()}
+        if e is not None:
+            # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is
+            # the same without them.
+            skipped = ("node_tried_g", "node_tried_h", "node_moved")
+            parts |= e.bins.arrays() | {name: array for name, array in e.nodes().items() if name not in skipped}
+            parts["origin"] = np.array([e.loss.origin])
+        return digest([*((name, parts[name]) for name in sorted(parts)), self._row_part()])
+
+    def _row_columns(self, slots: Slots) -> Arrays:
+        """Ids and labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
+        columns = self.rows(slots) | {"pending": self._pending.status(slots)}
+        if self.ensemble is not None:
+            self.ensemble.reserve(self.store.capacity)  # for the slots of pending rows
+            ledger = np.ascontiguousarray(self.ensemble.ledger[:, slots].T)
+            ledger[columns["pending"] == TO_INSERT] = 0
+            columns["ledger"] = ledger
+        return columns
+
+    def _note(self, slots: Slots) -> None:
+        """Note for the digest that rows have changed."""
+        if self._digested is not None:
+            self._digested.note(self.store.id[slots])
+
+    def _note_all(self) -> None:
+        if self._digested is not None:
+            self._digested.forget()
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

@@ -21,7 +21,7 @@ from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
-from raydt.learners.gbdt.staleness import DRIFT_LIMIT, staleness
+from raydt.learners.gbdt.staleness import DRIFT_LIMIT, add_moves, largest_moves, staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.learners.gbdt.window import ModelArrays
 
@@ -32,7 +32,7 @@ ROOM_BITS = 5
 #: Of a power of two: sums of targets beyond it, or below its inverse, leave the range of float64.
 LARGEST_EXPONENT = 900
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
-_NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h")
+_NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "moved")
 
 
 @kernel
@@ -107,7 +107,8 @@ class Ensemble:
         self.rates = Rates(g, h, o.l2_regularization, factor, largest, shrinkage)
         count = np.minimum(bins.cuts(), most_candidates(o.candidate_fraction, o.max_bins))
         self.stale = staleness(o.tolerance, iterations, exponent, self.loss)
-        #: By slot: units by which its scores have moved, at most, since all of them were compared (``staleness``).
+        #: By slot: units by which its scores have moved, at most, since all of them were compared, without what
+        #: ``trees.moved`` still has of its leaves (``staleness``).
         self.drift = np.zeros(capacity, dtype=np.uint16)
         self.candidates = int(count.sum())
         self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
@@ -159,14 +160,21 @@ class Ensemble:
         """Rows that go through all trees beside those of a batch; and whether their ledger entries may stay.
 
         They are ``anew`` if it has any, whose entries may not; else those whose drift is due, which begins again at 0.
-        O(slots).
+        O(slots), or O(slots x trees) where moves of leaves become drift of rows.
         """
         self.drift[slots] = 0
         if len(anew):
             return anew, False
-        due = np.flatnonzero(self.drift > DRIFT_LIMIT // 2).astype(np.int32)
-        self.drift[due] = 0
-        return due, self.options.bounded and self.stale.compares
+        compares = self.options.bounded and self.stale.compares
+        due = np.empty(0, dtype=np.int32)
+        moved = self.trees.moved
+        if compares and int(self.drift.max(initial=0)) + largest_moves(moved, self.per) > DRIFT_LIMIT // 2:
+            add_moves(self.leaf, moved, self.per, self.drift)
+            self.drift[slots] = 0  # of rows to delete, which are still in their leaves
+            if int(self.drift.max()) > DRIFT_LIMIT // 2:
+                due = np.flatnonzero(self.drift > DRIFT_LIMIT // 4).astype(np.int32)
+                self.drift[due] = 0
+        return due, compares
 
     def shortened(self, iterations: int) -> Ensemble:
         """The same model with its first iterations only."""
@@ -224,6 +232,8 @@ class Ensemble:
                 array = np.where(inner, array, -1 if name == "feature" else 0).astype(np.int32)
             elif name == "value":
                 array = np.where(inner, 0.0, array)
+            elif name == "moved":
+                array = np.where(inner, 0, array).astype(np.uint16)
             elif name == "tried_h":
                 array = np.where(inner, -1, array)
             elif name == "tried_g":
@@ -303,5 +313,6 @@ def with_class(old: Ensemble, classes: int, y: npt.NDArray[Any], slots: npt.NDAr
                 g = new.gradients(t, slots, y)
                 new.trees.G[t, 0] = g.sum(dtype=np.int64)
                 new.trees.H[t, 0] = new.hessians(g).sum(dtype=np.int64)
+    new.trees.moved[:] = 0  # all entries are computed anew
     set_all_values(new.trees, new.rates)  # of another factor and sign, also where no derivative will change
     return new

@@ -15,6 +15,7 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.gbdt.checks import check_model, check_state
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
+from raydt.learners.gbdt.costs import GBDTCosts
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
@@ -47,6 +48,7 @@ class GBDT(Learner):
         "work_changes": "of the last update in place: it decides when the trees are trained again",
         "trainings": "counts work that was done, which the result does not depend on",
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
+        "node_moved": "of earlier times, as drift",
     }
 
     def traits(self, options: GBDTOptions) -> Traits:
@@ -77,6 +79,10 @@ class GBDT(Learner):
     def describe(self, options: Mapping[str, Any]) -> GBDTDescription:
         """The first trees, and the batches."""
         return GBDTDescription()
+
+    def costs(self, options: GBDTOptions) -> GBDTCosts:
+        """Counts of messages and work."""
+        return GBDTCosts(options)
 
     def coordinator(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> GBDTCoordinator:
         """The coordinator for ``shards`` shards."""

@@ -60,6 +60,8 @@ class LocalTrees:
     def __init__(self, ensemble: Ensemble, features: Features, cells: CellStore | None = None) -> None:
         self.ensemble, self._features = ensemble, features
         self.cells = cells or CellStore(ensemble.bins, len(features.names))
+        #: Slots of the rows that the last update took through the trees, until the next.
+        self.taken: Slots = np.empty(0, dtype=np.int32)
         self._local: LocalSums | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
 
@@ -103,8 +105,9 @@ class LocalTrees:
         batch.member[batch.slots[:n]] = True
         rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
-        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, e.drift, room, grow_room, counts)
-        batch.member[batch.slots[:n]] = False
+        n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, room, grow_room, counts)
+        self.taken = batch.slots[:n]
+        batch.member[self.taken] = False
         c = counts.tolist()
         return Counts(len(e.trees.feature), c[TREES_RETRAINED], c[SUBTREES], c[ROWS], c[NODES], c[DEPTH], c[REFRESHED])
 
@@ -138,8 +141,8 @@ class LocalTrees:
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
             local = self._sums
-            inner, stored = local.sums.shape[1:3]
-            room = pass_room(capacity, inner, stored, len(e.bins), e.absent, per)
+            trees, inner, stored = local.sums.shape[:3]
+            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((capacity, per))
             batch = LocalBatch(
                 slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y

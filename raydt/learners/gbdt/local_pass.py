@@ -17,8 +17,9 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places, is_left, segments_of
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
-from raydt.learners.gbdt.split_search import FIELDS, gain_of, scan
-from raydt.learners.gbdt.staleness import Staleness, add_drift, add_moves, compare, units_of
+from raydt.learners.gbdt.slack import Slack, no_slack, stays, surely_stays
+from raydt.learners.gbdt.split_search import FIELDS, gain_of
+from raydt.learners.gbdt.staleness import Staleness, compare, units_of
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.window import DELETED, INSERTED, may_grow
@@ -79,15 +80,16 @@ class PassRoom(NamedTuple):
         Rows that change a tree: where they are, and by how much.
     G, H, rows : ndarray of int64, shape (nodes,)
         Sums of these, and how many there are, by node.
+    absolute : ndarray of int64, shape (nodes, 2)
+        Sums of their absolute values.
+    slack : Slack
     touched, failed : ndarray of uint8, shape (nodes,)
     value : ndarray of float64, shape (nodes,)
         Before the batch.
     before : ndarray of float64, shape (capacity,)
         Value of the leaf of each row below a root, before the batch.
-    units : ndarray of uint16, shape (absent + 1,)
-        By how much the value of each leaf has changed, if its rows are not followed.
     moved : ndarray of uint16, shape (capacity,)
-        By how much an iteration has moved the scores of each row, unfollowed; 0 between iterations.
+        ``Trees.moved`` of that leaf.
     order, depth, mark : ndarray of int16, shape (nodes,)
     number : ndarray of int16, shape (absent + 1,)
         Root above each leaf, -1 for none; also of ``absent``.
@@ -105,11 +107,12 @@ class PassRoom(NamedTuple):
     G: npt.NDArray[np.int64]
     H: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
+    absolute: npt.NDArray[np.int64]
+    slack: Slack
     touched: npt.NDArray[np.uint8]
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
     before: npt.NDArray[np.float64]
-    units: npt.NDArray[np.uint16]
     moved: npt.NDArray[np.uint16]
     order: npt.NDArray[np.int16]
     depth: npt.NDArray[np.int16]
@@ -121,8 +124,8 @@ class PassRoom(NamedTuple):
     found: npt.NDArray[np.int64]
 
 
-def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
-    """Scratch for ``capacity`` rows of at most ``longest`` entries, and trees of so many inner nodes."""
+def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
+    """Scratch for ``capacity`` rows of at most ``longest`` entries, and so many trees of so many inner nodes."""
     nodes = 2 * inner + 1
     slots, leaf, g, h = (np.empty(capacity, dtype=np.int32) for _ in range(4))
     G, H, rows = (np.zeros(nodes, dtype=np.int64) for _ in range(3))
@@ -134,9 +137,10 @@ def pass_room(capacity: int, inner: int, stored: int, longest: int, absent: int,
     return PassRoom(
         *(slots, leaf, g, h),
         *(G, H, rows),
+        *(np.zeros((nodes, 2), dtype=np.int64), no_slack(trees, nodes)),
         *(touched, failed),
         *(np.empty(nodes), np.empty(capacity)),
-        *(np.zeros(absent + 1, dtype=np.uint16), np.zeros(capacity, dtype=np.uint16)),
+        np.empty(capacity, dtype=np.uint16),
         *(order, depth, mark, number),
         delta,
         segments,
@@ -223,6 +227,8 @@ def _note(room: Any, n: int, slot: int, node: int, G: int, H: int) -> None:
     room.slots[n], room.leaf[n], room.g[n], room.h[n] = slot, node, G, H
     room.G[node] += G
     room.H[node] += H
+    room.absolute[node, 0] += abs(G)
+    room.absolute[node, 1] += abs(H)
     room.rows[node] += 1
 
 
@@ -290,6 +296,9 @@ def _change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: 
             room.touched[node] = 1
             G[node] += room.G[node]
             H[node] += room.H[node]
+            absolute = room.absolute[node]
+            room.slack.G[t, node] += absolute[0]
+            room.slack.H[t, node] += absolute[1]
             if feature[node] == LEAF:
                 trees.value[t, node] = value_of(G[node], H[node], model.rates)
             else:
@@ -299,6 +308,9 @@ def _change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: 
                 room.G[up] += room.G[node]
                 room.H[up] += room.H[node]
                 room.rows[up] += room.rows[node]
+                room.absolute[up, 0] += absolute[0]
+                room.absolute[up, 1] += absolute[1]
+            absolute[0] = absolute[1] = 0
             room.G[node] = room.H[node] = room.rows[node] = 0
     if not inner:
         return
@@ -370,13 +382,10 @@ def _check(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, roo
         elif feature[node] >= 0:
             left = np.int64(trees.left[t, node])
             fails = H[left] <= 0 or H[left] >= H[node]
-            if not fails:
+            if not fails and not surely_stays(room.slack, t, node, local.units):
                 gain = gain_of(G[left], H[left], G[node], H[node], local.units)
-                sums = local.sums[t, trees.histogram[t, node]]
-                better, _ = scan(
-                    sums, G[node], H[node], local.candidates, row, local.units, gain, rules.tolerance, room.found
-                )
-                fails = better >= rules.tolerance
+                sums, most = local.sums[t, trees.histogram[t, node]], rules.tolerance
+                fails = not stays(room.slack, t, node, sums, G[node], H[node], gain, local, row, most, room.found)
             if fails:
                 room.failed[node] = 1
                 needs = True
@@ -411,8 +420,10 @@ def _grow_again(
     for i in range(rows):
         slot = grow_room.slots[i]
         grow_room.g[i] = gradient(np.int64(ledger[slot]), y[slot], k, loss)
-        room.before[slot] = room.value[model.leaf[t, slot]]
+        leaf = model.leaf[t, slot]
+        room.before[slot], room.moved[slot] = room.value[leaf], trees.moved[t, leaf]
     grow_tree(model, local, t, row, roots, grow_room)
+    room.slack.margin[t] = 0.0
     begin, again = np.int64(0), False
     for r in range(roots):
         collapsed, made = grow_room.root[r, 1] >= 0, grow_room.made[r]
@@ -456,28 +467,28 @@ def _join(batch: Any, joined: int, slot: int) -> int:
 def _follow(model: Any, batch: Any, t: int, joined: int, roots: int, stale: Any, room: Any, grow_room: Any) -> int:
     """Let the rows join the batch whose leaf's value has changed by more than a step; returns how many it has then.
 
-    Other changes are noted in ``room.moved``.
+    Other changes are added to ``trees.moved`` of the leaf.
     """
-    feature, value, H, leaf = model.trees.feature[t], model.trees.value[t], model.trees.H[t], model.leaf[t]
-    far, near = False, False
+    trees = model.trees
+    feature, value, H, moved, leaf = trees.feature[t], trees.value[t], trees.H[t], trees.moved[t], model.leaf[t]
+    far = False
     for node in range(len(feature)):
-        room.failed[node], room.units[node] = 0, 0
-        below = roots > 0 and room.number[node] >= 0
-        if feature[node] == LEAF and room.touched[node] and not below and H[node] > 0:
+        room.failed[node] = 0
+        if roots and room.number[node] >= 0:
+            moved[node] = 0
+        elif feature[node] == LEAF and room.touched[node]:
             units = units_of(value[node] - room.value[node], stale)
-            if units > stale.step:
+            if H[node] > 0 and units > stale.step:
                 room.failed[node], far = 1, True
-            elif units:
-                room.units[node], near = units, True
-    if near:
-        add_moves(leaf, room.units, room.moved)
+            moved[node] = 0 if H[node] <= 0 or units > stale.step else moved[node] + np.uint16(units)
     for i in range(grow_room.ends[roots - 1] if roots else 0):
         slot = grow_room.slots[i]
-        units = units_of(value[leaf[slot]] - room.before[slot], stale)
+        node = np.int64(leaf[slot])
+        units = units_of(value[node] - room.before[slot], stale)
         if units > stale.step:
             joined = _join(batch, joined, slot)
         else:
-            room.moved[slot] = max(room.moved[slot], np.uint16(units))
+            moved[node] = max(moved[node], np.uint16(room.moved[slot] + np.uint16(units)))
     if far:
         for slot in range(len(leaf)):
             if leaf[slot] != model.absent and room.failed[leaf[slot]]:
@@ -498,21 +509,19 @@ def update_pass(
     n: int,
     rules: Any,
     compares: bool,
-    drift: Any,
     room: Any,
     grow_room: Any,
     counts: Any,
 ) -> int:
     """Take a batch through all trees: ``own`` rows of ``role``, and others up to ``n`` in all.
 
-    ``compares``: entries of others may stay. ``drift`` is by slot (``staleness``). Returns how many rows are members of
-    the batch at the end, those that joined in the last iteration too. ``counts`` takes what was done (COUNTS).
+    ``compares``: entries of others may stay. Returns how many rows are members of the batch at the end, those that
+    joined in the last iteration too. ``counts`` takes what was done (COUNTS).
     """
     trees, loss = model.trees, model.loss
     per = loss.trees
     iterations = len(trees.feature) // per
     kept = own if role == DELETED else 0
-    room.moved[:] = 0
     counts[:] = 0
     counts[DEPTH], counts[REFRESHED] = -1, n - own
     for m in range(iterations):
@@ -536,13 +545,11 @@ def update_pass(
                     roots = _grow_again(model, local, batch.y, t, k, row, rules, room, grow_room, counts)
                 if rules.follow == RETRAINED:
                     joined = _join_below(batch, joined, roots, grow_room)
-                elif rules.follow == BOUNDED:
+                elif rules.follow == BOUNDED and m + 1 < iterations:
                     joined = _follow(model, batch, t, joined, roots, rules.stale, room, grow_room)
             _add_scores(model, batch, t, k, kept, n)
         if m + 1 == iterations:
             return joined
-        if rules.follow == BOUNDED:
-            add_drift(room.moved, batch.member, drift)
         if joined > n:
             for i in range(n, joined):
                 for k in range(per):

@@ -52,7 +52,7 @@ def search(local: Any, row: int, room: Any, e: int) -> None:
     leaf.gain = 0.0
     if leaf.end - leaf.begin > 1:
         sums = room.pool[leaf.histogram]
-        _, leaf.gain = scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, LEAST_GAIN, 0, room.found[e])
+        _, leaf.gain, _ = scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, LEAST_GAIN, 0, room.found[e])
 
 
 @inner_kernel

@@ -51,13 +51,15 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 @inner_kernel
 def scan(
     sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, enough: int, found: Any
-) -> tuple[int, float]:
+) -> tuple[int, float, float]:
     """How many candidates of a node gain more than ``limit``, counted up to ``enough``.
 
     If that is 0, the largest such gain (or 0) is found, and ``found`` takes its split (FIELDS): of equal gains the
-    smaller feature, then the smaller cut. O(C).
+    smaller feature, then the smaller cut. Else the third answer, if all are counted, is the largest abs(G) / (H + l2)
+    of any side. O(C).
     """
     whole = part(G, H, units) if H > 0 else 0.0
+    steepest = abs(G * units.g) / (H * units.h + units.l2) if H > 0 else 0.0
     better, best = 0, limit
     found[FEATURE] = -1
     for j in range(len(c.first) - 1):
@@ -87,6 +89,11 @@ def scan(
             # Most cannot win, which needs no division: a gain is a sum of parts less the whole.
             a, x = left_G * units.g, left_H * units.h + units.l2
             b, y = (G - left_G) * units.g, (H - left_H) * units.h + units.l2
+            if enough > 0:
+                if abs(a) > steepest * x:
+                    steepest = abs(a) / x
+                if abs(b) > steepest * y:
+                    steepest = abs(b) / y
             if a * a * y + b * b * x < (best + whole) * (x * y) * _SURELY_LESS:
                 continue
             gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
@@ -95,12 +102,12 @@ def scan(
             better += 1
             if enough > 0:
                 if better >= enough:
-                    return better, 0.0
+                    return better, 0.0, steepest
             else:
                 best = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
-    return better, best if found[FEATURE] >= 0 else 0.0
+    return better, best if found[FEATURE] >= 0 else 0.0, steepest
 
 
 @kernel
@@ -113,4 +120,4 @@ def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, scratch: 
         split = splits[i]
         row = row_of(candidates, split.tree // nodes.per)
         sums = nodes.sums[split.tree, nodes.histogram[split.tree, split.node]]
-        better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, ALL, scratch)
+        better[i], _, _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, ALL, scratch)

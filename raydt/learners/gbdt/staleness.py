@@ -3,9 +3,11 @@
 A ledger entry of iteration m was computed from the score F before m, or compared with it. Every leaf whose value
 changes moves the scores of its rows in all later iterations. Changes are measured in whole *units*, rounded up. A
 change of more than ``step`` units is *followed*: the rows of the leaf join the batch, and their entries in later
-iterations are compared with their present scores. Smaller changes are not followed; they are added to the *drift* of
-their rows. A row whose drift is more than half of ``DRIFT_LIMIT`` is compared in all iterations of the next batch, and
-its drift begins again at 0. No batch adds more than the other half.
+iterations are compared with their present scores. Smaller changes are not followed; they add up in ``moved`` of their
+leaf, and no batch adds more than half of ``DRIFT_LIMIT`` over all iterations. Before a batch, if what some row's leaves
+have moved might be more than the other half, that of each row is added to its *drift* and begins again at 0: O(rows x
+trees), but seldom. If the drift of a row is then more than half, all rows whose drift is more than a quarter are
+compared in all iterations of the batch, so that no row is again for a while.
 
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.
@@ -25,6 +27,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, probabilities, quantise, residual, softmax
 
 Floats = npt.NDArray[np.float64]
+Units = npt.NDArray[np.uint16]
 
 #: Units of half the tolerance: the largest drift.
 DRIFT_LIMIT = (1 << 16) - 2
@@ -34,6 +37,8 @@ _MARGIN = 2.0**-10
 _EXACT = 1e300
 #: Leaves of a tree up to which its rows are compared with each.
 _FEW = 8
+#: Rows whose drift is added up together, so that it stays in the cache.
+_TOGETHER = 1 << 13
 _LN2 = 0.6931471805599453
 #: A tolerance of 1 is a sixteenth of the target's scale, so that one default suits classes and numbers.
 SHARE_BITS = 4
@@ -124,32 +129,73 @@ def units_of(change: float, stale: Any) -> int:
 
 
 @kernel
-def add_moves(leaf: Any, units: Any, moved: Any) -> None:
-    """Raise ``moved``, uint16 by slot, to the units by which a tree has moved each row: those of its leaf.
+def largest_moves(moved: Any, per: int) -> int:
+    """What any row's leaves have moved, at most: over all iterations, the largest of each. O(nodes)."""
+    total = 0
+    for first in range(0, len(moved), per):
+        largest = 0
+        for t in range(first, first + per):
+            for node in range(moved.shape[1]):
+                largest = max(largest, np.int64(moved[t, node]))
+        total += largest
+    return total
 
-    ``leaf`` and ``units`` (uint16, by leaf) are of one tree. O(slots), or O(slots x leaves that moved) for a few: a
-    comparison of all rows at once is many times faster than looking up each.
-    """
-    count = 0
-    for node in range(len(units)):
-        count += units[node] > 0
-    if count > _FEW:
-        for slot in range(len(leaf)):
-            moved[slot] = max(moved[slot], units[leaf[slot]])
-        return
-    for node in range(len(units)):
-        mine = units[node]
-        if mine:
-            for slot in range(len(leaf)):
-                moved[slot] = max(moved[slot], mine if leaf[slot] == node else np.uint16(0))
+
+@inner_kernel
+def _raise(leaf: Any, units: Any, largest: Any) -> None:
+    """Raise ``largest`` of each row to the units of its leaf."""
+    for i in range(len(leaf)):
+        node = np.uint64(leaf[i])
+        mine = units[node] if node < np.uint64(len(units)) else np.uint16(0)
+        largest[i] = max(largest[i], mine)
+
+
+@inner_kernel
+def _raise_where(leaf: Any, node: Any, units: Any, largest: Any) -> None:
+    """The same of one leaf: many rows are compared at once, which for a few leaves takes less than to look up each."""
+    for i in range(len(leaf)):
+        largest[i] = max(largest[i], units if leaf[i] == node else np.uint16(0))
+
+
+@inner_kernel
+def _move_in(largest: Any, drift: Any) -> None:
+    """Add ``largest`` to the drift, and make it 0."""
+    for i in range(len(drift)):
+        drift[i] += largest[i]
+        largest[i] = 0
 
 
 @kernel
-def add_drift(moved: Any, member: Any, drift: Any) -> None:
-    """Add ``moved`` to the drift of rows that are not in the batch, all by slot, and make it 0. O(slots)."""
-    for slot in range(len(drift)):
-        drift[slot] += np.uint16(0) if member[slot] else moved[slot]
-        moved[slot] = 0
+def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any) -> None:
+    for begin in range(0, len(drift), len(room)):
+        end = min(begin + len(room), len(drift))
+        largest = room[: end - begin]
+        for first in range(0, len(moved), per):
+            moves = 0
+            for t in range(first, first + per):
+                of_tree, units = leaf[t, begin:end], moved[t]
+                count = 0
+                for node in range(len(units)):
+                    count += units[node] > 0
+                if count > _FEW:
+                    _raise(of_tree, units, largest)
+                else:
+                    for node in range(len(units)):
+                        if units[node]:
+                            _raise_where(of_tree, np.uint16(node), units[node], largest)
+                moves += count
+            if moves:
+                _move_in(largest, drift[begin:end])
+
+
+def add_moves(leaf: npt.NDArray[Any], moved: Units, per: int, drift: Units) -> None:
+    """Add what the leaves of each row have moved to its drift, by slot, and make ``moved`` 0. O(slots x trees).
+
+    ``leaf`` has shape (trees, slots), ``moved`` (trees, nodes), and absent rows are in none of these nodes. Of several
+    trees in an iteration the largest counts.
+    """
+    _add_moves(leaf, moved, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
+    moved[:] = 0
 
 
 @inner_kernel

@@ -20,7 +20,6 @@ from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.histograms import Change
 from raydt.learners.gbdt.roots import Roots, collapse
 from raydt.learners.gbdt.split_search import RANKED
-from raydt.learners.gbdt.staleness import add_drift, add_moves
 from raydt.learners.gbdt.trees import LEAF, add_scores
 from raydt.learners.gbdt.window import (
     DELETED,
@@ -86,6 +85,8 @@ class Growth(NamedTuple):
     slots : ndarray of int32, shape (rows,)
     before : ndarray of float64, shape (rows,)
         Value of the row's leaf before the batch.
+    moved : ndarray of uint16, shape (rows,)
+        ``Trees.moved`` of that leaf.
     kept : ndarray of bool, shape (trees, nodes), or None
         The leaves, before the growth, that are no roots; None where nothing has grown. The last trees are those of the
         last iteration with one that has grown.
@@ -96,12 +97,18 @@ class Growth(NamedTuple):
     tree: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
     before: npt.NDArray[np.float64]
+    moved: npt.NDArray[np.uint16]
     kept: npt.NDArray[np.bool_] | None
     changed_rows: npt.NDArray[np.int32]
 
 
 _NO_GROWTH = Growth(
-    np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0), None, np.empty(0, dtype=np.int32)
+    np.empty(0, dtype=np.int64),
+    np.empty(0, dtype=np.int32),
+    np.empty(0),
+    np.empty(0, dtype=np.uint16),
+    None,
+    np.empty(0, dtype=np.int32),
 )
 
 
@@ -141,7 +148,6 @@ class InPlaceUpdate:
         self._in_batch = np.zeros(ensemble.leaf.shape[1], dtype=np.bool_)
         self._in_batch[every] = True
         self._chained = role == INSERTED or self._mode != "never" or len(refreshed) > 0
-        self._moved = np.zeros(len(self._in_batch), dtype=np.uint16)  # as in ``PassRoom``
         self.counts = Counts(refreshed=len(refreshed))
 
     def run(self) -> Exchange[Counts]:
@@ -173,6 +179,11 @@ class InPlaceUpdate:
             m = stop
         return self.counts
 
+    @property
+    def taken(self) -> npt.NDArray[np.int32]:
+        """Slots of the rows that were taken through the trees."""
+        return self._batch.slots
+
     def _first_change(self, window: Window, needs: npt.NDArray[np.bool_]) -> int:
         """End of the first iteration of a window that changes which rows are in the batch, or that has to grow."""
         e, per = self._ensemble, self._ensemble.per
@@ -196,7 +207,7 @@ class InPlaceUpdate:
         return units
 
     def _moved_rows(self, window: Window, stop: int, growth: Growth) -> npt.NDArray[np.int32]:
-        """Slots of the rows that are followed after the iterations of a window; the drift of others grows."""
+        """Slots of the rows that are followed after the iterations of a window; other leaves note how they moved."""
         e, per, step = self._ensemble, self._ensemble.per, self._stale.step
         slots = growth.slots[:0]
         for m in range(window.first, min(stop, e.iterations - 1)):
@@ -205,19 +216,20 @@ class InPlaceUpdate:
             kept = e.trees.feature[part] == LEAF if grown is None else grown[-per:]
             units = self._leaf_changes(window, m, kept)
             far = units > step
-            for leaf, mine, beyond in zip(e.leaf[part], units, far, strict=True):
+            for leaf, beyond in zip(e.leaf[part], far, strict=True):
                 if beyond.any():
                     slots = np.append(slots, np.flatnonzero(beyond[leaf]).astype(np.int32))
-                mine[beyond] = 0
-                if mine.any():
-                    add_moves(leaf, mine, self._moved)
+            moved = e.trees.moved[part]
+            nodes = moved.shape[1]
+            moved += units[:, :nodes]
+            moved[far[:, :nodes] | ~kept | (e.trees.H[part] <= 0)] = 0
             if grown is not None:
                 units = np.empty(len(growth.slots), dtype=np.uint16)
                 row_changes(e.arrays(), growth.tree, growth.slots, growth.before, self._stale, units)
-                slots = np.append(slots, growth.slots[units > step])
-                np.maximum.at(self._moved, growth.slots, np.where(units > step, 0, units))
-            self._moved[slots] = 0
-            add_drift(self._moved, self._in_batch, e.drift)
+                beyond = units > step
+                slots = np.append(slots, growth.slots[beyond])
+                leaf = e.leaf[growth.tree, growth.slots]
+                np.maximum.at(e.trees.moved, (growth.tree, leaf), np.where(beyond, 0, growth.moved + units))
         return slots
 
     def _process(self, window: Window, keep: int) -> Exchange[tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
@@ -257,7 +269,8 @@ class InPlaceUpdate:
         spans = [(t, *span) for t, span in _spans(roots)]
         g = np.concatenate([e.gradients(t, roots.slots[begin:end], self._batch.y) for t, begin, end in spans])
         slots, tree = roots.slots.copy(), np.repeat(roots.tree, roots.end - roots.begin)
-        before = window.value[tree - window.first * e.per, e.leaf[tree, slots]]
+        leaf = e.leaf[tree, slots]
+        before, moved = window.value[tree - window.first * e.per, leaf], e.trees.moved[tree, leaf]
         grower = e.grower()
         splits = yield from grower.grow(roots, g, e.leaf)
         changed = roots.collapsed | (splits > 0)
@@ -271,7 +284,7 @@ class InPlaceUpdate:
         c.depth = min([d for d in [c.depth, *depths] if d >= 0], default=-1)
         c.nodes += int((2 * splits + roots.collapsed)[changed].sum())
         again = roots.slots[np.repeat(changed, roots.end - roots.begin)]
-        return Growth(tree, slots, before, kept, again)
+        return Growth(tree, slots, before, moved, kept, again)
 
     def _score_again(self, before: npt.NDArray[np.float64], first: int, stop: int) -> None:
         """Compute F before iteration ``stop`` again, from that before ``first``: trees between were retrained."""

@@ -33,7 +33,7 @@ from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.learners.tree_predictor import TreePredictor
 
 #: Steps of the shortest window, which is the first, and of the longest.
-_SHORTEST, _LONGEST = 16, 4096
+SHORTEST, LONGEST = 16, 4096
 
 
 class SparseTreeCoordinator(TreeCoordinator):
@@ -61,7 +61,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()
         # Dense features have no structure: for them a node is rebuilt by schedule, as an exact tree does.
         self._scheduled = len(features.names) > 0
-        self._length = WindowLength(_SHORTEST, _LONGEST, _SHORTEST)
+        self._length = WindowLength(SHORTEST, LONGEST, SHORTEST)
         self._tree_unsent = False  # whether the shards of a restored state have yet to receive its tree
 
     # ---------------------------------------------------------------- one batch
@@ -99,6 +99,7 @@ class SparseTreeCoordinator(TreeCoordinator):
             step = yield from self._take_window(steps, leaf_of, step, rows, log)
         looked = steps["kind"] != REMOVE
         result.predictions[position[looked]] = steps["prediction"][looked]
+        result.give_levels(position[looked], steps["level"][looked])
         for kind in (REMOVE, ADD):  # an update has one of each
             taken = steps["kind"] == kind
             result.path[position[taken]] += steps["row"][taken] + 1
@@ -215,4 +216,4 @@ class SparseTreeCoordinator(TreeCoordinator):
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         super().restore(state)
-        self._length, self._tree_unsent = WindowLength(_SHORTEST, _LONGEST, _SHORTEST), True
+        self._length, self._tree_unsent = WindowLength(SHORTEST, LONGEST, SHORTEST), True

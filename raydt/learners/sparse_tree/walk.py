@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.nodes import link, majority, route, unlink
+from raydt.learners.nodes import level_at, link, majority, route, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
 
@@ -66,7 +66,7 @@ def walk(
         else:
             leaf = route(tree, rules.categorical, rows, np.int64(steps[i].row))
             if rules.watched or kind == LOOK:
-                steps[i].prediction = majority(tree.counts, leaf)
+                steps[i].prediction, steps[i].level = majority(tree.counts, leaf), level_at(tree.counts, leaf)
             if kind == ADD:
                 examples.members[slot].leaf = leaf
         leaf_of[i] = leaf

@@ -1,0 +1,181 @@
+"""10,000,000 x 20 rows: throughput, memory of each process, checkpoints, and a resume; in process and on Ray.
+
+Each replay is a command of its own, on a generated hyperplane with 20 numbers: once with all rows live (``all``), once
+with the newest 1,000,000 (``window``), so that what grows although nothing is added to the live rows shows. Ray is a
+private one on this machine, with 2 shards. When a checkpoint of four fifths of the updates is complete, the driver is
+killed (SIGKILL), and ``raydt resume`` goes on to the end.
+
+updates/s   of the stream, as the summary reports it, without start and report
+memory      proportional set size (shared pages are divided among those that share them), sampled every two seconds:
+            the peak of each process, and the mean of each third of the time before the kill, after the warm-up
+checkpoint  seconds and bytes, in the background: of the median, and of the largest
+resume      seconds from the checkpoint's folder to the first new result; Ray and its actors start before
+
+Run: python benchmarks/ten_million.py [--rows 10000000] [--backend in_process|ray] [--live all|window] [--every 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+from kit import progress, show
+from measure import machine
+
+FEATURES = 20
+WINDOW = 1_000_000
+BACKENDS, LIVE = ("in_process", "ray"), ("all", "window")
+SAMPLE_SECONDS = 2.0
+KILL_AT = 0.8
+
+Samples = dict[str, list[float]]
+
+
+def config(backend: str, live: str, rows: int, every: float) -> dict[str, Any]:
+    """A replay of generated rows."""
+    window = min(WINDOW, rows // 10)
+    stream = {"model": "incremental"} if live == "all" else {"model": "sliding_window", "window": window}
+    return {
+        "source": {"kind": "synthetic", "generator": "hyperplane", "n_features": FEATURES, "n": rows},
+        "stream": {**stream, "warmup": window},
+        "learner": {"kind": "fudyadt", "epsilon": 0.5, "alpha": 0.0, "beta": 0.0, "max_depth": 10},
+        "cluster": {"backend": backend, "shards": 2},
+        "checkpoint": {"every_seconds": every},
+        "output": {"report": False},
+    }
+
+
+def role(process: psutil.Process, driver: int) -> str:
+    """How the tables name a process."""
+    if process.pid == driver:
+        return "driver"
+    command = process.cmdline()[0]
+    for name in ("Coordinator", "FeatureShard"):
+        if command.startswith(f"ray::{name}"):
+            return name if name == "Coordinator" else f"shard {process.pid}"
+    return "Ray"
+
+
+def sample(driver: int) -> dict[str, float]:
+    """Megabytes of each role now."""
+    found: dict[str, float] = defaultdict(float)
+    here = psutil.Process(driver)
+    for process in [here, *here.children(recursive=True)]:
+        try:
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            found[role(process, driver)] += int(text.partition("\nPss:")[2].split()[0]) / 1024
+        except (OSError, IndexError, psutil.Error):
+            continue
+    return found
+
+
+def command(folder: Path, *arguments: str, kill_at: int | None = None) -> Samples:
+    """Run a command and sample its memory; kill it when there is a checkpoint of ``kill_at`` updates."""
+    samples: Samples = defaultdict(list)
+    with open(folder / "stderr", "a") as errors:
+        running = subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments], stderr=errors, stdout=errors)
+    while running.poll() is None:
+        for name, size in sample(running.pid).items():
+            samples[name].append(size)
+        if kill_at is not None and newest(folder / "run" / "checkpoints") >= kill_at:
+            others = psutil.Process(running.pid).children(recursive=True)
+            os.kill(running.pid, signal.SIGKILL)
+            running.wait()
+            psutil.wait_procs(others, timeout=60)
+            return samples
+        time.sleep(SAMPLE_SECONDS)
+    if running.returncode:
+        raise SystemExit((folder / "stderr").read_text())
+    return samples
+
+
+def newest(checkpoints: Path) -> int:
+    """Updates of the newest complete checkpoint; 0 if there is none."""
+    complete = [int(path.parent.name) for path in checkpoints.glob("*/manifest.json") if path.parent.name.isdigit()]
+    return max(complete, default=0)
+
+
+def written(run: Path) -> list[tuple[float, int]]:
+    """Seconds and bytes of all checkpoints of a run."""
+    lines = (json.loads(line) for line in (run / "log.jsonl").read_text().splitlines())
+    return [(line["seconds"], line["bytes"]) for line in lines if line.get("event") == "checkpoint_written"]
+
+
+def one(backend: str, live: str, rows: int, every: float) -> tuple[list[str], list[list[str]]]:
+    """Row of the table of throughput, and rows of that of memory."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "config.yaml").write_text(json.dumps(config(backend, live, rows, every)))
+        updates = rows if live == "all" else 2 * rows - min(WINDOW, rows // 10)
+        out = folder / "run"
+        samples = command(
+            folder, "replay", str(folder / "config.yaml"), "--out", str(out), kill_at=int(KILL_AT * updates)
+        )
+        resumed = command(folder, "resume", str(out))
+        summary = json.loads((out / "summary.json").read_text())
+        checkpoints = written(out)
+    seconds, sizes = zip(*checkpoints, strict=True)
+    if not summary["recoveries"]:
+        raise SystemExit(f"{live}, {backend}: the replay ended before it was killed; give a smaller --every")
+    recovery = summary["recoveries"][-1]
+    row = [
+        f"{live}, {'in process' if backend == 'in_process' else 'Ray'}",
+        f"{summary['updates']:,}",
+        f"{summary['updates_per_second']:,.0f}",
+        f"{summary['rounds']:,}",
+        f"{len(checkpoints)}",
+        f"{statistics.median(seconds):.1f} / {max(seconds):.1f}",
+        f"{statistics.median(sizes) / 1e6:,.0f} / {max(sizes) / 1e6:,.0f}",
+        f"{recovery['seconds']:.1f}",
+        summary["model_digest"][7:19],
+    ]
+    progress(*row)
+    again = {name.split()[0]: max(sizes) for name, sizes in resumed.items()}
+    memory = [
+        [row[0], name, *(f"{size:,.0f}" for size in (max(of), *thirds(of), again.get(name.split()[0], 0.0)))]
+        for name, of in sorted(samples.items())
+    ]
+    return row, memory
+
+
+def thirds(sizes: list[float]) -> list[float]:
+    """Means of three equal parts of the time."""
+    part = max(1, len(sizes) // 3)
+    return [statistics.mean(sizes[begin : begin + part]) for begin in (0, part, 2 * part) if sizes[begin:]]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--backend", choices=BACKENDS, action="append")
+    parser.add_argument("--live", choices=LIVE, action="append")
+    parser.add_argument("--every", type=float, default=60.0, help="seconds from one checkpoint to the next")
+    asked = parser.parse_args()
+    print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    rows, memory = [], []
+    for live in asked.live or LIVE:
+        for backend in asked.backend or BACKENDS:
+            row, sizes = one(backend, live, asked.rows, asked.every)
+            rows.append(row)
+            memory += sizes
+    header = ["live rows, where", "updates", "updates/s", "rounds", "checkpoints", "seconds, median / largest"]
+    show(f"{asked.rows:,} x {FEATURES}", [*header, "MB, median / largest", "resume s", "digest"], rows)
+    thirds_of = [f"MB, mean of third {number}" for number in (1, 2, 3)]
+    show("Memory", ["live rows, where", "process", "MB, peak", *thirds_of, "MB, peak of the resume"], memory)
+    print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What is left out of the dictionaries and texts of a run once only its live examples are to be in them.
+
+A category, token or class that no live example has, and a text id that is not live, may be the deleted example itself.
+Codes are places in a dictionary, so that a value cannot be removed: another takes its place, which no data have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from raydt.sessions.saved_model import SavedModel
+
+
+def stand_in(code: int, like: Any, taken: set[Any]) -> Any:
+    """What takes the place of a value in a dictionary: of the same kind, and not among the values ``taken``."""
+    if isinstance(like, str):
+        text = f"erased {code}"
+        while text in taken:
+            text += "_"
+        return text
+    number = -(2**52) - code
+    while number in taken:
+        number -= 1
+    return float(number) if isinstance(like, float) else number
+
+
+def erased(values: Sequence[Any], live: set[int]) -> list[Any]:
+    """The values of a dictionary, those of live codes as they are; booleans stay, as they can tell nobody apart."""
+    taken = set(values)
+    return [
+        value if code in live or isinstance(value, bool) or value is None else stand_in(code, value, taken)
+        for code, value in enumerate(values)
+    ]
+
+
+def live_categories(saved: SavedModel) -> dict[str, set[int]]:
+    """Codes that live examples have, by categorical feature; of sparse features, the indices that are 1."""
+    features, found = saved.features, {}
+    dense = len(features.names)
+    for number, arrays in saved.groups.items():
+        owned = features.group_columns(number)
+        for place, column in enumerate(owned[owned < dense].tolist()):
+            if features.categorical[column]:
+                values = arrays["X"][:, place]
+                found[features.names[column]] = set(values[~np.isnan(values)].astype(np.int64).tolist())
+        if features.sparse and "sparse_values" in arrays:
+            found.setdefault(str(features.sparse_column), set()).update(arrays["sparse_values"].tolist())
+    return found
+
+
+def erased_stream(saved: SavedModel, stream: Mapping[str, Any]) -> dict[str, Any]:
+    """The component ``stream`` of a state with nothing in its dictionaries that no live example has."""
+    source = dict(stream["source"])
+    live = live_categories(saved)
+    source["categories"] = {
+        name: erased(values, live.get(name, set())) for name, values in source["categories"].items()
+    }
+    source["labels"] = _erased_labels(saved, source["labels"])
+    if source["ids"]:
+        alive = set(saved.arrays["id"].tolist())
+        source["ids"] = [value if code in alive else None for code, value in enumerate(source["ids"])]
+    return {**stream, "source": source}
+
+
+def erased_classes(saved: SavedModel) -> list[Any]:
+    """The classes of a state; two that the config names stay."""
+    labels = saved.components["stream"]["source"]["labels"]
+    if "positive" in labels or not saved.classes:
+        return saved.classes
+    return erased(saved.classes, set(np.unique(saved.arrays["y"]).tolist()))
+
+
+def _erased_labels(saved: SavedModel, labels: Mapping[str, Any]) -> dict[str, Any]:
+    if "positive" in labels:  # which of the other labels live examples have is not known
+        return {**labels, "rest": erased(labels["rest"], set())}
+    if "classes" in labels:
+        known = set(np.unique(saved.arrays["y"]).tolist())
+        return {**labels, "classes": erased(labels["classes"], known)}
+    return dict(labels)
+
+
+def replaced(value: Any, changes: Mapping[Any, Any]) -> Any:
+    """A JSON value with other texts in place of some, as keys too."""
+    change: Callable[[Any], Any] = lambda one: changes.get(one, one) if isinstance(one, str) else one  # noqa: E731
+    if isinstance(value, dict):
+        return {change(key): replaced(item, changes) for key, item in value.items()}
+    if isinstance(value, list):
+        return [replaced(item, changes) for item in value]
+    return change(value)

@@ -1,0 +1,127 @@
+"""Receipts on file for ``update``, and their check by ``verify``."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.saving import open_state
+from pipelines.verifying import trained_from_nothing
+from raydt.errors import InputError
+from raydt.examples.history import history_of_live
+from raydt.learners import traits_of
+from raydt.learners.base import NOTHING_DIVIDED
+from raydt.sessions.receipt import Receipt, options_hash
+from raydt.sessions.receipt_chain import Chain, Key, Signer, append, read_chain
+from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.session import InProcessSession
+
+
+class ReceiptFile(NamedTuple):
+    """Where an update appends its receipt.
+
+    Attributes
+    ----------
+    path : str
+        The chain.
+    key : str
+        File with the key of ids.
+    sign : str or None
+        File with the private key that signs.
+    """
+
+    path: str
+    key: str
+    sign: str | None = None
+
+
+class OpenedChain:
+    """A chain to which a receipt can be appended: found out before anything is applied.
+
+    Raises
+    ------
+    ConfigError
+        A key cannot be used.
+    InputError
+        The chain is not whole.
+    """
+
+    def __init__(self, given: ReceiptFile) -> None:
+        self._path, self._key = Path(given.path), Key.read(given.key)
+        self._signer = Signer(given.sign) if given.sign is not None else None
+        if self._path.exists() and self._path.stat().st_size:
+            read_chain(self._path)
+
+    def append(self, receipt: Receipt) -> None:
+        """Append a receipt, with the time of now."""
+        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        append(self._path, receipt, self._key, time=time, signer=self._signer)
+
+
+def verify_receipts(
+    path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
+) -> dict[str, Any]:
+    """Check a chain of receipts and, with a state, that it is what the last receipt says.
+
+    Parameters
+    ----------
+    path : str or Path
+        The chain.
+    state : path or URI, optional
+        The state that the last receipt is of.
+    key : str, optional
+        Key file of the ids: none that was deleted, and not inserted again, lives in the state.
+    public_key : str, optional
+        Key, 64 hexadecimal digits, by which every receipt must be signed.
+
+    Returns
+    -------
+    dict
+        ``receipts``, ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the chain; with a state
+        ``equal`` (its digest and options are those of the last receipt) and ``rebuilt``: whether a model trained from
+        nothing on its examples has that digest, too, None where the model depends on the past; with a key ``live``,
+        how many deleted ids live; ``ok``, whether all of it is as it should be.
+
+    Raises
+    ------
+    InputError
+        The chain is not whole, or not signed by ``public_key``; there is no state.
+    """
+    chain = read_chain(path)
+    if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
+        raise InputError("not every receipt is signed by the public key given", file=str(path))
+    found: dict[str, Any] = {
+        "receipts": len(chain.entries),
+        "deletes": sum(len(entry["deleted"]) for entry in chain.entries),
+        "head": chain.head,
+        "gaps": chain.gaps,
+        "signers": chain.signers,
+        "all_signed": chain.all_signed,
+    }
+    if state is not None:
+        found |= _compared(chain, open_state(state)[0], Key.read(key) if key is not None else None)
+    found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
+    return found
+
+
+def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any]:
+    """A state beside the last receipt of a chain."""
+    last = chain.entries[-1]
+    session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
+    session.restore(saved.arrays, saved.groups)
+    same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
+    found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
+    if traits_of(saved.options).retrained:
+        history = history_of_live(saved.arrays, saved.groups, saved.features)
+        rebuilt = trained_from_nothing(saved.options, saved.features, history, saved.class_order).digest()
+        found["rebuilt"] = rebuilt == last["digest_after"]
+    if key is not None:
+        gone: set[str] = set()
+        for entry in chain.entries:
+            gone = (gone | set(entry["deleted"])) - set(entry["inserted"])
+        names = saved.components.get("stream", {}).get("source", {}).get("ids", [])
+        text = saved.meta.get("columns", {}).get("id_kind") == "text"
+        live = saved.arrays["id"].tolist()
+        found["live"] = len(gone & {key.hash(names[one] if text else one) for one in live})
+    return found

@@ -1,0 +1,119 @@
+"""The difference of two runs in the predictions that both made of the same examples.
+
+Needs the tables of predictions (``output.predictions``). What cannot be compared is said in a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from pipelines.report.folder import RunFolder
+from pipelines.report.quality import ACCURACY, Quality
+from raydt.evaluation.significance import interval, mcnemar
+from raydt.presentation.blocks import Row, Table
+from raydt.presentation.words import count, figure, share
+
+_HEAD = ("seq", "id", "prediction", "truth")
+
+
+def differences(runs: Sequence[RunFolder], labels: Sequence[str]) -> Table:
+    """A row for each run after the first: how it differs from the first; the remark says why there is none."""
+    if any(run.section("stream").get("delayed_labels") for run in runs):
+        return Table([], "Runs with delayed labels are not tested: their tables have predictions of two moments.")
+    tables = [_predictions(run) for run in runs]
+    missing = [label for label, table in zip(labels, tables, strict=True) if table is None]
+    if missing:
+        return Table(
+            [],
+            f"To test whether the runs differ by more than chance, replay them with output.predictions: true; "
+            f"{', '.join(missing)} wrote no predictions.",
+        )
+    rows, remarks = [], []
+    for label, table in zip(labels[1:], tables[1:], strict=True):
+        found = _difference(tables[0], table)
+        if isinstance(found, str):
+            remarks.append(f"{label}: {found}.")
+        else:
+            rows.append(Row((label, *found)))
+    return Table(rows, " ".join(remarks))
+
+
+def columns_of(quality: Quality, first: str) -> list[str]:
+    """Names of the cells of :func:`differences`; ``first`` is the label of the first run."""
+    paired = [f"only {first} right", "only this run right", "McNemar's p"] if quality is ACCURACY else []
+    return ["Run", "predictions", f"{quality.name} minus that of {first}", "95% interval", *paired]
+
+
+def _predictions(run: RunFolder) -> Any:
+    """Scored predictions by update; None if there is no table that can be read."""
+    folder = run.path / "predictions"
+    if not any(folder.glob("part-*.parquet")):
+        return None
+    table = ds.dataset(folder, format="parquet", exclude_invalid_files=True).to_table(columns=[*_HEAD])
+    return table.filter(pc.is_valid(table["truth"])).sort_by("seq")
+
+
+def _difference(first: Any, second: Any) -> tuple[str, ...] | str:
+    """Cells of a row, or why there are none."""
+    if first.schema != second.schema:
+        return "its ids or labels are of another kind"
+    here, there = _paired(first["id"], second["id"])
+    n = len(here)
+    if not n:
+        return "no example was predicted in both runs"
+    truth, other = first["truth"].take(here), second["truth"].take(there)
+    if not pc.all(pc.equal(truth, other)).as_py():
+        return "its stream has other labels for the same ids"
+    if first.schema.field("truth").type == "double":
+        target = truth.to_numpy()
+        errors = [(t["prediction"].take(at).to_numpy() - target) ** 2 for t, at in ((first, here), (second, there))]
+        changed = errors[1] - errors[0]
+        low, high = interval(changed)
+        return count(n), figure(float(changed.mean())), f"{figure(low)} to {figure(high)}"
+    right = [
+        pc.fill_null(pc.equal(t["prediction"].take(at), truth), False).to_numpy(zero_copy_only=False)
+        for t, at in ((first, here), (second, there))
+    ]
+    changed = right[1].astype(np.float64) - right[0]
+    low, high = interval(changed)
+    first_only, second_only = int((changed < 0).sum()), int((changed > 0).sum())
+    p = mcnemar(first_only, second_only)
+    written = "below 0.0001" if p < 0.0001 else f"{p:.4f}"
+    interval_ = f"{_signed(low)} to {_signed(high)}"
+    return count(n), _signed(float(changed.mean())), interval_, count(first_only), count(second_only), written
+
+
+def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Places of the examples that both columns of ids name, in the order of the first.
+
+    The k-th prediction of an id belongs to the k-th of the same id. O(n log n).
+    """
+    ids = pa.chunked_array([*first.chunks, *second.chunks], first.type).dictionary_encode().unify_dictionaries()
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in ids.chunks]) if len(ids) else np.empty(0, np.int64)
+    ours, theirs = (_numbered(part.astype(np.int64)) for part in (codes[: len(first)], codes[len(first) :]))
+    _, here, there = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
+    order = np.argsort(here)
+    return here[order], there[order]
+
+
+def _numbered(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Each code with the number of the same before it, as one integer."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    before = np.arange(len(codes)) - np.repeat(begins, np.diff(np.append(begins, len(codes))))
+    keys = np.empty(len(codes), dtype=np.int64)
+    keys[order] = (before << 32) | ordered
+    return keys
+
+
+def _signed(value: float) -> str:
+    """A difference of shares with its sign."""
+    return ("+" if value > 0 else "") + share(value, 2)

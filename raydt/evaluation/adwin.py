@@ -1,0 +1,161 @@
+"""ADWIN on a stream of errors: an alarm when the share of wrong predictions has risen.
+
+A window of the most recent outcomes (1: wrong, 0: right) is kept in buckets of 1, 2, 4, ... outcomes, at most
+``MOST_BUCKETS`` of a size. After every ``CLOCK`` outcomes the window is cut at each border of buckets in turn; where
+the shares of the two sides differ by more than chance allows, the share has changed: the window begins again, and if
+the newer side has more errors, there is an alarm. A share that has fallen restarts the window in silence.
+
+=============  =====================================================================
+paper          here
+=============  =====================================================================
+W, W0, W1      window, its older and its newer side
+mu_W0, mu_W1   ``before``, ``after``: shares of errors in the two sides
+delta          ``delta``
+epsilon_cut    ``limit`` (the normal form with the variance of the window)
+=============  =====================================================================
+
+Invariant: outcomes are 0 or 1, so that a bucket is one integer, the number of its errors, and the variance of the
+window follows exactly. The logarithm is computed here by addition, multiplication and division alone: an alarm does not
+depend on the mathematical library of a machine.
+
+Changes are found where river's ``drift.ADWIN`` finds them, which keeps the variance as a float that it updates. MOA
+goes on with the newer side, and so may find a change again that it has found before.
+
+Source: A. Bifet and R. Gavalda, Learning from time-changing data with adaptive windowing, SDM 2007. Not here: errors of
+numbers, which have no bound, as the method needs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel
+
+#: Outcomes between two checks (a power of two), buckets of one size, least outcomes of a side, and outcomes before the
+#: first check.
+CLOCK, MOST_BUCKETS, LEAST_SIDE, GRACE = 32, 5, 5, 10
+
+#: Registers of a window: outcomes in it, errors in it, outcomes since it began, used sizes of buckets.
+WIDTH, ERRORS, TICK, SIZES = 0, 1, 2, 3
+
+#: Mask of a place in the ring of one size, which has room for MOST_BUCKETS + 1.
+_RING = 7
+_LOG_2 = math.log(2.0)
+
+
+class Adwin(NamedTuple):
+    """A window of outcomes.
+
+    Attributes
+    ----------
+    reg : ndarray of int64, shape (4,)
+        Registers ``WIDTH`` to ``SIZES``.
+    used, first : ndarray of int64, shape (64,)
+        Buckets of 2^k outcomes: how many, and where in its ring of ``errors`` the oldest is.
+    errors : ndarray of int64, shape (64, 8)
+        Errors of each bucket.
+    sides : ndarray of float64, shape (2,)
+        Shares of errors before and after the last change that was found.
+    """
+
+    reg: npt.NDArray[np.int64]
+    used: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    errors: npt.NDArray[np.int64]
+    sides: npt.NDArray[np.float64]
+
+
+def new_adwin() -> Adwin:
+    """Return an empty window."""
+    return Adwin(
+        np.zeros(4, dtype=np.int64),
+        np.zeros(64, dtype=np.int64),
+        np.zeros(64, dtype=np.int64),
+        np.zeros((64, _RING + 1), dtype=np.int64),
+        np.zeros(2),
+    )
+
+
+@inner_kernel
+def natural_log(x: float) -> float:
+    """Return the logarithm of x >= 1, to one unit in the last place or two. O(log x)."""
+    halvings = 0.0
+    while x >= 2.0:
+        x *= 0.5
+        halvings += 1.0
+    z = (x - 1.0) / (x + 1.0)  # at most 1/3: 17 terms of the series of artanh are exact to a double
+    square, power, total = z * z, z, 0.0
+    for k in range(17):
+        total += power / (2 * k + 1)
+        power *= square
+    return 2.0 * total + halvings * _LOG_2
+
+
+@inner_kernel
+def observe(window: Any, error: int, delta: float) -> int:
+    """Add one outcome.
+
+    Returns
+    -------
+    int
+        0; 1 or -1 if the share of errors has changed, up or down: the window is empty then, and ``sides`` has the two
+        shares. O(1), and O(log width) at a check.
+    """
+    reg, used, first, errors = window.reg, window.used, window.first, window.errors
+    reg[WIDTH] += 1
+    reg[TICK] += 1
+    reg[ERRORS] += error
+    size, merged = 0, error
+    while True:
+        at, here = first[size], used[size]
+        errors[size, (at + here) & _RING] = merged
+        if here < MOST_BUCKETS:
+            used[size] = here + 1
+            break
+        # The two oldest of a size become one of the next.
+        merged = errors[size, at] + errors[size, (at + 1) & _RING]
+        first[size], used[size] = (at + 2) & _RING, here - 1
+        size += 1
+    reg[SIZES] = max(reg[SIZES], size + 1)
+    if reg[TICK] & (CLOCK - 1) or reg[WIDTH] <= GRACE:
+        return 0
+    return _check(window, delta)
+
+
+@inner_kernel
+def _check(window: Any, delta: float) -> int:
+    """Compare the two sides of every cut; ``sides`` are those of the clearest, whose shares chance explains least."""
+    reg, used, first, errors = window.reg, window.used, window.first, window.errors
+    width = float(reg[WIDTH])
+    doubt = natural_log(2.0 * natural_log(width) / delta)
+    share = reg[ERRORS] / width
+    variance = share * (1.0 - share)
+    # A side that is shortened only raises the limit: most cuts are passed over without a division or a root.
+    least = 2.0 * width * variance * doubt * 0.999999
+    old, new, clearest = 0.0, width, 0.0
+    old_errors, new_errors = 0.0, float(reg[ERRORS])
+    for size in range(reg[SIZES] - 1, -1, -1):
+        length = float(np.int64(1) << size)
+        for k in range(used[size]):
+            here = errors[size, (first[size] + k) & _RING]
+            old, new = old + length, new - length
+            old_errors, new_errors = old_errors + here, new_errors - here
+            apart = old_errors * new - new_errors * old
+            if old < LEAST_SIDE or new < LEAST_SIDE or apart * apart < least * old * new:
+                continue
+            before, after = old_errors / old, new_errors / new
+            inverse = 1.0 / (old - LEAST_SIDE + 1.0) + 1.0 / (new - LEAST_SIDE + 1.0)
+            limit = np.sqrt(2.0 * inverse * variance * doubt) + 2.0 / 3.0 * doubt * inverse
+            if abs(before - after) > limit and apart * apart > clearest * old * new:
+                clearest = apart * apart / (old * new)
+                window.sides[0], window.sides[1] = before, after
+    if clearest == 0.0:
+        return 0
+    reg[:] = 0
+    used[:] = 0
+    first[:] = 0
+    return 1 if window.sides[1] > window.sides[0] else -1

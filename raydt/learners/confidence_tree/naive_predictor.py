@@ -1,0 +1,154 @@
+"""Predictions of a saved tree some of whose leaves predict by naive Bayes.
+
+What such a leaf needs is stored as logarithms, whole numbers of ``naive_bayes``, of the counts that are not 0: a model
+predicts the same on any machine. Its shares are those of naive Bayes, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
+from raydt.learners.binning import Bins, code_of
+from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
+from raydt.learners.tree_predictor import TreePredictor
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+Ints = npt.NDArray[np.int64]
+
+#: Arrays of a model by cell of a leaf that predicts by naive Bayes: position among these leaves, feature, group of its
+#: bins (0 of a sparse feature), class, and T of what was counted; ascending.
+CELLS = ("leaf", "feature", "group", "class", "log")
+CELL_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int64)
+
+
+def naive_arrays(leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, table: Ints) -> Arrays:
+    """Arrays of a model for its leaves that predict by naive Bayes.
+
+    Parameters
+    ----------
+    leaves : ndarray of int, shape (n,)
+        Their positions in preorder.
+    priors : ndarray of int64, shape (n, K)
+    replies : sequence of ndarray of int64, shape (5, cells)
+        What the shards have counted: the first four of ``CELLS``, and the number.
+    bins : Bins
+    table : ndarray of int64
+        T, up to the largest number.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``naive_leaf`` and ``naive_prior`` by leaf, ``naive_cell_...`` by ``CELLS``, and the bins.
+    """
+    cells = np.concatenate([np.empty((5, 0), dtype=np.int64), *replies], axis=1)
+    cells = cells[:, np.lexsort(cells[3::-1])]
+    cells[4] = table[cells[4]]
+    columns = {f"naive_cell_{name}": cells[i].astype(CELL_TYPES[i]) for i, name in enumerate(CELLS)}
+    classes = max(2, int(np.flatnonzero(priors.any(axis=0)).max(initial=-1)) + 1)
+    prior = table[priors[:, :classes]]
+    return {"naive_leaf": leaves.astype(np.int32), "naive_prior": prior, **columns, **bins.arrays()}
+
+
+@inlined_kernel
+def _add(cells: Any, key: int, prior: Any, scores: Any) -> None:
+    """Add T(n_jk) - T(n_k) of one group of bins, or of one sparse feature."""
+    keys, logs = cells
+    for k in range(len(scores)):
+        at = np.searchsorted(keys, key * len(scores) + k)
+        there = at < len(keys) and keys[at] == key * len(scores) + k
+        scores[k] += (logs[at] if there else 0) - prior[k]
+
+
+@kernel
+def _score(
+    rows: Any, leaf: Any, bins: Any, pools: Any, width: int, prior: Any, table: Any, ones: Any, out: Any
+) -> None:
+    """Scores of rows into ``out``, shape (n, K). ``leaf`` is the place of each among the leaves of naive Bayes.
+
+    ``table``, shape (leaves, groups of all dense features, K), has the T of dense features, and ``ones`` the keys and T
+    of sparse ones, of which there are ``width``. O((features + ones log cells) x K) a row.
+    """
+    X, indptr, indices = rows
+    for i in range(len(X)):
+        v = leaf[i]
+        for k in range(out.shape[1]):
+            out[i, k] = prior[v, k] - X.shape[1] * prior[v, k]
+        for j in range(X.shape[1]):
+            begin, end = bins.starts[j], bins.starts[j + 1]
+            code = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, begin, end)
+            group = pools[0][pools[1][j] + code]
+            for k in range(out.shape[1]):
+                out[i, k] += table[v, group, k]
+        for at in range(indptr[i], indptr[i + 1]):
+            _add(ones, v * width + indices[at], prior[v], out[i])
+
+
+class NaivePredictor(TreePredictor):
+    """Predictions of canonical arrays, with those of :func:`naive_arrays` or without.
+
+    Parameters
+    ----------
+    features : Features
+    model : dict of str to ndarray
+    """
+
+    def __init__(self, features: Features, model: Arrays) -> None:
+        super().__init__(features, model)
+        self._leaves = model.get("naive_leaf", np.empty(0, dtype=np.int32))
+        if not len(self._leaves):
+            return
+        leaf, feature, group, label, log = (model[f"naive_cell_{name}"].astype(np.int64) for name in CELLS)
+        self._bins, self._prior = Bins.from_arrays(model), np.ascontiguousarray(model["naive_prior"])
+        pools, dense = pools_of(self._bins), len(features.names)
+        through = (pools.of + np.repeat(pools.first[:-1], self._bins.counts())).astype(np.int64)
+        self._pools = through, np.cumsum(self._bins.counts()) - self._bins.counts()
+        own, classes = feature < dense, self._prior.shape[1]
+        self._table = np.zeros((len(self._leaves), int(pools.first[-1]), classes), dtype=np.int64)
+        self._table[leaf[own], pools.first[feature[own]] + group[own], label[own]] = log[own]
+        keys = (leaf[~own] * self._sparse + feature[~own] - dense) * classes + label[~own]
+        self._ones = keys, log[~own]
+
+    def _naive(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> tuple[npt.NDArray[np.int32], Ints, Ints]:
+        """Leaf of every row, the rows that naive Bayes predicts, and their scores, shape (rows, K)."""
+        leaves = self.apply(X, sparse)
+        if not len(self._leaves):
+            return leaves, np.empty(0, dtype=np.int64), np.empty((0, 2), dtype=np.int64)
+        place = np.full(len(self._model["feature"]), -1, dtype=np.int64)
+        place[self._leaves] = np.arange(len(self._leaves))
+        which = np.flatnonzero(place[leaves] >= 0)
+        ones = (sparse or SparseRows.empty(self._sparse, len(X)))[which]
+        scores = np.empty((len(which), self._prior.shape[1]), dtype=np.int64)
+        rows = np.ascontiguousarray(X[which], dtype=np.float64), ones.indptr, ones.indices
+        leaf = place[leaves[which]]
+        _score(rows, leaf, self._bins, self._pools, self._sparse, self._prior, self._table, self._ones, scores)
+        scores[self._prior[leaf] == 0] = np.iinfo(np.int64).min
+        return leaves, which, scores
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
+        """Class codes, shape (n,): the leaf's majority, or that of the highest score; the smaller on a tie."""
+        leaves, which, scores = self._naive(X, sparse)
+        labels: npt.NDArray[np.int32] = self._model["counts"].argmax(axis=1).astype(np.int32)[leaves]
+        labels[which] = scores.argmax(axis=1)
+        return labels
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Shares of the classes, shape (n, n_classes): in the row's leaf, or those of naive Bayes."""
+        leaves, which, scores = self._naive(X, sparse)
+        shares = self._shares(n_classes)[leaves]
+        if len(which):
+            best = scores.max(axis=1, keepdims=True)
+            known = scores > np.iinfo(np.int64).min
+            odds = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
+            known_classes = min(n_classes, odds.shape[1])
+            shares[which] = 0.0
+            shares[which, :known_classes] = (odds / odds.sum(axis=1, keepdims=True))[:, :known_classes]
+        return shares

@@ -1,0 +1,104 @@
+"""What leaves predict: the majority, naive Bayes, or whichever of the two has been right more often.
+
+The coordinator knows the majority of each row's leaf at once, and the scores of naive Bayes once the shards have
+answered; then it goes through the window once more, in the order of the steps. Which of the two was right about an
+example is kept with it (``MAJORITY_RIGHT``, ``NAIVE_RIGHT``): the tallies of a node sum up the live examples that the
+node has counted, so that a deleted example leaves them as it leaves all counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.sequential import ADD, REMOVE
+
+#: What is kept of an example: who was right about it when it came.
+MAJORITY_RIGHT, NAIVE_RIGHT = 1, 2
+
+
+@inner_kernel
+def _naive_class(prior: Any, scores: Any, table: Any) -> int:
+    """Class of the highest score, the smaller on a tie; -1 of a leaf that has counted nothing."""
+    best = -1
+    highest = np.int64(0)
+    for k in range(len(prior)):
+        if prior[k] > 0:
+            score = table[prior[k]] + scores[k]
+            if best < 0 or score > highest:
+                best, highest = k, score
+    return best
+
+
+@inner_kernel
+def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int, revisit: bool) -> None:
+    """Count in or out at the nodes that have counted an example who was right about it."""
+    node = leaf
+    while node >= 0:
+        here = tree.nodes[node]
+        if stamp > here.created and (revisit or here.feature < 0):
+            here.majority_right += by * (right & 1)
+            here.naive_right += by * (right >> 1)
+        if not revisit:
+            return
+        node = np.int64(here.parent)
+
+
+@kernel
+def settle(
+    tree: Any, examples: Any, right: Any, path: Any, counted: Any, scores: Any, table: Any, void: Any, rules: Any
+) -> None:
+    """Make the predictions of the steps of a window that are not ``void``, and tally who was right.
+
+    Parameters
+    ----------
+    right : ndarray of uint8, shape (slots,)
+        Who was right about each live example.
+    counted : Counted
+    scores : ndarray of int64, shape (rows scored, K)
+        Of naive Bayes, summed over the shards.
+    table : ndarray of int64
+        T of ``naive_bayes``.
+    void : ndarray of bool, shape (steps,)
+        Steps that were rolled back.
+    rules : tuple of bool
+        ``adaptive``, else naive Bayes always; and ``revisit``.
+    """
+    adaptive, revisit = rules
+    row = 0
+    for i in path.pending:
+        step = path.steps[i]
+        if step.kind == REMOVE:
+            if adaptive and not void[i]:
+                stamp = 2 * examples.born[step.slot] + 1
+                _tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1, revisit)
+            continue
+        entry = counted.scored[row]
+        leaf, k = np.int64(counted.entries[entry].node), _naive_class(counted.priors[row], scores[row], table)
+        row += 1
+        if void[i]:
+            continue
+        majority = np.int64(step.prediction)
+        naive = majority if k < 0 else np.int64(k)
+        if not adaptive or tree.nodes[leaf].naive_right >= tree.nodes[leaf].majority_right:
+            step.prediction = naive
+        if adaptive and step.kind == ADD:
+            label = examples.y[step.slot]
+            who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)
+            right[step.slot] = who
+            _tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1, revisit)
+
+
+@kernel
+def _tally_all(tree: Any, examples: Any, right: Any, n: int, revisit: bool) -> None:
+    for slot in range(n):
+        stamp = 2 * examples.born[slot] + 1
+        _tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1, revisit)
+
+
+def tally_all(tree: Any, examples: Any, right: npt.NDArray[np.uint8], n: int, *, revisit: bool) -> None:
+    """Tally who was right about the examples in slots 0 to n - 1, in a tree without tallies. O(n depth)."""
+    _tally_all(tree, examples, right, n, revisit)

@@ -1,0 +1,63 @@
+"""Splits that surely stay are not judged again: the same model as shards make, which judge every split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.slack import Slack
+from raydt.sessions.session import InProcessSession
+
+pytestmark = pytest.mark.timeout(900)
+
+FEATURES = Features(("a", "b", "c"), (False,) * 3)
+ROWS, GONE = 600, 60
+
+
+def batches(seed: int) -> list[UpdateBatch]:
+    """Three classes that are nearly parted, so that most derivatives are tiny; then single rows leave and come back."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, ROWS).astype(np.int32)
+    X = rng.normal(size=(ROWS, 3))
+    X[:, 0] += 4.0 * y
+    X[:, 1] -= 3.0 * (y == 1)
+    op = [np.full(ROWS, INSERT)] + [np.array([DELETE, INSERT]) for _ in range(GONE)]
+    ids = [np.arange(ROWS)] + [np.array([i, ROWS + i]) for i in range(GONE)]
+    rows = [np.arange(ROWS)] + [np.array([i]) for i in range(GONE)]
+    found, start = [], 0
+    for o, i, r in zip(op, ids, rows, strict=True):
+        none = np.full(len(o), -1, dtype=np.int64)
+        found.append(UpdateBatch(start, o.astype(np.int8), i, X[r], y[r], 3, none, ROWS))
+        start += len(o)
+    return found
+
+
+def slack_of(session: InProcessSession) -> Slack:
+    local: Any = session.coordinator._local
+    slack: Slack = local._room[0].slack
+    return slack
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_model_is_that_of_shards(seed: int) -> None:
+    options = GBDTOptions(max_iter=20, max_leaf_nodes=6, update_every=2, retrain="never")
+    one, other = (
+        InProcessSession(learners()["gbdt"], options, FEATURES, shards, plan)
+        for shards, plan in ((1, WorkPlan(shared_store=True)), (2, WorkPlan(0, 0, False)))
+    )
+    stayed = 0
+    for batch in batches(seed):
+        one.apply(batch)
+        other.apply(batch)
+        assert one.digest() == other.digest()
+        if batch.start:
+            slack = slack_of(one)
+            stayed += int(((slack.margin > 0) & (slack.G > 0)).sum())  # a look would have made G 0 again
+    assert stayed > 300
