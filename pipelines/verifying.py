@@ -45,7 +45,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     -------
     dict
         ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or its
-        saved model), the ``digest`` of the run or state and the one ``rebuilt``, ``examples`` that are live, and how
+        saved model, which is compared if the state is right), the ``digest`` of the run or state and the one ``rebuilt``, ``examples`` that are live, and how
         many there ever were (``inserted``; None of a state).
 
     Raises
@@ -70,8 +70,10 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     saved, meta = load_model(folder.location), ended.meta
     same_names = saved.classes == meta["classes"] and saved.categories == meta["categories"]
     different = ["the digest in summary.json"] * (stated != rebuilt)
-    different += ["the state in checkpoints/"] * (state.digest() != rebuilt)
-    different += ["the model in model/"] * (not same_names or not _same(saved.arrays, state.model()))
+    if state.digest() != rebuilt:
+        different.append("the state in checkpoints/")
+    elif not same_names or not _same(saved.arrays, state.model()):  # the state is right, and gives this model
+        different.append("the model in model/")
     return _found(different, stated, rebuilt, history)
 
 

@@ -7,6 +7,8 @@ a digest, a model or a checkpoint is wanted, which is not counted here.
 
 from __future__ import annotations
 
+import math
+
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2
 from raydt.learners.forest.options import ForestOptions
 
@@ -29,8 +31,9 @@ class ForestCosts(Costs):
 
     def first_model(self, sizes: Sizes, shape: Shape) -> Cost:
         """The rows, each in full where one of its trees is."""
-        n, shards, copies = sizes.rows, sizes.shards, self._options.copies
-        whole = 1 - (1 - 1 / min(shards, self._options.n_estimators)) ** copies
+        n, shards, copies, trees = sizes.rows, sizes.shards, self._options.copies, self._options.n_estimators
+        # A shard has trees / shards of the trees, and none of a row's with the chance that all k are others.
+        whole = 1 - math.prod(max(0.0, 1 - trees / shards / (trees - i)) for i in range(copies))
         values = 8 * n * sizes.columns * (shards * whole + (1 - whole))
         sent = shards * (_STEP + _ROW + (shards > 1)) * n + round(values)
         received = shards * _DONE * n
