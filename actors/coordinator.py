@@ -24,7 +24,7 @@ from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
 from raydt.sessions.session import Arrays
-from raydt.sessions.small_model import SmallModel, most_cells
+from raydt.sessions.small_model import SmallModel, holds, most_cells
 from raydt.sessions.snapshots import take_snapshot
 from raydt.sessions.warmup import compile_missing
 
@@ -113,6 +113,7 @@ class Coordinator:
     def digest(self) -> str:
         """Digest of the model."""
         self._pulse.beat()
+        self._driver.run(self._coordinator.gather_state())
         return self._coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
@@ -139,8 +140,7 @@ class Coordinator:
     def holds(self, rows: int, ones: int) -> bool:
         """Whether a model of so many rows is restored here, with its groups, and not at the shards."""
         self._pulse.beat()
-        small = self._new()
-        return small is not None and small.holds(rows, ones)
+        return holds(self._features, self._most, rows, ones)
 
     def restore(self, state: Arrays, groups: dict[int, Arrays] | None) -> None:
         """Replace everything by a saved state; the next batch may begin anywhere. Without groups, shards have them."""

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from pipelines.config import Config
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
@@ -23,6 +26,7 @@ from pipelines.saving import config_of, load_state, open_state, open_stream, sta
 from raydt.errors import InputError, ModelFileError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
+from raydt.examples.targets import in_order
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
@@ -70,13 +74,17 @@ def audit_run(run: str | Path) -> AuditReport:
 
 
 class Ended(NamedTuple):
-    """The last state of a run, and its raw examples as they are read again from the source."""
+    """The last state of a run, and its raw examples as they are read again from the source.
+
+    ``class_order`` has the class codes in ascending order of their labels.
+    """
 
     config: Config
     meta: dict[str, Any]
     components: Mapping[str, dict[str, Any]]
     features: Features
     history: History
+    class_order: npt.NDArray[np.int64]
 
 
 def last_of(folder: RunFolder) -> Ended:
@@ -100,7 +108,8 @@ def last_of(folder: RunFolder) -> Ended:
             remedy="Restore the data and config.yaml of the run, then audit",
         )
     history = history_of(stream, stop=int(meta["offset"]))
-    return Ended(config, meta, components, features_of(source, config), history)
+    order = in_order(meta["classes"], source.positive is not None)
+    return Ended(config, meta, components, features_of(source, config), history, order)
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:

@@ -311,9 +311,11 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
 
     \b
     For learners whose model is a function of the live examples: equal digests prove that nothing of a deleted
-    example is left, to anyone who holds the remaining ones.
+    example is left in the trees, to anyone who holds the remaining ones. Compared are the digest in the summary,
+    the last state and the saved model. Names of categories and classes that only deleted examples had stay in
+    the manifests.
 
-    Exit code 3 if the digests differ.
+    Exit code 3 if anything differs, and the first line says what.
     Examples:  raydt verify runs/first
                raydt verify receipts.jsonl states/second --receipt-key key.txt
     """

@@ -165,14 +165,15 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
 
 def verify_lines(found: dict[str, Any]) -> str:
     """Both digests, and whether they are equal."""
-    verdict = "equal: the model is the one trained from nothing" if found["equal"] else "different: it is another model"
-    rows = [
-        ("verdict", verdict),
-        ("examples", f"{found['examples']:,} remain of {found['inserted']:,}"),
-        ("digest", found["digest"]),
-        ("from nothing", found["rebuilt"]),
-    ]
-    return table(rows)
+    verdict = "equal: the model is the one trained from nothing"
+    if not found["equal"]:
+        which = f"{', '.join(found['different'])} {'is' if len(found['different']) == 1 else 'are'}"
+        verdict = f"different: {which} not what the remaining examples give"
+    examples = f"{found['examples']:,} live"
+    if found["inserted"] is not None:
+        examples = f"{found['examples']:,} remain of {found['inserted']:,}"
+    rows = [("verdict", verdict), ("examples", examples), ("digest", found["digest"])]
+    return table([*rows, ("from nothing", found["rebuilt"])])
 
 
 def receipts_lines(found: dict[str, Any]) -> str:

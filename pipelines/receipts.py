@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.saving import open_state
-from pipelines.verifying import digest_from_nothing
+from pipelines.verifying import trained_from_nothing
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live
 from raydt.learners import traits_of
@@ -114,7 +114,7 @@ def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any
     found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
     if traits_of(saved.options).retrained:
         history = history_of_live(saved.arrays, saved.groups, saved.features)
-        rebuilt = digest_from_nothing(saved.options, saved.features, history, len(saved.classes))
+        rebuilt = trained_from_nothing(saved.options, saved.features, history, saved.class_order).digest()
         found["rebuilt"] = rebuilt == last["digest_after"]
     if key is not None:
         gone: set[str] = set()

@@ -33,7 +33,7 @@ def look_at(config: Config) -> dict[str, Any]:
         one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
     """
     source, stream = open_stream(config)
-    require_useful_shards(config.cluster, features_of(source, config))
+    require_useful_shards(config.cluster, features_of(source, config), traits_of(config.learner).parts)
     rows = next(iter(source.rows()), None)
     if rows is None or not len(rows):
         raise no_rows(config)

@@ -1,21 +1,25 @@
-"""A model trained again from the examples that remain, and its digest beside that of the run.
+"""Train a model again from the examples that remain, and compare its digest with that of the run.
 
 For learners whose model is a function of the live examples (``Traits.retrained``): equal digests prove that nothing of
-a deleted example is left in the model, to anyone who holds the remaining ones. The training knows neither the order of
-the updates nor what was deleted: the examples are inserted in ascending order of their ids.
+a deleted example is left in the trees, to anyone who holds the remaining ones. The names of categories and classes that
+only deleted examples had stay in the manifests of models and states. The training knows neither the order of the
+updates nor what was deleted: the examples are inserted in ascending order of their ids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.auditing import last_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
-from pipelines.saving import open_state
+from pipelines.saving import load_model, open_state
+from raydt.arrays.digest import digest
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
@@ -23,7 +27,10 @@ from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
+
+Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def verify_run(run: str | Path) -> dict[str, Any]:
@@ -37,8 +44,9 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``equal``, the ``digest`` of the run and the one ``rebuilt``, ``examples`` that are live, and how many there
-        ever were (``inserted``).
+        ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or its
+        saved model, which is compared if the state is right), the ``digest`` of the run or state and the one ``rebuilt``, ``examples`` that are live, and how
+        many there ever were (``inserted``; None of a state).
 
     Raises
     ------
@@ -48,26 +56,61 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     if RunFolder(run).has(MANIFEST):
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
-        session = InProcessSession(saved.learner, saved.options, saved.features)
-        session.restore(saved.arrays, saved.groups)
         history = history_of_live(saved.arrays, saved.groups, saved.features)
-        digest, rebuilt = (
-            session.digest(),
-            digest_from_nothing(saved.options, saved.features, history, len(saved.classes)),
-        )
-    else:
-        folder = RunFolder.existing(run)
-        ended = last_of(folder)
-        _require_retrained(ended.config.learner, folder.location)
-        history, digest = ended.history, str(read_summary(folder)["model_digest"])
-        rebuilt = digest_from_nothing(ended.config.learner, ended.features, history, len(ended.meta["classes"]))
+        rebuilt = trained_from_nothing(saved.options, saved.features, history, saved.class_order).digest()
+        stated = _restored(saved.options, saved.features, saved.arrays, saved.groups).digest()
+        return _found(["the state"] * (stated != rebuilt), stated, rebuilt, history) | {"inserted": None}
+    folder = RunFolder.existing(run)
+    ended = last_of(folder)
+    options, features, history = ended.config.learner, ended.features, ended.history
+    _require_retrained(options, folder.location)
+    trained = trained_from_nothing(options, features, history, ended.class_order)
+    stated, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
+    state = _restored(options, features, ended.components["coordinator"], groups_of(ended.components))
+    saved, meta = load_model(folder.location), ended.meta
+    same_names = saved.classes == meta["classes"] and saved.categories == meta["categories"]
+    different = ["the digest in summary.json"] * (stated != rebuilt)
+    if state.digest() != rebuilt:
+        different.append("the state in checkpoints/")
+    elif not same_names or not _same(saved.arrays, state.model()):  # the state is right, and gives this model
+        different.append("the model in model/")
+    return _found(different, stated, rebuilt, history)
+
+
+def _found(different: list[str], stated: str, rebuilt: str, history: History) -> dict[str, Any]:
+    """What :func:`verify_run` returns."""
     live = int((history.deleted == np.iinfo(np.int64).max).sum())
-    counts = {"examples": live, "inserted": len(history.id)}
-    return {"equal": digest == rebuilt, "digest": digest, "rebuilt": rebuilt, **counts}
+    found = {"equal": not different, "different": different, "digest": stated, "rebuilt": rebuilt}
+    return found | {"examples": live, "inserted": len(history.id)}
 
 
-def digest_from_nothing(options: LearnerOptions, features: Features, history: History, classes: int) -> str:
-    """Digest of the model that the live examples of a history give, inserted at once in ascending order of ids."""
+def _same(one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Whether two models have the same arrays, bit for bit."""
+    return one.keys() == other.keys() and digest(sorted(one.items())) == digest(sorted(other.items()))
+
+
+def _restored(
+    options: LearnerOptions, features: Features, state: Arrays, groups: Mapping[int, Arrays]
+) -> InProcessSession:
+    """A session with the model of a state."""
+    session = InProcessSession(learners()[options.kind], options, features)
+    session.restore(state, groups)
+    return session
+
+
+def trained_from_nothing(
+    options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64]
+) -> InProcessSession:
+    """A session with the live examples of a history, inserted at once in ascending order of ids.
+
+    Parameters
+    ----------
+    options : LearnerOptions
+    features : Features
+    history : History
+    class_order : ndarray of int64, shape (classes,)
+        Class codes in ascending order of their labels.
+    """
     live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
     live = live[np.argsort(history.id[live], kind="stable")]
     n = len(live)
@@ -75,9 +118,11 @@ def digest_from_nothing(options: LearnerOptions, features: Features, history: Hi
     op, row = np.full(n, INSERT, dtype=np.int8), np.full(n, -1)
     X = np.ascontiguousarray(history.X[live])
     sparse = None if history.sparse is None else history.sparse[live]
-    session.apply(UpdateBatch(0, op, history.id[live], X, history.y[live], classes, row, n, sparse=sparse))
+    y, classes = history.y[live], len(class_order)
+    batch = UpdateBatch(0, op, history.id[live], X, y, classes, row, n, sparse=sparse, class_order=class_order)
+    session.apply(batch)
     session.finish()
-    return session.digest()
+    return session
 
 
 def _require_retrained(options: LearnerOptions, place: str) -> None:

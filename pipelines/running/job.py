@@ -39,6 +39,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.manifest import MANIFEST
+from raydt.learners import traits_of
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]
@@ -54,6 +55,8 @@ def replay(
     progress: Reporter | None = None,
 ) -> RunResult:
     """Run a stream of insertions and deletions through a learner.
+
+    On Ray, whatever this process prints during the run goes to its ``log.jsonl``, also what other threads print.
 
     Parameters
     ----------
@@ -94,7 +97,7 @@ def replay(
         try:
             source, _ = open_stream(config)
             features = features_of(source, config)
-            require_useful_shards(config.cluster, features)
+            require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
             with _sole_writer(config, folder):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
@@ -154,7 +157,7 @@ def resume(
                 return _completed(folder, progress)
         source, stream = open_stream(config)
         features = features_of(source, config)
-        require_useful_shards(config.cluster, features)
+        require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
         data = source.identity()
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):

@@ -26,6 +26,7 @@ from pipelines.updating.changes import (
     read_insertions,
 )
 from raydt.errors import ConfigError
+from raydt.examples.targets import in_order
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
 from raydt.learners.base import NOTHING_DIVIDED
@@ -101,7 +102,7 @@ def update(
     new = no_insertions(saved, names)
     if insert is not None:
         new = read_insertions(str(insert), kind, saved, names, store, gone)
-    batch = _batch(int(saved.meta["offset"]), gone, new)
+    batch = _batch(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
     ids: Any = np.concatenate([gone.names, new.names])
     copies = _copies(saved, folder, run, delete)
     try:
@@ -115,11 +116,12 @@ def update(
     return receipt
 
 
-def _batch(start: int, gone: Deletions, new: Insertions) -> UpdateBatch:
+def _batch(start: int, gone: Deletions, new: Insertions, positive: bool) -> UpdateBatch:
     op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone.ids), len(new.ids)])
     ids = np.concatenate([gone.ids, new.ids])
     row = np.full(len(op), -1, dtype=np.int64)
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse)
+    order = in_order(new.classes, positive)
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
 
 
 class _Run(NamedTuple):
@@ -224,6 +226,8 @@ def _copies(saved: SavedModel, folder: RunFolder, run: _Run | None, delete: str 
         places.append(f"their ids: {delete}")
     if any(saved.features.categorical):
         places.append("the categories that the new state knows, where only they had one")
+    if saved.classes:
+        places.append("the classes that the new state knows, where only they had one")
     return (
         *places,
         "models, states and predictions made from any of these",

@@ -68,7 +68,7 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     bad = ~np.isfinite(numbers)
     if bad.any():
         row = int(np.argmax(bad))
-        what = "NaN" if np.isnan(numbers[row]) else "infinity or a value too large for dtype('float64')."
+        what = "NaN" if np.isnan(numbers[row]) else "infinity or a value too large for dtype('float64')"
         raise InputError(f"Input y contains {what}", row=row, remedy="Drop rows without a number")
     numbers += 0.0
     return numbers

@@ -14,7 +14,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import ids_of
 from raydt.estimators.fitted import Fitted
-from raydt.examples.targets import Targets, dtype_of, no_targets
+from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
     DELETE,
     DUPLICATE_ID,
@@ -257,7 +257,9 @@ class Estimator(Fitted):
         warmup: int = 0,
     ) -> UpdateBatch:
         row = np.full(len(op), -1, dtype=np.int64)
-        return UpdateBatch(self._seq, op, key, X, y, len(self._classes), row, warmup)
+        classes = self._classes
+        order = in_order(classes)
+        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, class_order=order)
 
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
         """The model has taken a batch, and this is its record of it."""

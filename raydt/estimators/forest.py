@@ -104,6 +104,9 @@ class ExactForestClassifier(_ExactForest, Classifier):
     -----
     Missing values are allowed: they go right at every split, and whether there is a value is one of the candidates.
 
+    ``classes_`` has the classes in order of appearance, forgotten ones too; trees, predictions and digest do not depend
+    on it. Equal votes go to the smallest label.
+
     Examples
     --------
     >>> from raydt import ExactForestClassifier
@@ -125,8 +128,9 @@ class ExactForestRegressor(_ExactForest, Regressor):
 
     Notes
     -----
-    Labels are counted as whole numbers, in units of 2**-20 of the power of two above the largest label in size. If that
-    power changes, all trees are built anew.
+    Labels are counted as whole numbers, in units of 2**-20 of the power of two above the largest live label in size. If
+    that power changes, all trees are built again. One label a million times as large as the others therefore makes them
+    all 0 while it is live: leave such outliers out, or learn the logarithm.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 from raydt.estimators.river import RiverClassifier
@@ -34,7 +34,7 @@ class RiverForestClassifier(RiverClassifier):
     Notes
     -----
     Nothing is forgotten unless ``forget_one`` is called; on a stream that changes, forget the example of some steps
-    ago. Ties go to the label seen first.
+    ago. Ties go to the smallest label.
 
     Examples
     --------
@@ -74,6 +74,14 @@ class RiverForestClassifier(RiverClassifier):
     def _given(self) -> dict[str, Any]:
         names = ("n_estimators", "sample_share", "max_features", "thresholds", "max_depth", "min_samples_split")
         return {name: getattr(self, name) for name in (*names, "rebuild", "random_state")}
+
+    def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
+        """Label of one example, of equals the smallest; None before anything is learned."""
+        if self._session is None:
+            return None
+        coordinator: Any = self._session.coordinator
+        code = int(coordinator.predict(self._encode(x)[0])[0])
+        return next(label for label, at in self._labels.items() if at == code)
 
     def _opened(self, options: Any) -> InProcessSession:
         session = super()._opened(options)

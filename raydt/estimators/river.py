@@ -20,7 +20,7 @@ from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.examples.targets import MOST_CLASSES
+from raydt.examples.targets import MOST_CLASSES, in_order
 from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
@@ -54,6 +54,7 @@ class RiverClassifier(_Classifier):
         self._keys: tuple[Hashable, ...] = ()
         self._categories: dict[Hashable, dict[Hashable, int]] = {}
         self._labels: dict[Hashable, int] = {}
+        self._order = in_order(())  # codes of labels, ascending by label
         self._session: InProcessSession | None = None
         self._seq = self._learned = 0
 
@@ -217,7 +218,10 @@ class RiverClassifier(_Classifier):
         """One update; whether it was taken."""
         assert self._session is not None
         ops, ids, codes = np.array([op], np.int8), np.array([self._learned]), np.array([code], np.int32)
-        batch = UpdateBatch(self._seq, ops, ids, row, codes, len(self._labels), np.array([-1]))
+        if len(self._order) != len(self._labels):
+            self._order = in_order(list(self._labels))
+        order = self._order
+        batch = UpdateBatch(self._seq, ops, ids, row, codes, len(order), np.array([-1]), class_order=order)
         # Not session.apply: its statistics take O(nodes), more than the update itself.
         taken = self._session.driver.run(self._session.coordinator.process(batch)).applied
         self._seq += taken

@@ -6,6 +6,7 @@ are arrays of the same two kinds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,16 @@ def there(targets: Targets) -> npt.NDArray[np.bool_]:
     """Mask of the targets that are there, shape (n,)."""
     mask: npt.NDArray[np.bool_] = ~np.isnan(targets) if targets.dtype == NUMBERS else targets >= 0
     return mask
+
+
+def in_order(labels: Sequence[Any], positive: bool = False) -> npt.NDArray[np.int64]:
+    """Class codes in ascending order of their labels, shape (classes,), where ``labels`` are those of codes 0, 1, ...
+
+    Numbers and truth values ascend by size, strings by code points. Under ``positive`` class 0 is the rest whatever it
+    is called, and comes first. O(K log K).
+    """
+    codes = range(len(labels))
+    return np.array(codes if positive else sorted(codes, key=labels.__getitem__), dtype=np.int64)
 
 
 def classes_in(targets: Targets) -> int:

@@ -87,6 +87,9 @@ class UpdateBatch:
         A snapshot is wanted once this batch is applied in full.
     sparse : SparseRows, optional
         The sparse features of each row of ``X``; None where there are none.
+    class_order : ndarray of int64, shape (n_classes,), optional
+        Class codes in ascending order of their labels (:func:`raydt.examples.targets.in_order`): codes are given in
+        order of appearance, which is history. None: the codes ascend as the labels do.
     """
 
     start: int
@@ -99,6 +102,7 @@ class UpdateBatch:
     warmup: int = 0
     barrier: Barrier | None = None
     sparse: SparseRows | None = None
+    class_order: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.op)

@@ -69,6 +69,8 @@ class Traits:
         Keys without effect, given the values of the others.
     retrained : bool
         The model is, after any updates, the one trained from nothing on the live examples.
+    parts : int
+        Into how many parts, of which each shard gets some, work falls besides feature groups; 0: none.
     """
 
     reading: Reading = CLASSES
@@ -83,6 +85,7 @@ class Traits:
     )
     unused: tuple[str, ...] = ()
     retrained: bool = False
+    parts: int = 0
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -142,6 +145,9 @@ class LearnerCoordinator(Protocol):
     @property
     def store(self) -> ExampleStore:
         """The live examples: their ids, labels and births by slot."""
+
+    def gather_state(self) -> Exchange[None]:
+        """Fetch from the shards what ``digest`` and ``state`` need of them; lost with an update."""
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None

@@ -137,6 +137,10 @@ class BatchCoordinator(ABC):
 
     # ---------------------------------------------------------------- the examples
 
+    def gather_state(self) -> Exchange[None]:
+        """Fetch nothing: most coordinators hold the model."""
+        yield from ()
+
     def in_order_of_birth(self) -> Slots:
         """Slots of the live examples in order of birth. O(n log n)."""
         return self.store.in_order_of_birth()

@@ -26,6 +26,9 @@ from raydt.presentation.rebuilds import rebuild_work, sizes, timeline
 from raydt.presentation.series import Columns
 from raydt.presentation.words import count, counted, number
 
+#: What happens at leaves of trees whose subtrees are rebuilt.
+LEAVES_ARE_RESET = "A leaf that stays a leaf is only reset."
+
 
 class RebuildingDescription(Description):
     """A tree, or trees, of which parts are rebuilt."""
@@ -96,15 +99,21 @@ def rebuild_figures(summary: Mapping[str, Any]) -> list[Figure]:
     return [*tree_figures(summary), (rebuilt, "rebuilds", f"{rows} rows in all")]
 
 
-def rebuild_section(summary: Mapping[str, Any], metrics: Columns, events: Columns, rule: str) -> Section:
-    """When, how large and how deep the rebuilds were, and who did them; ``rule`` says when a node is rebuilt."""
+def rebuild_section(
+    summary: Mapping[str, Any], metrics: Columns, events: Columns, rule: str, *, timed: bool = True
+) -> Section:
+    """When, how large and how deep the rebuilds were, and where the time went if some are ``timed``.
+
+    ``rule`` says when a node is rebuilt.
+    """
     if not len(events.get("rows", ())) or not {"seq", "place", "depth"} <= events.keys():
         return Section("Rebuilds", [Text("The run recorded no rebuilds.", "none")])
     updates = int(summary.get("updates") or 0)
     several = len(events["rows"]) > 1
     charts: list[Block] = [timeline(events, metrics, updates), *sizes(events)] if several else []
-    blocks = [Text(f"{rule} A leaf that stays a leaf is only reset."), *charts]
-    return Section("Rebuilds", [*blocks, rebuild_work(events, number(summary, "seconds"))])
+    blocks = [Text(rule), *charts]
+    work = [rebuild_work(events, number(summary, "seconds"))] if timed else []
+    return Section("Rebuilds", [*blocks, *work])
 
 
 def built_note(model: Columns, node: int) -> Note:

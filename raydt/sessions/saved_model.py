@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +20,7 @@ from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import ModelFileError
 from raydt.examples.features import Features
+from raydt.examples.targets import in_order
 from raydt.folders.arrays import open_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.manifest import MANIFEST
@@ -105,6 +107,12 @@ class SavedModel:
     def is_state(self) -> bool:
         """Whether the training rows are there."""
         return bool(self.meta["kind"] == "state")
+
+    @property
+    def class_order(self) -> npt.NDArray[np.int64]:
+        """Of a state: class codes in ascending order of their labels."""
+        labels = self.components.get("stream", {}).get("source", {}).get("labels", {})
+        return in_order(self.classes, "positive" in labels)
 
     @property
     def next_id(self) -> int:

@@ -123,6 +123,7 @@ class InProcessSession:
 
     def digest(self) -> str:
         """Digest of the model."""
+        self.driver.run(self.coordinator.gather_state())
         return self.coordinator.digest()
 
     def statistics(self) -> dict[str, int]:

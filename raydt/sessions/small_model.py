@@ -54,12 +54,12 @@ class SmallModel:
 
     def __init__(self, learner: Learner, options: LearnerOptions, features: Features, most: int | None) -> None:
         self.session = InProcessSession(learner, options, features, 1, NOTHING_DIVIDED)
-        self._dense, self._most = len(features.names), most
+        self._features, self._most = features, most
         self._rows = self._ones = 0
 
     def holds(self, rows: int, ones: int) -> bool:
         """Whether a model of so many rows, with so many ones in sparse features, stays in this process."""
-        return self._most is None or rows * self._dense + ones < self._most
+        return holds(self._features, self._most, rows, ones)
 
     def holds_with(self, batch: UpdateBatch) -> bool:
         """Whether it stays when a batch is applied. The ones of live rows are estimated from those of all rows."""
@@ -72,6 +72,11 @@ class SmallModel:
         """Replace everything by a saved state."""
         self.session.restore(state, groups)
         self._rows, self._ones = len(state["born"]), ones_of(groups)
+
+
+def holds(features: Features, most: int | None, rows: int, ones: int) -> bool:
+    """Whether one process holds so many rows, with so many ones in sparse features; ``most``: :func:`most_cells`."""
+    return most is None or rows * len(features.names) + ones < most
 
 
 def ones_of(groups: Mapping[int, Mapping[str, npt.NDArray[Any]]]) -> int:

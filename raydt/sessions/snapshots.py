@@ -32,6 +32,7 @@ def take_snapshot(coordinator: LearnerCoordinator, segments: Sequence[Segment] =
     segments : sequence of Segment
         What is stored already.
     """
+    yield from coordinator.gather_state()
     slots = coordinator.in_order_of_birth()
     born = coordinator.born(slots)
     since = next_segment(born, segments)

@@ -6,6 +6,7 @@ bad (late, or with an id that is live) has been encoded by then, and its codes s
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -59,6 +60,8 @@ _IDENTITY = "Set REPLICA IDENTITY FULL for the table, or leave the column out of
 _INEXACT = "an integer beyond 2**53 has no exact float64"
 _SCALE = "Scale the column, or list it under source.categorical"
 _SKIP = f"Correct the file{OR_SKIP}"
+#: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class RowEncoder:
@@ -127,7 +130,9 @@ class RowEncoder:
             if name in used:
                 raise InputError(f"{used[name]} and {option} name the same column", file=file, column=name)
             used[name] = option
-        names = options.features if options.features is not None else [n for n in columns if n not in used]
+        names = options.features
+        if names is None:
+            names = [name for name in columns if name not in used and not _PANDAS_INDEX.fullmatch(name)]
         for name in names:
             if name not in columns:
                 raise unknown_column(name, "source.features", schema, file)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
-from raydt.examples.targets import classes_in
+from raydt.examples.targets import classes_in, in_order
 from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
@@ -163,7 +163,10 @@ class RowStream(ABC):
         start = self._seq
         self._n_classes = max(self._n_classes, classes_in(rows.y))
         self._seq += len(op)
-        return UpdateBatch(start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup, sparse=rows.sparse)
+        order = in_order(self.source.classes[: self._n_classes], self.source.positive is not None)
+        return UpdateBatch(
+            start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup, sparse=rows.sparse, class_order=order
+        )
 
     def _spread(
         self,

@@ -116,6 +116,9 @@ class FaultyCoordinator:
     def finish(self):
         yield from ()
 
+    def gather_state(self):
+        yield from ()
+
     def digest(self):
         return digest([("seq", np.array(self.seq))])
 

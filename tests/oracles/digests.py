@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,10 @@ def row_root(records: Mapping[int, bytes]) -> bytes:
 def row_parts(ids: npt.NDArray[np.int64], **columns: npt.NDArray[Any]) -> list[tuple[str, npt.NDArray[Any]]]:
     """What rows contribute to a digest: the root over their records, by ids in any order."""
     arrays = {"id": np.asarray(ids, dtype=np.int64), **columns}
-    fields = [array.astype(array.dtype.newbyteorder("<")).reshape(len(ids), -1) for array in arrays.values()]
+    fields = [
+        array.astype(array.dtype.newbyteorder("<")).reshape(len(ids), math.prod(array.shape[1:]))
+        for array in arrays.values()
+    ]
     name = ",".join(
         f"{name}{field.dtype.str}({array.shape[1]})" if array.ndim > 1 else f"{name}{field.dtype.str}"
         for (name, array), field in zip(arrays.items(), fields, strict=True)

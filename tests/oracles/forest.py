@@ -177,15 +177,15 @@ def best(rules: Rules, key: int, rows: list[Row]) -> tuple[int, float] | None:
     return min(found)[1::2] if found else None  # type: ignore[return-value]
 
 
-def totals(rules: Rules, rows: list[Row], classes: int) -> list[int]:
-    """What a node counts."""
+def totals(rules: Rules, rows: list[Row], classes: list[int]) -> list[int]:
+    """What a node counts, classes in ascending order."""
     if rules.numeric:
         return [len(rows), sum(y for _, y in rows), sum(y * y for _, y in rows)]
     counts = Counter(y for _, y in rows)
-    return [counts[k] for k in range(classes)]
+    return [counts[k] for k in classes]
 
 
-def tree(rules: Rules, number: int, rows: list[Row], classes: int) -> list[Node]:
+def tree(rules: Rules, number: int, rows: list[Row], classes: list[int]) -> list[Node]:
     """A tree of its rows, in preorder."""
     nodes: list[Node] = []
 
@@ -211,7 +211,7 @@ def tree(rules: Rules, number: int, rows: list[Row], classes: int) -> list[Node]
 
 @dataclass
 class Forest:
-    """Live examples: features and label by id."""
+    """Live examples: features and label by id; a class is its label, a whole number."""
 
     rules: Rules
     examples: dict[int, tuple[tuple[float, ...], float]] = field(default_factory=dict)
@@ -225,14 +225,17 @@ class Forest:
         """A label as trees count it."""
         return math.floor(y / math.ldexp(1.0, self.exponent() - 20) + 0.5) if self.rules.numeric else int(y)
 
+    def classes(self) -> list[int]:
+        """Labels of the live examples, ascending."""
+        return [] if self.rules.numeric else sorted({int(y) for _, y in self.examples.values()})
+
     def trees(self) -> list[list[Node]]:
         """All trees."""
         held: list[list[Row]] = [[] for _ in range(self.rules.T)]
         for example, (x, y) in self.examples.items():
             for number in self.rules.members(example):
                 held[number].append((x, self.label(y)))
-        classes = max([1, *(int(y) for _, y in self.examples.values())]) + 1 if not self.rules.numeric else 0
-        return [tree(self.rules, number, rows, classes) for number, rows in enumerate(held)]
+        return [tree(self.rules, number, rows, self.classes()) for number, rows in enumerate(held)]
 
     def digest(self) -> str:
         """Digest of the model."""
@@ -242,14 +245,16 @@ class Forest:
         dtypes = {"feature": np.int32, "threshold": np.float64, "left": np.int32, "right": np.int32, "totals": np.int64}
         parts += [(name, np.array([getattr(n, name) for n in nodes], dtype=t)) for name, t in dtypes.items()]
         ids, dtype = sorted(self.examples), np.int32
+        classes = self.classes()
         if self.rules.numeric:
             parts.append(("exponent", np.array([self.exponent()], dtype=np.int64)))
             dtype = np.float64  # type: ignore[assignment]
-        labels = np.array([self.examples[i][1] for i in ids], dtype=dtype)
-        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=labels)])
+        labels = [self.examples[i][1] for i in ids]
+        y = np.array(labels if self.rules.numeric else [classes.index(int(label)) for label in labels], dtype=dtype)
+        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=y)])
 
-    def vote(self, x: tuple[float, ...]) -> float:
-        """The prediction of a row: class or number."""
+    def vote(self, x: tuple[float, ...]) -> float | None:
+        """The prediction of a row: class or number; None of a class without live examples."""
         votes: Counter[int] = Counter()
         numbers = []
         for one in self.trees():
@@ -261,8 +266,8 @@ class Forest:
             if n and self.rules.numeric:
                 numbers.append((node.totals[1] << 20) // n)
             elif n:
-                votes.update({k: (c << 40) // n for k, c in enumerate(node.totals)})
+                votes.update({k: (c << 40) // n for k, c in zip(self.classes(), node.totals, strict=True)})
         if self.rules.numeric:
             mean = sum(numbers) / len(numbers) if numbers else 0.0
             return math.ldexp(mean, self.exponent() - 40)
-        return min(votes, key=lambda k: (-votes[k], k), default=0)
+        return min(votes, key=lambda k: (-votes[k], k), default=None)

@@ -115,6 +115,9 @@ class ChainCoordinator:
         self.store = ExampleStore(len(features.names), 0)
         self.seq, self.chains = 0, np.empty(0, np.int64)
 
+    def gather_state(self):
+        yield from ()
+
     def process(self, batch, *, skip_refused=False):
         m = len(batch)
         self.store.reserve(m)

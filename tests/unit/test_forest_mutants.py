@@ -54,6 +54,21 @@ MUTANTS = {
         "            constant[0, word] = constant[1, word]\n",
         "            constant[0, word] |= constant[1, word] << np.uint64(1)\n",
     ),
+    "equal votes go to the class that came first": (
+        "model",
+        "    order = order[order < votes.shape[1]]\n",
+        "    order = np.arange(votes.shape[1])\n",
+    ),
+    "classes are digested by their codes": (
+        "model",
+        "    live = order[totals[roots].any(axis=0)[order]]\n",
+        "    live = np.flatnonzero(totals[roots].any(axis=0))\n",
+    ),
+    "classes without examples are digested": (
+        "model",
+        "    live = order[totals[roots].any(axis=0)[order]]\n",
+        "    live = order\n",
+    ),
     "leaves that may be parted stay": (
         "growing",
         "    if same or forest.nodes[leaf].feature == OPEN or not",

@@ -33,17 +33,17 @@ def place(kind: str, rows: int | None = None, sparse: int = 0, window: int | Non
     ("given", "expected"),
     [
         ({"kind": "gbdt", "backend": "in_process"}, "this process does all work"),
-        ({"kind": "gbdt", "local_work_limit": 0, "shards": 1}, "1 shard on Ray and their coordinator do all work"),
-        ({"kind": "confidence_tree"}, "has none that shards do sooner"),
+        ({"kind": "gbdt", "local_work_limit": 0, "shards": 1}, "on Ray: a coordinator and 1 shard"),
+        ({"kind": "confidence_tree"}, "shards would not make confidence_tree faster"),
         (
             {"kind": "confidence_tree", "row_cache_bytes": 80},
-            "below 3 live examples, then 2 shards with it: from",
+            "below 3 live examples, and 2 shards from there on, where the examples take more memory",
         ),
-        ({"kind": "fudyadt", "local_work_limit": 10}, "below 3 live examples, then 2 shards"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 3}, "then 2 shards"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2}, "2 shards would pay from 3 live examples on"),
+        ({"kind": "fudyadt", "local_work_limit": 10}, "below 3 live examples, and 2 shards"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 3}, "and 2 shards from there on, where shards are faster"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2}, "2 shards would be faster from 3 live examples on"),
         ({"kind": "fudyadt", "local_work_limit": 12, "rows": 99, "window": 2}, "there are at most 2"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2, "sparse": 5}, "then 2 shards"),
+        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2, "sparse": 5}, "and 2 shards from"),
     ],
 )
 def test_the_place_of_the_work(given: dict[str, Any], expected: str) -> None:

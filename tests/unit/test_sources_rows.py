@@ -51,6 +51,15 @@ def test_parts_of_columns(tmp_path):
     assert source.id_kind == "integer"
 
 
+def test_an_index_that_pandas_wrote_is_no_feature(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0, 1, 0]})
+    frame.set_index(pd.Index([0, 7, 8])).to_parquet(tmp_path / "t.parquet", index=True)
+    assert open_source(ParquetFiles(path="t.parquet"), tmp_path).features.names == ("a",)
+    listed = open_source(ParquetFiles(path="t.parquet", features=["a", "__index_level_0__"]), tmp_path)
+    assert one(listed).X.tolist() == [[1.0, 0.0], [2.0, 7.0], [3.0, 8.0]]
+
+
 def test_features_are_taken_in_the_order_listed(tmp_path):
     source = parquet(tmp_path, {"a": [1], "b": [2], "c": [3], "y": [0]}, features=["c", "a"])
     assert one(source).X.tolist() == [[3.0, 1.0]]

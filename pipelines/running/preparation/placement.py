@@ -29,10 +29,10 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     divided = traits_of(config.learner).divided
     most = most_cells(divided, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
     if most == 0:
-        return f"{shards} on Ray and their coordinator do all work"
+        return f"on Ray: a coordinator and {shards}"
     if most is None:
         return (
-            f"the coordinator on Ray does all work: {kind} has none that shards do sooner, and cluster.row_cache_bytes "
+            f"on Ray, the coordinator does all work: shards would not make {kind} faster, and cluster.row_cache_bytes "
             "sets no limit to its memory"
         )
     wide = len(features.names)
@@ -40,15 +40,11 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
     if wide and live is not None and live * wide < most and not features.sparse:
         return (
-            f"the coordinator on Ray does all work: {shards} would pay from {size} on, and there are at most {live:,}. "
-            "cluster.backend: in_process does without Ray"
+            f"on Ray, the coordinator does all work: {shards} would be faster from {size} on, and there are at most "
+            f"{live:,}. Set cluster.backend: in_process to avoid the start of Ray"
         )
-    reason = (
-        "work is large enough to be divided"
-        if divided == "large"
-        else "they take more memory than cluster.row_cache_bytes"
-    )
-    return f"the coordinator on Ray does all work below {size}, then {shards} with it: from there on {reason}"
+    reason = "shards are faster" if divided == "large" else "the examples take more memory than cluster.row_cache_bytes"
+    return f"on Ray, the coordinator does all work below {size}, and {shards} from there on, where {reason}"
 
 
 def messages_of_first_model(config: Config, features: Features, rows: int | None, ones: float) -> str:

@@ -28,17 +28,26 @@ def require_ray(config: Config, address: str) -> None:
         )
 
 
-def require_useful_shards(cluster: Cluster, features: Features) -> None:
+def require_useful_shards(cluster: Cluster, features: Features, parts: int = 0) -> None:
     """Refuse more shards than can have work, or than a private Ray on this machine can carry.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    features : Features
+    parts : int
+        Of the work of the learner, as in :class:`raydt.learners.base.Traits`.
 
     Raises
     ------
     ConfigError
         With the largest number that makes sense.
     """
-    useful = features.groups
+    useful = max(features.groups, parts)
     if cluster.shards > max(useful, Cluster().shards):  # the default suits every source
         cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
+        if useful == parts:
+            cause = f"{parts} parts of the learner's work"
         raise ConfigError(
             f"cluster.shards = {cluster.shards}: with {cause}, only {useful} shards can have work. "
             f"Set cluster.shards to at most {useful}"

@@ -65,6 +65,9 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     if not options.numeric and classes != expected:
         broken.append(f"the trees count {classes} classes, not {expected}")
     chosen: list[int] = []
+    if not broken and not options.numeric:  # from here on, classes are counted in the order of their labels
+        order = state["order"]
+        y, state = np.argsort(order)[y], {**state, "totals": state["totals"][:, order]}
     if not broken:
         held = members(definition, history.id[live])
         chosen = sampled(held, len(features))
@@ -85,10 +88,8 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     }
     if broken:
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
-    which = (
-        f"all {len(chosen)} trees are" if len(chosen) == options.n_estimators else f"{len(chosen)} trees, drawn, are"
-    )
-    return AuditReport("holds", "proven", f"{which} those trained from nothing on the live examples", checked)
+    which = f"all {len(chosen)}" if len(chosen) == options.n_estimators else f"{len(chosen)} evenly spaced"
+    return AuditReport("holds", "proven", f"{which} trees are those trained from nothing on the live examples", checked)
 
 
 def definition_of(options: ForestOptions, features: Features) -> Definition:

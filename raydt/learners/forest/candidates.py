@@ -288,8 +288,11 @@ def fill_block(
 
 
 @inlined_kernel
-def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool) -> float:
+def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool, order: Any) -> float:
     """The score of a split of n rows, the larger the better; -1 if it does not part them.
+
+    Classes are added up in the order of their labels, not of their codes: a class without rows adds 0, so that the sum
+    depends on the rows alone.
 
     The sum over the classes of (n l_k - n_left c_k)^2, over n_left n_right: the decrease of the Gini index times n^2.
     Of numbers the same of their sums, instead of the counts of a class. Each difference is an exact integer; what
@@ -303,7 +306,8 @@ def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool) -> floa
         squares = lack * lack if numeric else lack * lack + lack * lack
     else:
         squares = 0.0
-        for k in range(len(left)):
+        for place in range(len(left)):
+            k = order[place]
             lack = np.float64(left[k] * n - n_left * totals[k])
             squares += lack * lack
     score: float = squares / np.float64(n_left * n_right)
@@ -362,7 +366,7 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
                 n_left += counted
             if rules.numeric:
                 n_left = left[0]
-            score = score_of(left, n_left, totals, n, rules.numeric)
+            score = score_of(left, n_left, totals, n, rules.numeric, forest.order)
             if score > best or (score == best and score >= 0.0 and j_feature < feature):
                 best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
     return feature, threshold

@@ -38,6 +38,9 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     right_width = width == 3 if options.numeric else 2 <= width <= max(2, classes)
     require(right_width, "totals", "does not count the labels")
     require(((feature >= -1) & (feature < len(features))).all(), "feature", "names a column that does not exist")
+    if not options.numeric:
+        order = typed(arrays, "order", np.int64, (width,))
+        require(np.array_equal(np.sort(order), np.arange(width)), "order", "does not name each class once")
     inner = np.flatnonzero(feature >= 0)
     leaves = feature < 0
     require(np.isfinite(threshold).all(), "threshold", "has a number that is not finite")

@@ -30,6 +30,7 @@ from raydt.learners.forest.model import (
     Arrays,
     ForestPredictor,
     OneTree,
+    by_label,
     codes_of,
     depths_of,
     each_tree,
@@ -40,8 +41,9 @@ from raydt.learners.forest.model import (
     shares_of,
     trees_of_model,
 )
+from raydt.learners.forest.nodes import MOST_ENTRIES
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.shard import trees_of_groups
+from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import TreeArrays
 from raydt.learners.rebuild_log import SHARDS
@@ -79,18 +81,20 @@ class ForestCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         groups = features.assign(shards)
         self._columns = [features.columns_of(owned) for owned in groups]
-        self._trees = [trees_of_groups(owned, features.groups, options.n_estimators) for owned in groups]
-        self._store = ForestStore(dtype_of(options.numeric))
+        self._trees = dealt(options.n_estimators, shards)
+        self._store = ForestStore(dtype_of(options.numeric), self._trees)
         self._shared, self.keeps_open = plan.shared_store, False
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
-        self._classes = 2
+        self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
+        self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._exponent = LEAST_EXPONENT
         self._exponents: Ints = np.zeros(2200, dtype=np.int64)  # live numeric labels by exponent
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
-        self._held: list[OneTree] = []  # the trees, unless those of the shards can be seen
+        self._held: list[OneTree] = []  # the trees as fetched last, unless those of the shards can be seen
+        self._stale = False  # they have changed since
         self._saved: Arrays | None = None  # the model that was restored, until the next batch
-        self._forgotten = False  # the shards have to be told ids and labels
+        self._shards_need_rows = False  # after a restore: ids and labels, and rows in full
         self._hold_nothing()
 
     def _hold_nothing(self) -> None:
@@ -110,15 +114,28 @@ class ForestCoordinator(SequentialCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.start == 0:
             self._warmup = batch.warmup
-        self._classes = max(self._classes, batch.n_classes)
+        self._know(batch)
         if self.options.numeric and self.store.live + len(batch) > MOST_NUMBERS:
             raise InputError(
                 f"{self.store.live + len(batch):,} live examples with numeric labels are more than the "
                 f"{MOST_NUMBERS:,} a tree can hold",
                 remedy="Keep fewer examples live",
             )
+        most = MOST_ENTRIES // self.options.copies
+        if self.store.live + len(batch) > most:
+            raise InputError(
+                f"{self.store.live + len(batch):,} live examples, each in {self.options.copies:,} trees, are more than "
+                f"the {most:,} a forest can hold",
+                remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
+            )
         self.store.reserve(len(batch))
-        yield from self._remind()
+        yield from self._send_rows()
+
+    def _know(self, batch: UpdateBatch) -> None:
+        """Take over the classes of a batch, and the order of their labels."""
+        order = np.arange(batch.n_classes) if batch.class_order is None else batch.class_order
+        if len(order) >= len(self._order):
+            self._order = order
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
@@ -143,7 +160,7 @@ class ForestCoordinator(SequentialCoordinator):
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
-            "classes": self._classes,
+            "order": self._order,
             "warm": warm,
             "warming": warming,
             "scales": scales,
@@ -154,7 +171,7 @@ class ForestCoordinator(SequentialCoordinator):
         done = self._merge(replies)
         if len(wanted):
             votes = merged_votes([reply["votes"] for reply in replies])
-            known = numbers_of(votes, exponents[wanted]) if self.options.numeric else codes_of(votes)
+            known = numbers_of(votes, exponents[wanted]) if self.options.numeric else codes_of(votes, self._order)
             result.predictions[position[wanted]] = known
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
@@ -162,7 +179,7 @@ class ForestCoordinator(SequentialCoordinator):
     def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
         """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
         if len(self._trees) == 1:
-            return [{"X": X, "own": None, "whole": None}]
+            return [{"X": X, "own": None, "whole": None, "numbers": self._trees[0]}]
         waits = np.zeros(len(X), dtype=np.bool_)
         waits[: len(comes)] = comes < warm
         holders = np.empty((int(waits.sum()), self.options.copies), dtype=np.int32)
@@ -171,7 +188,7 @@ class ForestCoordinator(SequentialCoordinator):
         for trees, columns in zip(self._trees, self._columns, strict=True):
             whole = ~waits
             whole[waits] = np.isin(holders, trees).any(axis=1)
-            parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole})
+            parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole, "numbers": trees})
         return parts
 
     def _scales(self, kind: npt.NDArray[np.int32], slots: Slots) -> tuple[Ints, Ints]:
@@ -201,12 +218,9 @@ class ForestCoordinator(SequentialCoordinator):
         return int(live[-1]) + LEAST_EXPONENT if len(live) else LEAST_EXPONENT
 
     def _merge(self, replies: list[Any]) -> Ints:
-        """Take what the shards tell about their trees; what each step did in all of them."""
+        """Take how large the trees of the shards are; what each step did in all of them."""
         if not self._shared:
-            self._shapes = np.array([reply["shape"] for reply in replies])
-            for reply in replies:
-                for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
-                    self._held[number] = tree
+            self._shapes, self._stale = np.array([reply["shape"] for reply in replies]), True
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
         if len(replies) == 1:
@@ -236,18 +250,35 @@ class ForestCoordinator(SequentialCoordinator):
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete, and leave nothing open."""
-        yield from self._remind()
+        yield from self._send_rows()
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
-            self._merge((yield Ask("close", {})))
+            self._merge((yield self._each("close")))
         return {}
 
-    def _remind(self) -> Exchange[None]:
-        """After a restore, tell the shards ids and labels, and rows in full where their trees need them."""
-        if not self._forgotten:
+    def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
+        """A request to all shards, which says what their trees are."""
+        return Ask(method, payload or {}, [{"numbers": numbers} for numbers in self._trees])
+
+    def gather(self) -> Exchange[None]:
+        """Fetch the trees that have changed since they were fetched last."""
+        yield from self.gather_state()
+
+    def gather_state(self) -> Exchange[None]:
+        """Fetch the trees that have changed since they were fetched last."""
+        if not self._stale:
             return
-        self._forgotten = False
+        for reply in (yield self._each("fetch")):
+            for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
+                self._held[number] = tree
+        self._stale = False
+
+    def _send_rows(self) -> Exchange[None]:
+        """After a restore, send the shards ids and labels, and rows in full where their trees need them."""
+        if not self._shards_need_rows:
+            return
+        self._shards_need_rows = False
         n = self.store.live
         if len(self._trees) > 1:
             for begin in range(0, n, FILLED_ROWS):
@@ -260,9 +291,10 @@ class ForestCoordinator(SequentialCoordinator):
                 needed = [np.isin(holders, trees).any(axis=1) for trees in self._trees]
                 yield Tell("fill", {}, [{"slots": slots[mine], "X": X[mine]} for mine in needed])
         y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
-        payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "classes": self._classes}
+        payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "order": self._order}
         warming = self._seq < self._warmup
-        self._merge((yield Ask("recall", payload | {"exponent": self._exponent, "warming": warming})))
+        payload |= {"exponent": self._exponent, "warming": warming}
+        self._merge((yield self._each("recall", payload)))
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -280,13 +312,15 @@ class ForestCoordinator(SequentialCoordinator):
         """All trees in canonical form."""
         if self._saved is not None:
             return self._saved
+        if self._stale:
+            raise RuntimeError("the trees are with the shards: they have to be fetched first")
         trees = self._held
         if self._shared:
             if self.keeps_open and self._seq >= self._warmup:
                 for part in self.store.parts:
                     part.resolve()
             trees = [tree for part in self.store.parts for tree in each_tree(part.arrays())]
-        return model_arrays(trees, self._exponent if self.options.numeric else None)
+        return model_arrays(trees, self._order, self._exponent if self.options.numeric else None)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -297,7 +331,7 @@ class ForestCoordinator(SequentialCoordinator):
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or numbers."""
         votes = self._votes(X)
-        return numbers_of(votes, self._exponent) if self.options.numeric else codes_of(votes)
+        return numbers_of(votes, self._exponent) if self.options.numeric else codes_of(votes, self._order)
 
     def _votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""
@@ -310,8 +344,19 @@ class ForestCoordinator(SequentialCoordinator):
         return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
-        """Digest of all trees, and of ids with labels; free of slots, node ids, orders and history."""
-        return digest([*self.model().items(), self._row_part()])
+        """Digest of all trees, and of ids with labels; free of slots, node ids, class codes and history."""
+        model = self.model()
+        if not self.options.numeric:
+            model, ranks = by_label(model)
+            if not np.array_equal(ranks, self._ranks) and self._digested is not None:
+                self._digested.forget()  # labels have other places among those of live examples
+            self._ranks = ranks
+        return digest([*model.items(), self._row_part()])
+
+    def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Ids and labels; of a class its place among those of live examples."""
+        rows = self.rows(slots)
+        return rows if self.options.numeric else rows | {"y": self._ranks[rows["y"]]}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
@@ -341,14 +386,14 @@ class ForestCoordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
-        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "exponent")
+        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
         self._saved = {name: state[name].copy() for name in arrays if name in state}
-        self._held = trees_of_model(self._saved)
+        self._held, self._stale = trees_of_model(self._saved), False
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
         if state["y"].dtype == NUMBERS:
             self._exponents = np.bincount(exponent_of(state["y"]) - LEAST_EXPONENT, minlength=2200)
             self._exponent = self._largest_exponent()
         else:
-            self._classes = max(2, int(state["y"].max(initial=0)) + 1)
-        self._forgotten = True
+            self._order = self._saved["order"]
+        self._shards_need_rows = True

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
-from raydt.learners.description import Curve, Lines, Presentation, RunRecords, shape_charts, tree_figures
+from raydt.learners.description import (
+    Curve,
+    Effects,
+    Lines,
+    Presentation,
+    ReceiptWords,
+    RunRecords,
+    shape_charts,
+    tree_figures,
+)
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures, rebuild_section
+from raydt.learners.rebuilding import RebuildingDescription, rebuild_section
 from raydt.presentation.blocks import Block, Row, Section, Table, Text
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import FEATURES_SHOWN
@@ -19,7 +29,13 @@ from raydt.presentation.words import count, counted
 
 
 class ForestDescription(RebuildingDescription):
-    """Many trees, of which parts are rebuilt."""
+    """Many trees, of which parts are rebuilt.
+
+    Parameters
+    ----------
+    lazy : bool
+        Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
+    """
 
     checked: ClassVar[bool] = True
     same: ClassVar[tuple[str, str]] = ("the same trees, bit for bit", "other trees, or other examples")
@@ -27,6 +43,9 @@ class ForestDescription(RebuildingDescription):
         *RebuildingDescription.curves[:1],
         Curve("nodes", "Nodes of all trees", "nodes", "nodes"),
     )
+
+    def __init__(self, *, lazy: bool) -> None:
+        self._lazy = lazy
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Nodes of all trees."""
@@ -36,10 +55,18 @@ class ForestDescription(RebuildingDescription):
         """The size of all trees, and how much of them was rebuilt."""
         size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
-        return [("trees", size), ("rebuilds", rebuilt)]
+        return [("trees", size), ("rebuilds", "lazily, when the trees are used" if self._lazy else rebuilt)]
+
+    def receipt(self, effects: Effects) -> ReceiptWords:
+        """Rebuilds, unless they wait."""
+        words = super().receipt(effects)
+        if not self._lazy:
+            return words
+        opened = f"{effects.rebuilds:,} updates left subtrees to rebuild lazily"
+        return replace(words, short=opened, lines=[("rebuilds", opened), *words.lines[1:]])
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """Nothing beside the statistics."""
+        """Only the statistics."""
         return {}
 
     def drawable(self, arrays: Columns) -> Columns:
@@ -50,13 +77,18 @@ class ForestDescription(RebuildingDescription):
         """The trees in numbers, and the rebuilds."""
         rule = (
             "A subtree is rebuilt by the update after which its best split is another one, or its root has to be a "
-            "leaf: every tree then is the one trained from nothing on its live examples."
+            "leaf: every tree then is the one trained from nothing on its live examples. All subtrees that an update "
+            "rebuilds, in all trees, count below as one rebuild of their rows together."
         )
+        figures = tree_figures(run.summary)
+        if run.summary and not self._lazy:
+            rows = count(run.summary.get("rebuilt_rows"))
+            figures = [*figures, (count(run.summary.get("rebuilds")), "subtrees rebuilt", f"{rows} rows in all")]
         blocks = [*_trees(run), *shape_charts(run.metrics)]
         return Presentation(
-            rebuild_figures(run.summary) if run.summary else tree_figures(run.summary),
+            figures,
             Section("Trees", blocks or [Text("There is no tree to show.", "none")]),
-            rebuild_section(run.summary, run.metrics, run.events, rule),
+            rebuild_section(run.summary, run.metrics, run.events, rule, timed=False),
         )
 
 

@@ -46,14 +46,15 @@ class Forest(Learner):
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
             retrained=True,
+            parts=options.n_estimators,
             divided="always",
             rebuilds=options.rebuild == "eager",
-            stays=("nothing: the trees are those trained from nothing on the live examples",),
+            stays=(),
         )
 
     def describe(self, options: Mapping[str, Any]) -> ForestDescription:
         """The trees in numbers, and their rebuilds."""
-        return ForestDescription()
+        return ForestDescription(lazy=options.get("rebuild") == "lazy")
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""

@@ -1,8 +1,9 @@
-"""The predict-only model: trees in preorder, one after the other, and the numbers of a regression in units.
+"""The predict-only model: trees in preorder, one after the other, and numeric labels in units.
 
 Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
 ``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
-(int64, class counts, or n, sum and sum of squares of numeric labels in units) and, with numeric labels, ``exponent``.
+(int64, class counts, or n, sum and sum of squares of numeric labels in units), ``order`` (int64, class codes in
+ascending order of their labels) or, with numeric labels, ``exponent``.
 """
 
 from __future__ import annotations
@@ -48,8 +49,17 @@ def each_tree(arrays: TreeArrays) -> list[OneTree]:
     ]
 
 
-def model_arrays(trees: Iterable[OneTree], exponent: int | None) -> Arrays:
-    """Arrays of the model; ``exponent`` of numeric labels. Classes after the last that lives are left out. O(nodes)."""
+def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], exponent: int | None) -> Arrays:
+    """Arrays of the model. O(nodes).
+
+    Parameters
+    ----------
+    trees : iterable of OneTree
+    order : ndarray of int64, shape (K,)
+        Class codes in ascending order of their labels. Classes after the last that lives are left out.
+    exponent : int or None
+        Of numeric labels.
+    """
     parts = list(trees)
     width = max(part.totals.shape[1] for part in parts)
     totals = np.zeros((sum(len(part.feature) for part in parts), width), dtype=np.int64)
@@ -70,7 +80,28 @@ def model_arrays(trees: Iterable[OneTree], exponent: int | None) -> Arrays:
         "right": np.concatenate([part.right for part in parts]),
         "totals": np.ascontiguousarray(totals),
     }
-    return arrays if exponent is None else arrays | {"exponent": np.array([exponent], dtype=np.int64)}
+    if exponent is not None:
+        return arrays | {"exponent": np.array([exponent], dtype=np.int64)}
+    return arrays | {"order": order[order < totals.shape[1]]}
+
+
+def by_label(arrays: Arrays) -> tuple[Arrays, npt.NDArray[np.int32]]:
+    """A model of classes without their codes, which are history, for digests.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+        Without ``order``; ``totals`` has a column for each class that a live example has, by ascending label.
+    ranks : ndarray of int32, shape (K,)
+        Column of each class; -1 where none has a live example.
+    """
+    totals, order = arrays["totals"], arrays["order"]
+    roots = np.cumsum(arrays["tree_nodes"]) - arrays["tree_nodes"]
+    live = order[totals[roots].any(axis=0)[order]]
+    ranks = np.full(totals.shape[1], -1, dtype=np.int32)
+    ranks[live] = np.arange(len(live))
+    kept = {name: array for name, array in arrays.items() if name != "order"}
+    return kept | {"totals": np.ascontiguousarray(totals[:, live])}, ranks
 
 
 def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[OneTree]:
@@ -126,9 +157,14 @@ def numbers_of(votes: npt.NDArray[np.int64], exponent: npt.NDArray[np.int64] | i
     return numbers
 
 
-def codes_of(votes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Classes of the most votes; of equals the smaller, and class 0 without any."""
-    codes: npt.NDArray[np.int32] = votes.argmax(axis=1).astype(np.int32)
+def codes_of(votes: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Classes of the most votes, shape (n,); of equals that of the smallest label, and class 0 without any.
+
+    ``order`` has the codes of at least these classes in ascending order of their labels.
+    """
+    order = order[order < votes.shape[1]]
+    codes: npt.NDArray[np.int32] = order[votes[:, order].argmax(axis=1)].astype(np.int32)
+    codes[~votes.any(axis=1)] = 0
     return codes
 
 
@@ -158,6 +194,7 @@ class ForestPredictor:
         self._nodes = [np.ascontiguousarray(model[name]) for name in names]
         self._starts = (np.cumsum(model["tree_nodes"]) - model["tree_nodes"]).astype(np.int64)
         self._d = len(features)
+        self._order = model.get("order", np.empty(0, dtype=np.int64))
         self._exponent = int(model["exponent"][0]) if "exponent" in model else None
 
     def votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -172,7 +209,7 @@ class ForestPredictor:
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes, or numbers, shape (n,)."""
         votes = self.votes(X)
-        return codes_of(votes) if self._exponent is None else numbers_of(votes, self._exponent)
+        return codes_of(votes, self._order) if self._exponent is None else numbers_of(votes, self._exponent)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None

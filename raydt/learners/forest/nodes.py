@@ -24,6 +24,9 @@ from raydt.learners.number_sums import mass_ceiling
 #: ``feature`` of a leaf, and of a leaf that is to be built.
 LEAF, OPEN = -1, -2
 
+#: Entries, slots times the trees of each example, are numbered in 32 bits.
+MOST_ENTRIES = 2**31 - 1
+
 #: Registers: nodes and blocks ever used, heads of the free lists (-1: none), free ones in the lists; what was rebuilt
 #: by the update at work: subtrees, rows, nodes, and the depth of the topmost.
 USED, FREE, SPARE, BLOCKS_USED, BLOCKS_FREE, BLOCKS_SPARE, REBUILDS, REBUILT_ROWS, REBUILT_NODES, REBUILT_DEPTH = range(
@@ -147,7 +150,8 @@ class Forest(NamedTuple):
     """Everything that kernels need of the trees of a shard.
 
     ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and open leaves; ``levels``, (trees,
-    depths), nodes by depth; ``touched`` says which trees have changed.
+    depths), nodes by depth; ``order`` has the class codes in ascending order of their labels;
+    ``touched`` says which trees have changed.
     """
 
     nodes: npt.NDArray[np.void]
@@ -157,6 +161,7 @@ class Forest(NamedTuple):
     roots: npt.NDArray[np.int32]
     shape: npt.NDArray[np.int32]
     levels: npt.NDArray[np.int32]
+    order: npt.NDArray[np.int64]
     touched: npt.NDArray[np.bool_]
     reg: npt.NDArray[np.int64]
 
@@ -184,7 +189,8 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: Rules, classes: int, words: 
     shape = np.ones((trees, 3), dtype=np.int32)
     totals = np.zeros((trees, 3 if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
-    return Forest(nodes, totals, blocks, links, roots, shape, levels, touched, reg)
+    order = np.arange(totals.shape[1])
+    return Forest(nodes, totals, blocks, links, roots, shape, levels, order, touched, reg)
 
 
 def with_room(forest: Forest, rows: int) -> Forest:
@@ -202,8 +208,9 @@ def with_room(forest: Forest, rows: int) -> Forest:
     return forest
 
 
-def with_classes(forest: Forest, classes: int) -> Forest:
-    """The same trees with counts of so many classes."""
+def with_classes(forest: Forest, order: npt.NDArray[np.int64]) -> Forest:
+    """The same trees with counts of more classes, whose codes are in ascending order of their labels."""
+    classes, forest = len(order), forest._replace(order=order)
     known = forest.totals.shape[1]
     if classes <= known:
         return forest

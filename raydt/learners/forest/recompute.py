@@ -26,7 +26,7 @@ _LABEL_BITS, _LEAST_EXPONENT = 20, -900
 
 
 class Definition(NamedTuple):
-    """What a forest is a function of, beside the rows: options and kinds of features."""
+    """What a forest is a function of besides the rows: options and kinds of features."""
 
     seed: int
     trees: int

@@ -1,8 +1,7 @@
-"""The work of a shard: the trees of its groups, the rows in them, and its columns of all rows.
+"""The work of a shard: its trees, the rows in them, and its columns of all rows.
 
-A shard owns the feature groups that every learner's shards own, and the trees that go with them: those of group g are
-``g T / G`` up to before ``(g + 1) T / G``. Of rows that live in none of its trees it keeps its own columns only, which
-checkpoints need.
+A shard owns the feature groups that every learner's shards own, and trees that the coordinator deals, as many as any
+other shard. Of rows that live in none of its trees it keeps its own columns only, which checkpoints need.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.advancing import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
-from raydt.learners.forest.model import in_units
+from raydt.learners.forest.model import LEAST_EXPONENT, in_units
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import Trees
+from raydt.learners.sequential import REMOVE
 
 Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
 
 
-def trees_of_groups(groups: Ints, of: int, trees: int) -> Ints:
-    """Numbers of the trees that go with some of ``of`` feature groups."""
-    parts = [np.arange(g * trees // of, (g + 1) * trees // of) for g in groups.tolist()]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+def dealt(trees: int, shards: int) -> list[Ints]:
+    """Numbers of the trees of each shard, contiguous and in order."""
+    return [np.arange(s * trees // shards, (s + 1) * trees // shards) for s in range(shards)]
 
 
 class ForestShard:
-    """Owner of whole groups of trees.
+    """Owner of whole trees.
 
     Parameters
     ----------
@@ -49,16 +48,20 @@ class ForestShard:
     ) -> None:
         self._features, self.groups = features, groups
         self.columns = features.columns_of(groups)
-        self.trees = Trees(options, features, trees_of_groups(groups, features.groups, options.n_estimators))
+        self.trees = Trees(options, features)
         self._numeric, self._eager = options.numeric, options.rebuild == "eager"
         self._numbers = np.empty(0)  # numeric labels by slot
-        self._exponent = 0
+        self._exponent = LEAST_EXPONENT
         self._shared = store is not None
         if store is not None:
+            self.trees.deal(store.shares[len(store.parts)])
             store.parts.append(self.trees)
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: each is a method ``_on_...``."""
+        """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
+        payload = dict(payload)
+        if (numbers := payload.pop("numbers", None)) is not None:
+            self.trees.deal(np.array(numbers))
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
@@ -76,7 +79,7 @@ class ForestShard:
         X: Any,
         own: Any,
         whole: Any,
-        classes: int,
+        order: Any,
         warm: int,
         warming: bool,
         scales: Any,
@@ -94,11 +97,12 @@ class ForestShard:
             Rows in full, and this shard's columns of the rest.
         whole : ndarray of bool, shape (rows,), or None
             Which rows are in ``X``; None: all.
-        classes : int
+        order : ndarray of int64, shape (K,)
+            Class codes in ascending order of their labels.
         warm : int
             Steps that belong to the warm-up: rows wait for its end.
         warming : bool
-            Whether the warm-up goes on after these steps.
+            Whether the warm-up continues after these steps.
         scales : ndarray of int64, shape (changes, 2)
             Steps after which numeric labels have another exponent, and the exponent.
         settle : bool
@@ -110,7 +114,8 @@ class ForestShard:
             rows[whole] = X
             rows[np.ix_(np.flatnonzero(~whole), self.columns)] = own
         rows = np.ascontiguousarray(rows)
-        self._put(np.asarray(new), ids, rows[: len(new)], y, classes)
+        self.trees.know(np.array(order))
+        self._put(np.asarray(new), ids, rows[: len(new)], y)
         width = 2 if self._numeric else self.trees.forest.totals.shape[1]
         done = np.zeros((len(kind), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
@@ -125,7 +130,8 @@ class ForestShard:
         self._advance(work, begin, len(kind), warm)
         if settle and not warming:
             self.trees.resolve()
-        return {"votes": work.votes, "done": done, **self._told()}
+        self._erase(slots[kinds == REMOVE])
+        return {"votes": work.votes, "done": done, "shape": self._shape()}
 
     def _advance(self, work: Work, begin: int, end: int, warm: int) -> None:
         middle = min(max(begin, warm), end)
@@ -136,11 +142,11 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, classes: int) -> None:
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any) -> None:
         """Keep new rows."""
         if not len(new):
             return
-        self.trees.reserve(int(new.max(initial=-1)) + 1, classes)
+        self.trees.reserve(int(new.max(initial=-1)) + 1)
         if self._numeric:
             if len(self._numbers) < len(self.trees.examples.y):
                 numbers = np.zeros(len(self.trees.examples.y))
@@ -150,8 +156,14 @@ class ForestShard:
             y = in_units(np.asarray(y), self._exponent)
         self.trees.put(new, np.asarray(ids), X, np.asarray(y))
 
+    def _erase(self, slots: Slots) -> None:
+        """Leave nothing of deleted rows in their slots, which may stay empty."""
+        self.trees.erase(slots)
+        if self._numeric:
+            self._numbers[slots] = 0.0
+
     def _rescale(self, exponent: int, done: Ints | None) -> None:
-        """Count numeric labels in other units: every tree is built anew."""
+        """Count numeric labels in other units: every tree is built again."""
         self._exponent = exponent
         self.trees.open_all(in_units(self._numbers, exponent))
         if done is None or not self._eager:
@@ -164,24 +176,26 @@ class ForestShard:
         if rows.any():
             done[DEPTH] = 0
 
-    def _told(self) -> dict[str, Any]:
-        """How large the trees are and, unless the coordinator sees them itself, those that have changed."""
-        if self._shared:
-            return {}
-        places, shape = self.trees.touched(), np.array(self.trees.shape(), dtype=np.int64)
-        return {"shape": shape, "changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+    def _shape(self) -> Ints | None:
+        """How large the trees are, unless the coordinator sees them itself."""
+        return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
     def _on_close(self) -> dict[str, Any]:
         """End the warm-up: build the trees."""
         self.trees.resolve()
-        return self._told()
+        return {"shape": self._shape()}
+
+    def _on_fetch(self) -> dict[str, Any]:
+        """The trees that have changed since they were fetched last."""
+        places = self.trees.touched()
+        return {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
 
     # ---------------------------------------------------------------- rows
 
     def _on_equal(self, slots: Any, X: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
         slots, row = np.asarray(slots), np.asarray(X)
-        self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
+        self.trees.reserve(int(slots.max(initial=-1)) + 1)
         mine = self.trees.examples.X[np.ix_(slots, self.columns)]
         other = row[self.columns]
         equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=1)
@@ -190,26 +204,27 @@ class ForestShard:
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """This shard's columns of some rows."""
         slots = np.asarray(slots)
-        self.trees.reserve(int(slots.max(initial=-1)) + 1, 0)
+        self.trees.reserve(int(slots.max(initial=-1)) + 1)
         return np.ascontiguousarray(self.trees.examples.X[np.ix_(slots, self.columns)])
 
     def _on_fill(self, slots: Any, X: Any) -> None:
         """Take rows in full, after a restore, which this shard's trees need."""
         if len(slots):
-            self.trees.reserve(int(np.max(slots)) + 1, 0)
+            self.trees.reserve(int(np.max(slots)) + 1)
             self.trees.examples.X[np.asarray(slots)] = X
 
-    def _on_recall(self, ids: Any, y: Any, classes: int, exponent: int, warming: bool) -> dict[str, Any]:
+    def _on_recall(self, ids: Any, y: Any, order: Any, exponent: int, warming: bool) -> dict[str, Any]:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore; build the trees."""
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._exponent = exponent
-        self.trees.reserve(n, classes)
-        self._put(slots, ids, self.trees.examples.X[:n], y, classes)
+        self.trees.reserve(n)
+        self.trees.know(np.array(order))
+        self._put(slots, ids, self.trees.examples.X[:n], y)
         self.trees.collect(np.zeros(n, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()
-        return self._told()
+        return {"shape": self._shape()}
 
     def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
@@ -227,5 +242,5 @@ class ForestShard:
         self._numbers = np.empty(0)
         for g in self.groups.tolist():
             X = state[g]["X"]
-            self.trees.reserve(len(X), 0)
+            self.trees.reserve(len(X))
             self.trees.examples.X[: len(X), self._features.group_columns(g)] = X

@@ -15,7 +15,9 @@ from raydt.learners.forest.advancing import ENDED, Work, advance, look
 from raydt.learners.forest.growing import resolve
 from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.nodes import (
+    MOST_ENTRIES,
     Examples,
+    Forest,
     Links,
     count,
     link,
@@ -27,7 +29,7 @@ from raydt.learners.forest.nodes import (
     with_room,
 )
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.sequential import ADD, REMOVE
+from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 Slots = npt.NDArray[np.int32]
 
@@ -131,18 +133,37 @@ class Trees:
     ----------
     options : ForestOptions
     features : Features
+
+    Attributes
+    ----------
     numbers : ndarray of int64, shape (trees,)
-        Which trees of the forest these are, ascending.
+        Which trees of the forest these are, ascending; none before :meth:`deal`.
     """
 
-    def __init__(self, options: ForestOptions, features: Features, numbers: npt.NDArray[np.int64]) -> None:
-        self.options, self.features, self.numbers = options, features, numbers
+    forest: Forest
+
+    def __init__(self, options: ForestOptions, features: Features) -> None:
+        self.options, self.features, self.numbers = options, features, np.empty(0, dtype=np.int64)
         self.rules = options.rules(len(features))
         self.seeds = seeds_of(options.random_state)
         self._place = np.full(options.n_estimators, -1, dtype=np.int32)
-        self._place[numbers] = np.arange(len(numbers))
         self._d, self._categorical = len(features), features.kinds.astype(np.bool_)
         self.clear()
+
+    def deal(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Own these trees of the forest, before any row is in them."""
+        if np.array_equal(numbers, self.numbers):
+            return
+        self.numbers = numbers
+        self._place[:] = -1
+        self._place[numbers] = np.arange(len(numbers))
+        self._plant(self.forest.totals.shape[1])
+
+    def _plant(self, classes: int) -> None:
+        """Make every tree one open leaf without rows; entries keep their room."""
+        keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
+        forest = new_forest(keys, self.rules, classes, words)
+        self.forest = forest._replace(links=self.forest.links, order=self.forest.order)
 
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
@@ -154,22 +175,37 @@ class Trees:
         )
         self.scratch = new_scratch(0, classes, self.rules, self._categorical)
 
+    def __getstate__(self) -> dict[str, Any]:
+        scratch = new_scratch(0, self.forest.totals.shape[1], self.rules, self._categorical)
+        return {**self.__dict__, "scratch": scratch}  # the old one has rows that were at hand, deleted ones too
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
         self.forest, self.examples, self.scratch = map(_writable, (self.forest, self.examples, self.scratch))
 
     # ---------------------------------------------------------------- rows
 
-    def reserve(self, slots: int, classes: int) -> None:
-        """Room for rows in slots below ``slots``, and for classes."""
-        if not self.rules.numeric and classes > self.forest.totals.shape[1]:
-            self.forest = with_classes(self.forest, classes)
-            self.scratch = new_scratch(len(self.scratch.slots), classes, self.rules, self._categorical)
+    def know(self, order: npt.NDArray[np.int64]) -> None:
+        """Room for all classes, whose codes are in ascending order of their labels."""
+        if self.rules.numeric:
+            return
+        grows = len(order) > self.forest.totals.shape[1]
+        self.forest = with_classes(self.forest, order)
+        if grows:
+            self.scratch = new_scratch(len(self.scratch.slots), len(order), self.rules, self._categorical)
+
+    def reserve(self, slots: int) -> None:
+        """Room for rows in slots below ``slots``."""
         had = len(self.examples.y)
         if slots <= had:
             return
+<<<<<<< HEAD
         capacity, k = max(slots, had + had // 2, 64), self.options.copies
         held = self.examples
+=======
+        k, held = self.options.copies, self.examples
+        capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
+>>>>>>> r18
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
@@ -185,6 +221,12 @@ class Trees:
         self.examples.y[slots] = y
         self.examples.member[slots] = self._place[self.members(ids)]
 
+    def erase(self, slots: Slots) -> None:
+        """Leave nothing of rows that no tree holds any more."""
+        self.examples.X[slots] = 0.0
+        self.examples.y[slots] = 0
+        self.examples.member[slots] = -1
+
     def members(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Trees of the forest that hold each example, shape (n, k)."""
         out = np.empty((len(ids), self.options.copies), dtype=np.int32)
@@ -195,10 +237,12 @@ class Trees:
 
     def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:
         """Take steps while nothing is built: rows wait in the roots, in order."""
+        changes = kind != LOOK  # a query changes nothing, and has no slot
+        kind, slots = kind[changes], slots[changes]
         begin = 0
         for stop in [*np.flatnonzero(np.diff(kind == REMOVE)).tolist(), len(kind) - 1]:
             part = slots[begin : stop + 1]
-            if len(part) and kind[begin] in (ADD, REMOVE):
+            if len(part):
                 by = 1 if kind[begin] == ADD else -1
                 _gather_or_scatter(self.forest, part, by, self.examples, self.rules.numeric)
             begin = stop + 1
@@ -227,7 +271,7 @@ class Trees:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Room to build the largest tree anew, with one row more."""
+        """Room to build the largest tree again, with one row more."""
         rows = int(most_rows(self.forest)) + 1
         self.forest = with_room(self.forest, rows)
         if len(self.scratch.slots) <= rows:
@@ -238,10 +282,7 @@ class Trees:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()
         self.examples.y[: len(y)] = y
-        keys = bits(self.seeds.roots, self.numbers)
-        links = self.forest.links
-        classes = self.forest.totals.shape[1]
-        self.forest = new_forest(keys, self.rules, classes, (self._d + 63) // 64)._replace(links=links)
+        self._plant(self.forest.totals.shape[1])
         _gather_or_scatter(self.forest, slots, 1, self.examples, self.rules.numeric)
 
     def _live(self) -> Slots:

@@ -15,6 +15,7 @@ from raydt.learners.nodes import goes_left
 
 #: A share, and a number, in these parts.
 SHARE_BITS, NUMBER_BITS = 40, 20
+HALF_BITS = SHARE_BITS // 2
 
 
 @inner_kernel
@@ -32,7 +33,9 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
     if n > 0:
         for k in range(totals.shape[1]):
             if totals[node, k]:
-                votes[k] += (totals[node, k] << SHARE_BITS) // n
+                parts = totals[node, k] << HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
+                whole = parts // n
+                votes[k] += (whole << HALF_BITS) + ((parts - whole * n) << HALF_BITS) // n
 
 
 @inner_kernel

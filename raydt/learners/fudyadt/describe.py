@@ -22,7 +22,13 @@ from raydt.learners.fudyadt.margins import (
     with_margin,
 )
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.rebuilding import RebuildingDescription, built_note, rebuild_figures, rebuild_section
+from raydt.learners.rebuilding import (
+    LEAVES_ARE_RESET,
+    RebuildingDescription,
+    built_note,
+    rebuild_figures,
+    rebuild_section,
+)
 from raydt.learners.tree_arrays import NUMBER_ARRAYS
 from raydt.learners.tree_predictor import node_numbers
 from raydt.presentation.blocks import Block, Heading, Section, Text, Tree
@@ -64,7 +70,7 @@ class FuDyADTDescription(RebuildingDescription):
         return Presentation(
             figures,
             Section("Tree", tree_blocks(run, *([_tree(run, margin)] if run.model else []))),
-            rebuild_section(run.summary, run.metrics, run.events, rule),
+            rebuild_section(run.summary, run.metrics, run.events, f"{rule} {LEAVES_ARE_RESET}"),
             _guarantee(run, margin, beta) if margin is not None else [],
             None if gap is None else measured("Widest gap to the best split", gap, beta),
         )

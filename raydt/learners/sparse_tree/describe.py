@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from raydt.learners.description import Presentation, RunRecords, measured, tree_blocks, worst_of
-from raydt.learners.rebuilding import RebuildingDescription, built_note, rebuild_figures, rebuild_section
+from raydt.learners.rebuilding import (
+    LEAVES_ARE_RESET,
+    RebuildingDescription,
+    built_note,
+    rebuild_figures,
+    rebuild_section,
+)
 from raydt.presentation.blocks import Section
 from raydt.presentation.trees import live_tree
 from raydt.presentation.words import number
@@ -43,6 +49,8 @@ class SparseTreeDescription(RebuildingDescription):
         return Presentation(
             rebuild_figures(run.summary),
             Section("Tree", tree_blocks(run, *drawn)),
-            rebuild_section(run.summary, run.metrics, run.events, _RULE + (_SCHEDULE if dense else "")),
+            rebuild_section(
+                run.summary, run.metrics, run.events, f"{_RULE}{_SCHEDULE if dense else ''} {LEAVES_ARE_RESET}"
+            ),
             gap=None if gap is None else measured(title, gap, number(run.options, "beta")),
         )

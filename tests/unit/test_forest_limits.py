@@ -1,0 +1,101 @@
+"""The exact forest at its limits: large leaves, entries beyond 32 bits, queries and deletions in a warm-up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.config import Cluster
+from pipelines.running.preparation.preparing import require_useful_shards
+from raydt.errors import ConfigError, InputError
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.forest import coordinator
+from raydt.learners.forest.shard import dealt
+from raydt.learners.forest.voting import vote_of_model
+from raydt.sessions.session import InProcessSession
+
+LEARNER = learners()["forest"]
+
+
+@pytest.mark.parametrize("rows", [2**23 - 1, 2**23, 9_000_000, 2**31 - 1])
+def test_votes_of_large_leaves_are_exact(rows: int) -> None:
+    totals = np.array([[rows - 5, 5], [rows, 0]])
+    votes = np.zeros((1, 2), dtype=np.int64)
+    one = np.array([-1, -1]), np.zeros(2), np.array([-1, -1]), totals
+    vote_of_model(np.array([0, 1]), *one, np.array([False]), np.zeros((1, 1)), False, votes)
+    assert votes[0].tolist() == [((rows - 5 << 40) // rows) + (1 << 40), (5 << 40) // rows]
+
+
+def session(**options: object) -> InProcessSession:
+    chosen = LEARNER.Options(**{"n_estimators": 1, "sample_share": 1.0, "min_samples_split": 2, **options})
+    return InProcessSession(LEARNER, chosen, Features(("x",), (False,), 1), 1)
+
+
+def test_more_entries_than_are_numbered_are_refused_before_anything_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MOST_ENTRIES", 25)
+    forest = session(n_estimators=5)
+    X, y = np.arange(5.0)[:, None], np.array([0, 1, 0, 1, 0], dtype=np.int32)
+    op = np.full(5, INSERT, dtype=np.int8)
+    forest.apply(UpdateBatch(0, op, np.arange(5), X, y, 2, np.full(5, -1)))
+    with pytest.raises(InputError, match="each in 5 trees, are more than the 5 a forest can hold") as caught:
+        forest.apply(UpdateBatch(5, op[:1], np.array([5]), X[:1], y[:1], 2, np.array([-1])))
+    assert "sample_share" in str(caught.value)
+    assert forest.statistics()["active"] == 5
+
+
+@pytest.mark.parametrize("first", [[QUERY, INSERT, INSERT], [INSERT, QUERY, INSERT], [INSERT, DELETE, QUERY, INSERT]])
+def test_a_warm_up_passes_queries_over(first: list[int]) -> None:
+    op = np.array([*first, INSERT], dtype=np.int8)
+    ids = np.where(op == DELETE, 0, np.arange(len(op)))
+    X = np.arange(float((op != DELETE).sum()))[:, None]
+    y = (np.arange(len(X)) % 2).astype(np.int32)
+    forest, other = session(), session()
+    result = forest.apply(UpdateBatch(0, op, ids, X, y, 2, np.full(len(op), -1), len(op)))
+    assert result.predictions.tolist() == [-1] * len(op)
+    kept = [i for i in range(len(op)) if op[i] == INSERT and not (i == 0 and DELETE in first)]
+    row = np.cumsum(op != DELETE) - 1
+    other.apply(UpdateBatch(0, op[kept], ids[kept], X[row[kept]], y[row[kept]], 2, np.full(len(kept), -1), len(kept)))
+    for one in (forest, other):
+        one.finish()
+    assert forest.digest() == other.digest()
+    assert forest.model()["totals"][0].sum() == len(kept)
+
+
+@pytest.mark.parametrize(("trees", "shards"), [(20, 2), (100, 3), (2, 5), (1, 1)])
+def test_shards_have_as_many_trees_as_any_other(trees: int, shards: int) -> None:
+    shares = dealt(trees, shards)
+    sizes = [len(share) for share in shares]
+    assert np.concatenate(shares).tolist() == list(range(trees))
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_there_may_be_as_many_shards_as_trees() -> None:
+    parts = LEARNER.traits(LEARNER.Options(n_estimators=5)).parts
+    features = Features(("x",), (False,), 1)
+    require_useful_shards(Cluster(shards=5, address="10.0.0.1:6379"), features, parts)
+    with pytest.raises(ConfigError, match=r"Set cluster\.shards to at most 5"):
+        require_useful_shards(Cluster(shards=6, address="10.0.0.1:6379"), features, parts)
+
+
+def test_trees_leave_their_shards_only_when_they_are_wanted() -> None:
+    """Bytes of a batch do not grow with the trees; the second digest without an update fetches nothing."""
+    options = LEARNER.Options(n_estimators=8, sample_share=1.0, min_samples_split=2)
+    forest = InProcessSession(LEARNER, options, Features(("x",), (False,), 1), 4, WorkPlan(shared_store=False))
+    draws = np.random.default_rng(0)
+    op, none, sent = np.full(50, INSERT, dtype=np.int8), np.full(50, -1), []
+    for start in range(0, 500, 50):
+        before = forest.statistics()["bytes_exchanged"]
+        X, y = draws.random((50, 1)), draws.integers(0, 2, 50).astype(np.int32)
+        forest.apply(UpdateBatch(start, op, np.arange(start, start + 50), X, y, 2, none))
+        sent.append(forest.statistics()["bytes_exchanged"] - before)
+    assert forest.statistics()["nodes"] > 500
+    assert max(sent) == min(sent)
+    digest, rounds = forest.digest(), forest.statistics()["rounds"]
+    assert forest.digest() == digest
+    assert forest.statistics()["rounds"] == rounds
+    one = InProcessSession(LEARNER, options, Features(("x",), (False,), 1))
+    one.restore(*forest.state())
+    assert one.digest() == digest
