@@ -6,6 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import fs
 
 from raydt.errors import ModelFileError
@@ -128,6 +130,19 @@ def test_no_nan_is_written_however_long_the_list(length):
 def test_short_values_are_indented():
     assert encode({}) == b"{}\n"
     assert encode({"a": [1, {"b": []}], "c": {}}) == b'{\n "a": [\n  1,\n  {\n   "b": []\n  }\n ],\n "c": {}\n}\n'
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers() | st.none(), inner, max_size=4)
+    ),
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_json_without_long_lists_is_that_of_the_standard_encoder(value):
+    assert encode(value) == (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def test_replacing_removes_the_old_files_and_no_others(folder):

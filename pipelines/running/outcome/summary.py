@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -24,8 +25,9 @@ SCHEMA_VERSION = 1
 _STATISTICS = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "rounds", "bytes_exchanged")
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """Versions of what the results could depend on."""
+    """Versions of what the results could depend on; looked up once, since each is read from a package's long text."""
     packages = ("numpy", "numba", "pyarrow", "ray")
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 

@@ -307,7 +307,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         ends = np.cumsum([len(part) for part in slots], dtype=np.int64)
         payload = {"gone": np.array(gone, dtype=np.int32), "feature": feature, "cut": cut, "ends": ends}
         replies = yield Ask("divide", payload | {"slots": np.concatenate([np.empty(0, dtype=np.int32), *slots])})
-        self._reversed = self._reversed[:, ~np.isin(self._reversed[1], gone)]
+        if self._reversed.size:  # at most of trees that are revisited
+            self._reversed = self._reversed[:, ~np.isin(self._reversed[1], gone)]
         live.free(gone)
         used = [0] * len(replies)
         for change, rows, shard in zip(new, slots, self._rows.owners(feature).tolist(), strict=True):
