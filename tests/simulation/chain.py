@@ -115,8 +115,10 @@ class ChainCoordinator:
         self.store = ExampleStore(len(features.names), 0)
         self.seq, self.chains = 0, np.empty(0, np.int64)
 
-    def gather_state(self):
+    def gather(self):
         yield from ()
+
+    gather_state = gather
 
     def process(self, batch, *, skip_refused=False):
         m = len(batch)

@@ -47,6 +47,7 @@ def test_commands_are_those_that_work():
         "sweep",
         "predict",
         "audit",
+        "purge",
         "verify",
         "report",
         "validate",

@@ -199,13 +199,8 @@ class Trees:
         had = len(self.examples.y)
         if slots <= had:
             return
-<<<<<<< HEAD
-        capacity, k = max(slots, had + had // 2, 64), self.options.copies
-        held = self.examples
-=======
         k, held = self.options.copies, self.examples
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
->>>>>>> r18
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
