@@ -316,8 +316,10 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
     the manifests.
 
     Exit code 3 if anything differs, and the first line says what.
-    Examples:  raydt verify runs/first
-               raydt verify receipts.jsonl states/second --receipt-key key.txt
+
+    Example:  raydt verify runs/first
+
+    With receipts:  raydt verify receipts.jsonl states/second --receipt-key key.txt
     """
     from pathlib import Path
 

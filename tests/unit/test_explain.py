@@ -57,7 +57,11 @@ MODELS = {
     ),
     "sparse": lambda: (fitted(SparseDynamicTreeClassifier(), csr(ONES), labels(ONES, 2), 40), csr(ONES)),
     "confidence": lambda: (
-        fitted(ConfidenceTreeClassifier(tie_threshold=0.3, grace_period=20), DENSE, labels(DENSE, 2)),
+        fitted(
+            ConfidenceTreeClassifier(tie_threshold=0.3, grace_period=20, leaf_prediction="majority"),
+            DENSE,
+            labels(DENSE, 2),
+        ),
         DENSE,
     ),
 }
@@ -145,3 +149,9 @@ def test_the_best_split_is_all_that_counts_and_unknown_widths_are_refused() -> N
         estimator.fit([[0, 7], [7], [0, 3], []], [1, 1, 0, 0])
         with pytest.raises(InputError, match=r"the number of sparse features is not known. Set n_features"):
             _ = estimator.feature_importances_
+
+
+def test_leaves_of_naive_bayes_are_not_explained() -> None:
+    model = fitted(ConfidenceTreeClassifier(leaf_prediction="naive_bayes"), DENSE, labels(DENSE, 2))
+    with pytest.raises(InputError, match=r"predict by naive Bayes, which splits do not explain.*leaf_prediction"):
+        model.explain(DENSE)

@@ -6,12 +6,16 @@ are counted again.
 
 from __future__ import annotations
 
+import math
+
 from raydt.learners.confidence_tree.coordinator import LONGEST
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, sparse_aware_rows
 
 #: Bytes of a row that is counted, and of a check that is asked for.
 _DELTA, _CHECK = 16, 32
+#: Bytes that name a row to be scored by naive Bayes, for which every shard answers with a whole number for each class.
+_SCORED = 8
 #: Rows of a leaf that is split.
 _SPLIT_ROWS = 400
 
@@ -38,11 +42,18 @@ class ConfidenceTreeCosts(Costs):
         sent += shards * (_DELTA * counted + _CHECK * checks + 4 * _SPLIT_ROWS * splits)
         received = bins + 8 * n * (sizes.columns + shards) + round(4 * n * sizes.ones)
         received += checks * sizes.groups * 24 * (2 + max(2, sizes.classes))
+        scored = counted if self._options.leaf_prediction != "majority" else 0
+        if self._options.revisit:  # a row is counted at every node of its route, and scored at its leaf
+            scored = round(scored / max(1.0, math.log2(splits + 1)))
+        sent += shards * _SCORED * scored
+        received += shards * 8 * max(2, sizes.classes) * scored
         cells = (sizes.columns + sizes.ones) * counted
         return Cost(sizes.batches + 2 + shape.levels, sent, received, cells, counted)
 
     def batch(self, sizes: Sizes, shape: Shape) -> Cost:
         """New rows, and windows without a check; of deletions only those are counted whose leaf has counted them."""
         b, new = sizes.batch, sizes.inserts
-        sent = sparse_aware_rows(sizes, new, 1) + sizes.shards * _DELTA * new
-        return Cost(1 + -(-b // LONGEST), sent, 0, (sizes.columns + sizes.ones) * b, b)
+        scored = new if self._options.leaf_prediction != "majority" else 0
+        sent = sparse_aware_rows(sizes, new, 1) + sizes.shards * (_DELTA * new + _SCORED * scored)
+        received = sizes.shards * 8 * max(2, sizes.classes) * scored
+        return Cost(1 + -(-b // LONGEST), sent, received, (sizes.columns + sizes.ones) * b, b)

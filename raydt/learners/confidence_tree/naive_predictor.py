@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.learners.binning import Bins, code_of
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
+from raydt.learners.shapley import Explanation
 from raydt.learners.tree_predictor import TreePredictor
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -130,6 +132,21 @@ class NaivePredictor(TreePredictor):
         _score(rows, leaf, self._bins, self._pools, self._sparse, self._prior, self._table, self._ones, scores)
         scores[self._prior[leaf] == 0] = np.iinfo(np.int64).min
         return leaves, which, scores
+
+    def explain(self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None) -> Explanation:
+        """As of any tree, whose leaves predict the shares of their classes.
+
+        Raises
+        ------
+        InputError
+            Some leaves predict by naive Bayes, whose shares no split accounts for.
+        """
+        if len(self._leaves):
+            raise InputError(
+                f"{len(self._leaves):,} leaves predict by naive Bayes, which splits do not explain",
+                remedy="Set leaf_prediction: majority to explain predictions",
+            )
+        return super().explain(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,): the leaf's majority, or that of the highest score; the smaller on a tie."""
