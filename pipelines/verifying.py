@@ -45,8 +45,8 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     -------
     dict
         ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or its
-        saved model, which is compared if the state is right), the ``digest`` of the run or state and the one ``rebuilt``, ``examples`` that are live, and how
-        many there ever were (``inserted``; None of a state).
+        saved model, which is compared if the state is right), the ``digest`` of the run or state and the one
+        ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state).
 
     Raises
     ------
