@@ -11,14 +11,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import raydt
-from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, SET
+from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, RECEIPTS, SET, SIGN
 from pipelines.printing import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError
+
+if TYPE_CHECKING:
+    from pipelines.receipts import ReceiptFile
 
 #: Formats of files that need no config.
 _KINDS = ["parquet", "arrow", "csv", "libsvm"]
@@ -26,6 +29,17 @@ _KINDS = ["parquet", "arrow", "csv", "libsvm"]
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
     click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
+
+
+def _receipt_file(receipts: str | None, key: str | None, sign: str | None) -> ReceiptFile | None:
+    """The chain of the options ``--receipts``, ``--receipt-key`` and ``--sign``."""
+    from pipelines.receipts import ReceiptFile
+
+    if receipts is None and (key is not None or sign is not None):
+        raise click.UsageError("--receipt-key and --sign apply only with --receipts FILE")
+    if receipts is not None and key is None:
+        raise click.UsageError("--receipts needs --receipt-key FILE, by which ids are hashed")
+    return ReceiptFile(receipts, str(key), sign) if receipts is not None else None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG)
@@ -213,9 +227,9 @@ def predict(
 @click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: the state's, else y.")
 @click.option("--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: the state's, else none.")
 @click.option("--kind", type=click.Choice(_KINDS), help="File format of --insert. Default: from its name.")
-@click.option("--receipts", metavar="FILE", help="Append the receipt to this chain; needs --receipt-key.")
+@RECEIPTS
 @RECEIPT_KEY
-@click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) that signs the receipt.")
+@SIGN
 @JSON
 def update(
     state: str,
@@ -240,13 +254,8 @@ def update(
     Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
     """
     from pipelines.display import receipt_lines
-    from pipelines.receipts import ReceiptFile
     from pipelines.updating import update as run
 
-    if receipts is None and (receipt_key is not None or sign is not None):
-        raise click.UsageError("--receipt-key and --sign apply only with --receipts FILE")
-    if receipts is not None and receipt_key is None:
-        raise click.UsageError("--receipts needs --receipt-key FILE, by which ids are hashed")
     receipt = run(
         state,
         insert=insert,
@@ -256,7 +265,7 @@ def update(
         label=label,
         id_column=id_column,
         kind=kind,
-        receipts=ReceiptFile(receipts, str(receipt_key), sign) if receipts is not None else None,
+        receipts=_receipt_file(receipts, receipt_key, sign),
     )
     written = None if dry_run else out
     _print({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
@@ -338,22 +347,39 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
     return 0 if found["equal"] else 3
 
 
-@cli.command(short_help="Rewrite a finished run so that it holds live examples only.")
-@click.argument("run")
+@cli.command(short_help="Rewrite a finished run or a state so that it holds live examples only.")
+@click.argument("place", metavar="RUN|STATE")
+@click.option("--ids", metavar="FILE", help="Erase only these ids: Parquet, Arrow or CSV file with a column id.")
+@click.option("--older-than", metavar="AGE", help="Do nothing if RUN ended, or STATE was written, later: 7d, 12h.")
 @click.option("--dry-run", is_flag=True, help="Show which files would be replaced, and change nothing.")
+@RECEIPTS
+@RECEIPT_KEY
+@SIGN
 @JSON
-def purge(run: str, dry_run: bool, as_json: bool) -> int:
-    """Rewrite or remove every file of RUN that holds an example that is not live.
+def purge(
+    place: str,
+    ids: str | None,
+    older_than: str | None,
+    dry_run: bool,
+    receipts: str | None,
+    receipt_key: str | None,
+    sign: str | None,
+    as_json: bool,
+) -> int:
+    """Rewrite or remove every file of RUN, or of a saved STATE, that holds an example that is not live.
 
-    The model, its digest and the live examples stay. A purge that was killed can be started again.
+    The model, its digest and the live examples stay. A purge that was killed can be started again. purge.json in the
+    folder says what was done.
 
     \b
-    Example:  raydt purge runs/first --dry-run
+    Examples:  raydt purge runs/first --dry-run
+               raydt purge runs/first --older-than 7d
     """
     from pipelines.display import purge_lines
     from pipelines.purging import purge as run_purge
 
-    done = run_purge(run, dry_run=dry_run)
+    chain = _receipt_file(receipts, receipt_key, sign)
+    done = run_purge(place, ids=ids, older_than=older_than, dry_run=dry_run, receipts=chain)
     _print(done, purge_lines(done), as_json)
     return 0
 

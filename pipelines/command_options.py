@@ -18,6 +18,8 @@ ADDRESS = click.option(
 RECEIPT_KEY = click.option(
     "--receipt-key", metavar="FILE", help="Key by which receipts hash ids: 64 hexadecimal digits."
 )
+RECEIPTS = click.option("--receipts", metavar="FILE", help="Append the receipt to this chain; needs --receipt-key.")
+SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) that signs the receipt.")
 
 EPILOG = """\b
 Exit codes:

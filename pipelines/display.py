@@ -180,7 +180,11 @@ def receipts_lines(found: dict[str, Any]) -> str:
     """What was found of a chain of receipts, and of the state that it leads to."""
     signed = ", ".join(found["signers"]) or "none"
     rows = [
-        ("receipts", f"{found['receipts']:,}, a whole chain; {counted(found['deletes'], 'deletion')}"),
+        (
+            "receipts",
+            f"{found['receipts']:,}, a whole chain; {counted(found['deletes'], 'deletion')}, "
+            f"{counted(found['purges'], 'purge')}",
+        ),
         ("signed by", signed if found["all_signed"] or not found["signers"] else f"{signed}, but not all"),
         ("head", found["head"]),
     ]
@@ -200,11 +204,14 @@ def receipts_lines(found: dict[str, Any]) -> str:
 
 def purge_lines(done: dict[str, Any]) -> str:
     """What a purge has replaced, and what lies outside its reach."""
+    if done["young"]:
+        return f"{escaped(done['folder'])}: younger than --older-than, nothing done"
     word = "would be replaced or removed" if done["dry_run"] else "removed, or replaced by a file of another name"
     rows = [
-        ("run", done["run"]),
+        ("folder", done["folder"]),
         ("live", counted(done["active"], "example")),
         ("digest", f"{done['digest']}, as before"),
+        ("of ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
         ("files", f"{len(done['replaced']):,} {word}; {len(done['rewritten']):,} rewritten"),
     ]
     names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.saving import open_state
 from pipelines.verifying import trained_from_nothing
@@ -13,9 +13,12 @@ from raydt.examples.history import history_of_live
 from raydt.learners import traits_of
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.receipt import Receipt, options_hash
-from raydt.sessions.receipt_chain import Chain, Key, Signer, append, read_chain
+from raydt.sessions.receipt_chain import Chain, Key, Signer, append, append_values, read_chain
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
+
+if TYPE_CHECKING:
+    from pipelines.purging.receipt import Purged
 
 
 class ReceiptFile(NamedTuple):
@@ -55,8 +58,32 @@ class OpenedChain:
 
     def append(self, receipt: Receipt) -> None:
         """Append a receipt, with the time of now."""
-        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        append(self._path, receipt, self._key, time=time, signer=self._signer)
+        append(self._path, receipt, self._key, time=_now(), signer=self._signer)
+
+    def append_purge(self, done: Purged) -> None:
+        """Append the receipt of a purge, which changes no model, with the time of now."""
+        names = done.scope.names
+        values = {
+            "learner": done.learner,
+            "options_hash": done.options_hash,
+            "digest_before": done.digest,
+            "digest_after": done.digest,
+            "active_before": done.active,
+            "active": done.active,
+            "deleted": [],
+            "inserted": [],
+            "purged": {
+                "ids": None if names is None else self._key.hashes(names),
+                "replaced": list(done.replaced),
+                "rewritten": list(done.rewritten),
+                "out_of_reach": list(done.out_of_reach),
+            },
+        }
+        append_values(self._path, values, time=_now(), signer=self._signer)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def verify_receipts(
@@ -78,10 +105,10 @@ def verify_receipts(
     Returns
     -------
     dict
-        ``receipts``, ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the chain; with a state
-        ``equal`` (its digest and options are those of the last receipt) and ``rebuilt``: whether a model trained from
-        nothing on its examples has that digest, too, None where the model depends on the past; with a key ``live``,
-        how many deleted ids live; ``ok``, whether all of it is as it should be.
+        ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the
+        chain; with a state ``equal`` (its digest and options are those of the last receipt) and ``rebuilt``: whether a
+        model trained from nothing on its examples has that digest, too, None where the model depends on the past; with
+        a key ``live``, how many deleted ids live; ``ok``, whether all of it is as it should be.
 
     Raises
     ------
@@ -93,6 +120,7 @@ def verify_receipts(
         raise InputError("not every receipt is signed by the public key given", file=str(path))
     found: dict[str, Any] = {
         "receipts": len(chain.entries),
+        "purges": sum("purged" in entry for entry in chain.entries),
         "deletes": sum(len(entry["deleted"]) for entry in chain.entries),
         "head": chain.head,
         "gaps": chain.gaps,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ _PERSON = b"raydt-receipt-id"
 #: Digits of a key file, and the least number of bytes of a key.
 _KEY_BYTES = 32
 _SIGNED = ("public_key", "signature")
+#: Also of the entry of a purge: names of files, and the ids whose copies were erased.
+_PURGED = ("purged",)
 #: Keys of every entry, in the order in which they are written.
 ENTRY = (
     "format",
@@ -43,6 +45,9 @@ ENTRY = (
     "deleted",
     "inserted",
 )
+
+
+_SHAPES = [ENTRY + purged + signed for purged in ((), _PURGED) for signed in ((), _SIGNED)]
 
 
 class Key:
@@ -175,13 +180,7 @@ def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: S
     """
     if receipt.digest_before is None or receipt.digest_after is None:
         raise ConfigError("a receipt without digests cannot be chained. Delete with digests=True")
-    file = Path(path)
-    previous = read_chain(file).head if file.exists() and file.stat().st_size else None
     values = {
-        "format": FORMAT,
-        "previous": previous,
-        "time": time,
-        "raydt_version": __version__,
         "learner": receipt.learner,
         "options_hash": receipt.options_hash,
         "digest_before": receipt.digest_before,
@@ -191,6 +190,16 @@ def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: S
         "deleted": key.hashes(receipt.ids.tolist()),
         "inserted": key.hashes(receipt.inserted.tolist()),
     }
+    return append_values(path, values, time=time, signer=signer)
+
+
+def append_values(
+    path: str | Path, values: Mapping[str, Any], *, time: str, signer: Signer | None = None
+) -> dict[str, Any]:
+    """Append an entry with these ``values``, from ``learner`` on; else as :func:`append`."""
+    file = Path(path)
+    previous = read_chain(file).head if file.exists() and file.stat().st_size else None
+    values = {"format": FORMAT, "previous": previous, "time": time, "raydt_version": __version__, **values}
     if signer is not None:
         values["public_key"] = signer.public_key
         values["signature"] = signer.sign(_encoded(values))
@@ -249,7 +258,7 @@ def _entry(line: bytes, row: int, file: str) -> dict[str, Any]:
         entry = json.loads(line)
         if not line.endswith(b"\n"):
             raise ValueError("the line does not end")
-        if not isinstance(entry, dict) or tuple(entry) not in (ENTRY, ENTRY + _SIGNED):
+        if not isinstance(entry, dict) or tuple(entry) not in _SHAPES:
             raise ValueError(f"the keys are not {', '.join(ENTRY)}")
         if entry["format"] != FORMAT:
             raise ValueError(f"the format is {entry['format']!r}, this version reads {FORMAT!r}")

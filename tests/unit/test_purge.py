@@ -11,10 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 import pipelines
-from pipelines import erasing, purging
+from pipelines.auditing import audit_state
 from pipelines.cli import cli
-from pipelines.purging import purge
-from raydt.errors import InputError
+from pipelines.purging import dictionaries, purge, runs
+from pipelines.purging.runs import RunPurge
+from pipelines.receipts import ReceiptFile, verify_receipts
+from raydt import FullyDynamicTreeClassifier, load_model
+from raydt.errors import ConfigError, InputError, UpdateError
 from tests.canaries import canary, hits
 from tests.small_tables import SCHEMA, derived, examples, written
 
@@ -72,6 +75,18 @@ def test_every_kind_of_file_holds_one_before_and_none_after(run: Path) -> None:
     assert done["digest"] == json.loads((run / "summary.json").read_text())["model_digest"]
     assert (run / "report.html").exists()
     assert not (run / "quarantine").exists()
+    written = receipt(run)[-1]
+    assert (written["status"], written["digest"], written["ids"]) == ("completed", done["digest"], None)
+    assert set(written["replaced"]) | set(written["rewritten"]) == set(plan["replaced"])
+    assert all((run / name).exists() for name in written["rewritten"])
+    assert not any((run / name).exists() for name in written["replaced"])
+    assert len(written["out_of_reach"]) == 5
+
+
+def receipt(folder: Path) -> list[dict[str, Any]]:
+    """Entries of the receipt in a folder."""
+    entries: list[dict[str, Any]] = json.loads((folder / "purge.json").read_text())["purges"]
+    return entries
 
 
 def leave(*_: Any, **__: Any) -> None:
@@ -79,16 +94,17 @@ def leave(*_: Any, **__: Any) -> None:
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, set[str]]] = {
-    "dictionaries": (purging, "erased_stream", lambda saved, stream: stream, {"checkpoints", "model"}),
-    "classes": (purging, "erased_classes", lambda saved: saved.classes, {"checkpoints", "model", "summary.json"}),
-    "values of live codes": (erasing, "live_categories", lambda saved: {"d": set(range(9))}, {"checkpoints", "model"}),
-    "tables": (purging._Purge, "_live_rows", lambda self, batch: batch, {"predictions"}),
-    "model": (purging._Purge, "_write_model", leave, {"model"}),
-    "texts": (purging._Purge, "_write_texts", leave, {"summary.json", "report.html", "log.jsonl"}),
-    "messages": (purging, "_says_nothing", lambda line: True, {"log.jsonl"}),
-    "report": (purging, "report_of", leave, set()),
-    "temporary files": (purging._Purge, "_sweep", leave, {"metrics"}),
-    "checkpoints": (purging.CheckpointStore, "_prune", leave, {"checkpoints"}),
+    "dictionaries": (runs, "erased_stream", lambda saved, stream, scope: stream, {"checkpoints"}),
+    "categories": (runs, "erased_categories", lambda saved, categories: categories, {"checkpoints", "model"}),
+    "classes": (runs, "erased_classes", lambda saved: saved.classes, {"checkpoints", "model", "summary.json"}),
+    "values of live codes": (dictionaries, "live_categories", lambda saved: {"d": set(range(9))}, {"checkpoints"}),
+    "tables": (RunPurge, "_live_rows", lambda self, batch: batch, {"predictions"}),
+    "model": (RunPurge, "_write_model", leave, {"model"}),
+    "texts": (RunPurge, "_write_texts", leave, {"summary.json", "report.html", "log.jsonl"}),
+    "messages": (runs, "_says_nothing", lambda line: True, {"log.jsonl"}),
+    "report": (runs, "report_of", leave, set()),
+    "temporary files": (RunPurge, "_sweep", leave, {"metrics"}),
+    "checkpoints": (runs.CheckpointStore, "_prune", leave, {"checkpoints"}),
 }
 
 
@@ -118,3 +134,97 @@ def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
     (run / "summary.json").write_text(json.dumps({**summary, "model_digest": "sha256:0"}))
     with pytest.raises(InputError, match="not the one of the summary"):
         purge(run)
+
+
+def test_a_purge_that_was_killed_leaves_a_receipt_that_is_only_begun(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunPurge, "_write_texts", killed)
+        with pytest.raises(KeyboardInterrupt):
+            purge(run)
+    (begun,) = receipt(run)
+    assert begun["status"] == "begun"
+    # It is completed whatever the age, and names what the first attempt has removed.
+    done = purge(run, older_than="7d")
+    (completed,) = receipt(run)
+    assert hits(run) == {}
+    assert completed["status"] == "completed"
+    assert set(begun["replaced"]) <= set(completed["replaced"]) | set(completed["rewritten"])
+    assert done["young"] is False
+
+
+def test_a_run_younger_than_asked_for_stays_as_it_is(run: Path) -> None:
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert purge(run, older_than="1h")["young"] is True
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+    assert purge(run, older_than="0s")["young"] is False
+    assert hits(run) == {}
+    with pytest.raises(ConfigError, match=r"--older-than soon: a length of time must be a number with a unit"):
+        purge(run, older_than="soon")
+
+
+def test_only_the_ids_given_are_erased(run: Path, tmp_path: Path) -> None:
+    """A second deleted example keeps its prediction and its place in the dictionary."""
+    (tmp_path / "live.csv").write_text(f"id\n{canary()['id']}\n{examples(60)[3]['id']}\n")
+    with pytest.raises(
+        UpdateError, match=r"live\.csv, row 1, column 'id': .*its example is live, and a purge deletes none"
+    ):
+        purge(run, ids=tmp_path / "live.csv")
+    (tmp_path / "nobody.csv").write_text("id\nnobody\n")
+    purge(run, ids=tmp_path / "nobody.csv")
+    assert {"checkpoints", "predictions"} <= kinds(run)
+    (tmp_path / "ids.csv").write_text(f"id\n{canary()['id']}\n")
+    assert purge(run, ids=tmp_path / "ids.csv")["ids"] == 1
+    assert hits(run) == {}
+    assert [entry["ids"] for entry in receipt(run)] == [1, 1]
+
+
+def test_a_purge_is_an_entry_of_the_chain(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text("0f" * 32)
+    (tmp_path / "ids.csv").write_text(f"id\n{canary()['id']}\n")
+    chain = tmp_path / "receipts.jsonl"
+    done = purge(run, ids=tmp_path / "ids.csv", receipts=ReceiptFile(str(chain), str(tmp_path / "key.txt")))
+    found = verify_receipts(chain, run, key=str(tmp_path / "key.txt"))
+    assert (found["ok"], found["receipts"], found["purges"], found["gaps"]) == (True, 1, 1, [])
+    (entry,) = map(json.loads, chain.read_text().splitlines())
+    assert entry["digest_before"] == entry["digest_after"] == done["digest"]
+    assert entry["purged"]["replaced"] == done["replaced"]
+    assert [len(one) for one in entry["purged"]["ids"]] == [64]
+    assert canary()["id"] not in chain.read_text()
+
+
+def test_a_state_on_its_own_is_purged(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "gone.csv").write_text(f"id\n{examples(60)[3]['id']}\n")
+    state = tmp_path / "state"
+    digest = pipelines.update(run, delete=tmp_path / "gone.csv", out=state).digest_after
+    (state / ".coordinator.npz.0").write_bytes(canary()["id"].encode())
+    assert hits(state)
+    done = purge(state)
+    assert hits(state) == {}
+    assert done["digest"] == digest
+    assert audit_state(state).ok
+    assert receipt(state)[-1]["rewritten"] == ["manifest.json"]
+    (tmp_path / "next.csv").write_text(f"id\n{examples(60)[5]['id']}\n")
+    assert pipelines.update(state, delete=tmp_path / "next.csv", out=tmp_path / "third").digest_before == done["digest"]
+    with pytest.raises(InputError, match="rows lie outside this folder"):
+        purge(max((run / "checkpoints").glob("[0-9]*")))
+    with pytest.raises(InputError, match="without training rows"):
+        purge(run / "model")
+
+
+def test_the_state_of_an_estimator_is_purged(tmp_path: Path) -> None:
+    X = pa.table({"colour": ["red", "green", canary()["d"], "red"], "size": [1.0, 2.0, 3.0, 4.0]})
+    model = FullyDynamicTreeClassifier()
+    model.fit(X, ["a", "b", canary()["y_of_three"], "b"], ids=[1, 2, 3, 4])
+    model.forget([3])
+    model.save(tmp_path / "state", with_examples=True)
+    assert hits(tmp_path / "state")
+    assert purge(tmp_path / "state")["digest"] == model.digest()
+    assert hits(tmp_path / "state") == {}
+    again = load_model(tmp_path / "state")
+    assert again.predict(X.slice(3)).tolist() == model.predict(X.slice(3)).tolist()
+    again.partial_fit(pa.table({"colour": ["blue"], "size": [4.0]}), ["a"], ids=[9])

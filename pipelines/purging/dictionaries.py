@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.purging.scope import Scope
 from raydt.sessions.saved_model import SavedModel
 
 
@@ -51,24 +52,32 @@ def live_categories(saved: SavedModel) -> dict[str, set[int]]:
     return found
 
 
-def erased_stream(saved: SavedModel, stream: Mapping[str, Any]) -> dict[str, Any]:
-    """The component ``stream`` of a state with nothing in its dictionaries that no live example has."""
-    source = dict(stream["source"])
+def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Categories by feature, with another value in the place of each that no live example has."""
     live = live_categories(saved)
-    source["categories"] = {
-        name: erased(values, live.get(name, set())) for name, values in source["categories"].items()
-    }
+    return {name: erased(values, live.get(name, set())) for name, values in categories.items()}
+
+
+def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    """The component ``stream`` of a state with nothing in its dictionaries that no live example has.
+
+    Text ids out of ``scope`` stay.
+    """
+    source = dict(stream["source"])
+    source["categories"] = erased_categories(saved, source["categories"])
     source["labels"] = _erased_labels(saved, source["labels"])
     if source["ids"]:
         alive = set(saved.arrays["id"].tolist())
-        source["ids"] = [value if code in alive else None for code, value in enumerate(source["ids"])]
+        source["ids"] = [
+            value if code in alive or not scope.erases(value) else None for code, value in enumerate(source["ids"])
+        ]
     return {**stream, "source": source}
 
 
 def erased_classes(saved: SavedModel) -> list[Any]:
-    """The classes of a state; two that the config names stay."""
-    labels = saved.components["stream"]["source"]["labels"]
-    if "positive" in labels or not saved.classes:
+    """The classes of a state; those that its config or its user has named stay."""
+    labels = saved.components.get("stream", {}).get("source", {}).get("labels", {})
+    if "positive" in labels or saved.meta.get("declared", False) or not saved.classes:
         return saved.classes
     return erased(saved.classes, set(np.unique(saved.arrays["y"]).tolist()))
 

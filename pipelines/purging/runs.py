@@ -1,4 +1,4 @@
-"""``purge``: a finished run is rewritten so that its folder holds live examples only.
+"""A finished run is rewritten so that its folder holds live examples only.
 
 Invariant: every step leaves a run that can be read, and can be done again: after a kill at any point, purge goes
 through from the beginning and ends with the same files. The model and its digest stay as they are.
@@ -10,14 +10,16 @@ report and log; the other checkpoints, the quarantine and temporary files are re
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.erasing import erased_classes, erased_stream, replaced
-from pipelines.lock import LOCK, locked
+from pipelines.lock import LOCK
+from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, replaced
+from pipelines.purging.receipt import PURGES
+from pipelines.purging.scope import Scope
 from pipelines.reporting import report_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
@@ -35,7 +37,7 @@ from raydt.sessions.session import InProcessSession
 PREDICTIONS, QUARANTINE = "predictions", "quarantine"
 
 #: What no example is in.
-_UNTOUCHED = ("config.yaml", "metrics", "events")
+_UNTOUCHED = {"config.yaml", "metrics", "events"}
 
 #: Where copies remain that purge cannot reach.
 OUT_OF_REACH = (
@@ -47,92 +49,99 @@ OUT_OF_REACH = (
 )
 
 
-def purge(run: str | Path, *, dry_run: bool = False) -> dict[str, Any]:
-    """Rewrite or remove every file of a run that holds an example that is not live.
+class RunPurge:
+    """The purge of a run.
 
     Parameters
     ----------
-    run : path or URI
-        The folder of a completed run.
-    dry_run : bool
-        Find out what would be done, and change nothing.
+    folder : RunFolder
 
-    Returns
-    -------
-    dict
-        ``digest`` of the model, the same before and after; ``active`` examples; ``rewritten`` and ``removed`` files;
-        ``out_of_reach``.
+    Attributes
+    ----------
+    saved : SavedModel
+        The last state.
+    since : datetime
+        When the run ended.
 
     Raises
     ------
     InputError
-        There is no completed run, its folder is damaged, or its state is not the one of its summary.
+        There is no completed run, or its folder is damaged.
     """
-    folder = RunFolder.existing(run)
-    summary = read_summary(folder)
-    if summary["status"] != "completed":
-        raise InputError(
-            f"the run is {summary['status']}, not completed",
-            file=folder.location,
-            remedy="Complete it with raydt resume, or remove the folder",
-        )
-    with locked(folder):
-        return _Purge(folder, summary).run(dry_run)
 
+    out_of_reach: tuple[str, ...] = OUT_OF_REACH
 
-class _Purge:
-    def __init__(self, folder: RunFolder, summary: dict[str, Any]) -> None:
-        self._folder, self._summary = folder, summary
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder, self._summary = folder, read_summary(folder)
+        if self._summary["status"] != "completed":
+            raise InputError(
+                f"the run is {self._summary['status']}, not completed",
+                file=folder.location,
+                remedy="Complete it with raydt resume, or remove the folder",
+            )
+        self.since = datetime.fromisoformat(self._summary["ended"])
         self._states = states_of(config_of(folder), folder)
         place = last_state(self._states)
         self._checkpoint: Checkpoint = read_checkpoint(place)
         meta = {**self._checkpoint.meta, "kind": "state"}
-        self._saved: SavedModel = understood(meta, self._checkpoint.components, place.location)
+        self.saved: SavedModel = understood(meta, self._checkpoint.components, place.location)
         self._session = InProcessSession(
-            self._saved.learner, self._saved.options, self._saved.features, 1, NOTHING_DIVIDED
+            self.saved.learner, self.saved.options, self.saved.features, 1, NOTHING_DIVIDED
         )
-        self._session.restore(self._saved.arrays, self._saved.groups)
+        self._session.restore(self.saved.arrays, self.saved.groups)
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
-        self._ids = self._saved.arrays["id"].tolist()
-        self._stream, self._classes = (
-            erased_stream(self._saved, self._components["stream"]),
-            erased_classes(self._saved),
-        )
-        # After a purge that was killed the summary may have names that the state has no more.
-        old = [*zip(self._saved.classes, self._classes, strict=True)]
-        old += zip(self._summary.get("classes", []), self._classes, strict=False)
-        self._changes = {name: new for name, new in old if name != new and isinstance(name, str)}
         self._before = self._contents()
 
-    def run(self, dry_run: bool) -> dict[str, Any]:
-        """Do all steps, or none."""
-        digest = self._session.digest()
+    @property
+    def active(self) -> int:
+        """Live examples."""
+        return int(self._session.coordinator.store.live)
+
+    def digest(self) -> str:
+        """Of the model.
+
+        Raises
+        ------
+        InputError
+            It is not the one of the summary.
+        """
+        digest = str(self._session.digest())
         if digest != self._summary["model_digest"]:
             raise InputError(
                 "the digest of the last state is not the one of the summary",
                 file=self._folder.location,
                 remedy="Find out with raydt audit what was changed",
             )
-        if not dry_run:
-            tables = self._write_state()
-            for table in tables:
-                table.finish()
-            self._folder.delete_folder(QUARANTINE)
-            self._write_model()
-            self._write_texts()
-            self._sweep()
-        after = self._contents()
-        touched = [name for name in self._before if name not in _UNTOUCHED and name.split("/")[0] not in _UNTOUCHED]
-        return {
-            "run": self._folder.location,
-            "dry_run": dry_run,
-            "digest": digest,
-            "active": self._session.coordinator.store.live,
-            "replaced": sorted(touched if dry_run else (name for name in touched if name not in after)),
-            "rewritten": sorted(name for name in touched if name in after) if not dry_run else [],
-            "out_of_reach": list(OUT_OF_REACH),
-        }
+        return digest
+
+    def prepare(self, scope: Scope) -> None:
+        """Find out what dictionaries and texts will be."""
+        self._scope, saved = scope, self.saved
+        self._stream = erased_stream(saved, self._components["stream"], scope)
+        self._classes = erased_classes(saved)
+        # After a purge that was killed the summary may have names that the state has no more.
+        old = [*zip(saved.classes, self._classes, strict=True)]
+        old += zip(self._summary.get("classes", []), self._classes, strict=False)
+        self._changes = {name: new for name, new in old if name != new and isinstance(name, str)}
+
+    def touched(self) -> list[str]:
+        """Files that may be replaced or removed."""
+        return [name for name in self._before if not (_UNTOUCHED & {name, name.split("/")[0]}) or _is_temporary(name)]
+
+    def rewrite(self) -> None:
+        """Do all steps."""
+        tables = self._write_state()
+        for table in tables:
+            table.finish()
+        self._folder.delete_folder(QUARANTINE)
+        self._write_model()
+        self._write_texts()
+        self._sweep()
+
+    def contents(self) -> list[str]:
+        """Files of the folder, but for lock and receipt."""
+        return list(self._contents())
 
     # ---------------------------------------------------------------- steps
 
@@ -160,23 +169,25 @@ class _Purge:
 
     def _names(self) -> dict[str, Any]:
         """Classes and categories of the manifests of state and model."""
-        categories = self._stream["source"]["categories"]
-        given = {name: categories.get(name, values) for name, values in self._saved.categories.items()}
-        return {"classes": self._classes, "categories": given}
+        return {"classes": self._classes, "categories": erased_categories(self.saved, self.saved.categories)}
 
     def _live_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Predictions of the examples that live; what was only asked, without an id, too.
+        """Predictions of examples that live or are out of scope; what was only asked, without an id, too.
 
         None where they are numbers: one may be the label of a single deleted example.
         """
         if pa.types.is_floating(batch.schema.field("prediction").type):
             return batch.slice(0, 0)
-        ids: list[Any] = self._ids
-        if pa.types.is_string(batch.schema.field("id").type):
-            names = self._stream["source"]["ids"]
-            ids = [names[code] for code in ids]
-        live, column = pa.array(ids, batch.schema.field("id").type), batch.column("id")
-        chosen = batch.filter(pc.or_(pc.is_in(column, live), pc.is_null(column)))
+        kind, column = batch.schema.field("id").type, batch.column("id")
+        if self._scope.names is not None:
+            erased = pc.is_in(column, pa.array(sorted(self._scope.names), kind))
+            chosen = batch.filter(pc.or_(pc.invert(erased), pc.is_null(column)))
+        else:
+            ids: list[Any] = self.saved.arrays["id"].tolist()
+            if pa.types.is_string(kind):
+                names = self._stream["source"]["ids"]
+                ids = [names[code] for code in ids]
+            chosen = batch.filter(pc.or_(pc.is_in(column, pa.array(ids, kind)), pc.is_null(column)))
         if not self._changes:
             return chosen
         columns = [
@@ -208,8 +219,7 @@ class _Purge:
     def _sweep(self) -> None:
         """Remove what interrupted writes have left."""
         for name in self._contents():
-            last = name.rpartition("/")[2]
-            if last.startswith(".") and last != LOCK:
+            if _is_temporary(name):
                 self._folder.delete(name)
 
     def _contents(self) -> dict[str, int]:
@@ -225,8 +235,15 @@ class _Purge:
                     found[prefix + name] = 0
 
         walk(self._folder, "")
-        found.pop(LOCK, None)
+        for name in (LOCK, PURGES):
+            found.pop(name, None)
         return found
+
+
+def _is_temporary(name: str) -> bool:
+    """Whether an interrupted write has left a file."""
+    last = name.rpartition("/")[2]
+    return last.startswith(".") and last != LOCK
 
 
 def _says_nothing(line: str) -> bool:

@@ -1,0 +1,101 @@
+"""What a purge is asked to do, and the order of its steps: receipt begun, files rewritten, receipt completed.
+
+Invariant: a purge that was killed leaves a receipt that is only begun. The next purge does all of it again, whatever
+the age of the files, and its receipt names the files of both.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pipelines.lock import locked
+from pipelines.purging.receipt import Purged, PurgeFile
+from pipelines.purging.runs import RunPurge
+from pipelines.purging.scope import Scope, read_ids
+from pipelines.purging.states import StatePurge
+from pipelines.receipts import OpenedChain, ReceiptFile
+from pipelines.run_folder import RunFolder
+from raydt.errors import ConfigError
+from raydt.folders.manifest import MANIFEST
+from raydt.streams.durations import microseconds
+
+
+def purge(
+    place: str | Path,
+    *,
+    ids: str | Path | None = None,
+    older_than: str | None = None,
+    dry_run: bool = False,
+    receipts: ReceiptFile | None = None,
+) -> dict[str, Any]:
+    """Rewrite or remove every file of a run, or of a saved state, that holds an example that is not live.
+
+    Parameters
+    ----------
+    place : path or URI
+        The folder of a completed run, or of a state that ``update`` or ``save(..., with_examples=True)`` wrote.
+    ids : path or URI, optional
+        Parquet, Arrow or CSV file with a column ``id``: predictions and text ids of these examples only are erased;
+        those of other deleted examples stay. None of them may be live.
+    older_than : str, optional
+        A length of time such as ``7d``. A run that ended later than that ago, or a state written later, is left as it
+        is.
+    dry_run : bool
+        Find out what would be done, and change nothing.
+    receipts : ReceiptFile, optional
+        Chain to which the receipt is appended.
+
+    Returns
+    -------
+    dict
+        ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given, or None;
+        files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``; ``out_of_reach``;
+        ``young``: nothing was done, because the files are younger than ``older_than``.
+
+    Raises
+    ------
+    ConfigError
+        ``older_than`` is no length of time, a key cannot be used, or another process writes in the folder.
+    InputError
+        There is no completed run and no state, the folder is damaged, or its state is not the one of its summary.
+    UpdateError
+        An id is live.
+    """
+    folder, least = RunFolder(place), _seconds(older_than)
+    chain = OpenedChain(receipts) if receipts is not None else None
+    with locked(_existing(folder)):
+        work: RunPurge | StatePurge = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
+        scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
+        file = PurgeFile(folder)
+        work.prepare(scope)
+        young = least is not None and not file.begun and _age(work.since) < least
+        touched = [] if young else sorted({*work.touched(), *file.begun})
+        done = Purged.planned(work, scope, touched)
+        if not young and not dry_run:
+            file.begin(done)
+            work.rewrite()
+            done = done.completed(set(work.contents()))
+            file.complete(done)
+            if chain is not None:
+                chain.append_purge(done)
+        return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict()}
+
+
+def _existing(folder: RunFolder) -> RunFolder:
+    """A folder that holds a state or a finished run."""
+    return folder if folder.has(MANIFEST) else RunFolder.existing(folder.location)
+
+
+def _seconds(older_than: str | None) -> float | None:
+    if older_than is None:
+        return None
+    try:
+        return microseconds(older_than) / 1e6
+    except ValueError as error:
+        raise ConfigError(f"--older-than {older_than}: a length of time {error}") from error
+
+
+def _age(since: datetime) -> float:
+    return (datetime.now(timezone.utc) - since).total_seconds()

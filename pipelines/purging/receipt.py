@@ -1,0 +1,139 @@
+"""The receipt of a purge: ``purge.json`` in the folder that was purged, and an entry of a chain.
+
+Invariant: it holds no id and no value of an example: names of files, digests and counts; a chain has keyed hashes of
+the ids that were given.
+
+Format: ``docs/reference/formats.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from pipelines.purging.scope import Scope
+from pipelines.run_folder import RunFolder
+from raydt.errors import InputError
+from raydt.sessions.receipt import options_hash
+from raydt.sessions.saved_model import SavedModel
+from raydt.version import __version__
+
+#: The file, and what it says it is.
+PURGES = "purge.json"
+FORMAT = "raydt-purges-1"
+
+
+class Work(Protocol):
+    """The purge of a run or of a state."""
+
+    saved: SavedModel
+    out_of_reach: tuple[str, ...]
+
+    @property
+    def active(self) -> int:
+        """Live examples."""
+
+    def digest(self) -> str:
+        """Of the model."""
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What a purge has done, or would do.
+
+    Attributes
+    ----------
+    learner, options_hash, digest : str
+    active : int
+        Live examples.
+    scope : Scope
+    replaced, rewritten : tuple of str
+        Files that were removed or replaced by a file of another name, and files with new contents.
+    out_of_reach : tuple of str
+        Where copies may remain.
+    """
+
+    learner: str
+    options_hash: str
+    digest: str
+    active: int
+    scope: Scope
+    replaced: tuple[str, ...]
+    rewritten: tuple[str, ...]
+    out_of_reach: tuple[str, ...]
+
+    @classmethod
+    def planned(cls, work: Work, scope: Scope, touched: list[str]) -> Purged:
+        """Before anything is done: files ``touched`` are named as replaced."""
+        options = work.saved.options
+        names = tuple(touched)
+        return cls(options.kind, options_hash(options), work.digest(), work.active, scope, names, (), work.out_of_reach)
+
+    def completed(self, there: set[str]) -> Purged:
+        """Once all is done: what is still there was rewritten."""
+        gone = tuple(name for name in self.replaced if name not in there)
+        return replace(self, replaced=gone, rewritten=tuple(name for name in self.replaced if name in there))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but the ids as JSON values."""
+        return {
+            "learner": self.learner,
+            "options_hash": self.options_hash,
+            "digest": self.digest,
+            "active": self.active,
+            "ids": None if self.scope.names is None else len(self.scope.names),
+            "replaced": list(self.replaced),
+            "rewritten": list(self.rewritten),
+            "out_of_reach": list(self.out_of_reach),
+        }
+
+
+class PurgeFile:
+    """``purge.json`` of a folder: a purge an entry, the last of which may be only begun.
+
+    Raises
+    ------
+    InputError
+        It is damaged.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder, self._entries = folder, _read(folder)
+        last = self._entries[-1] if self._entries else None
+        #: Files of a purge that was killed.
+        self.begun: list[str] = []
+        if last is not None and last["status"] == "begun":
+            self.begun = list(self._entries.pop()["replaced"])
+
+    def begin(self, planned: Purged) -> None:
+        """Name the files before the first one is changed."""
+        self._write("begun", planned)
+
+    def complete(self, done: Purged) -> None:
+        """Name what was done."""
+        self._write("completed", done)
+
+    def _write(self, status: str, purged: Purged) -> None:
+        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        entry = {"status": status, "time": time, "raydt_version": __version__, **purged.as_dict()}
+        content = {"format": FORMAT, "purges": [*self._entries, entry]}
+        self._folder.write_text(PURGES, json.dumps(content, indent=2) + "\n")
+
+
+def _read(folder: RunFolder) -> list[dict[str, Any]]:
+    if not folder.has(PURGES):
+        return []
+    try:
+        content = json.loads(folder.read_text(PURGES))
+        if content["format"] != FORMAT:
+            raise ValueError(f"the format is {content['format']!r}, this version reads {FORMAT!r}")
+        entries = content["purges"]
+        if any(not isinstance(entry["status"], str) or not isinstance(entry["replaced"], list) for entry in entries):
+            raise ValueError("an entry is of another kind")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        remedy = "Restore it from a copy, or move it away"
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"it is damaged ({reason})", file=f"{folder.location}/{PURGES}", remedy=remedy) from error
+    return list(entries)

@@ -1,0 +1,104 @@
+"""A saved state on its own: its dictionaries are rewritten. Its rows are live ones only, as it was written."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from pipelines.lock import LOCK
+from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream
+from pipelines.purging.receipt import PURGES
+from pipelines.purging.scope import Scope
+from pipelines.run_folder import RunFolder
+from pipelines.saving import open_state
+from raydt.errors import InputError
+from raydt.folders.arrays import save_folder
+from raydt.folders.manifest import MANIFEST
+from raydt.learners.base import NOTHING_DIVIDED
+from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.session import InProcessSession
+
+#: Where copies remain that the purge of a state cannot reach.
+OUT_OF_REACH = (
+    "the run or the data that the state was made from, earlier states, and files of ids given to update",
+    "models, predictions and reports that were made from it, and receipts that were printed",
+    "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
+    "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
+    "memory of processes that are still running, swap space, core dumps, and logs of Ray",
+)
+
+
+class StatePurge:
+    """The purge of a state.
+
+    Parameters
+    ----------
+    folder : RunFolder
+
+    Attributes
+    ----------
+    saved : SavedModel
+    since : datetime
+        When the state was written.
+
+    Raises
+    ------
+    InputError
+        It is damaged, a model without its examples, or a checkpoint of a run.
+    """
+
+    out_of_reach: tuple[str, ...] = OUT_OF_REACH
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.saved: SavedModel = open_state(folder.location)[0]
+        self._folder = folder
+        if self.saved.meta.get("segments") or self.saved.meta.get("config_hash") is not None:
+            raise InputError(
+                "it is a checkpoint of a run, whose rows lie outside this folder",
+                file=folder.location,
+                remedy="Give the folder of the run",
+            )
+        self._session = InProcessSession(
+            self.saved.learner, self.saved.options, self.saved.features, 1, NOTHING_DIVIDED
+        )
+        self._session.restore(self.saved.arrays, self.saved.groups)
+        written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
+        self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
+
+    @property
+    def active(self) -> int:
+        """Live examples."""
+        return int(self._session.coordinator.store.live)
+
+    def digest(self) -> str:
+        """Of the model."""
+        return str(self._session.digest())
+
+    def prepare(self, scope: Scope) -> None:
+        """Find out what the dictionaries will be."""
+        saved = self.saved
+        self._meta: dict[str, Any] = {key: value for key, value in saved.meta.items() if key not in _OF_THE_FILE}
+        self._meta |= {"classes": erased_classes(saved), "categories": erased_categories(saved, saved.categories)}
+        self._components = {name: saved.components[name] for name in saved.components}
+        if "stream" in self._components:
+            self._components["stream"] = erased_stream(saved, self._components["stream"], scope)
+
+    def touched(self) -> list[str]:
+        """Files that may be replaced: all but those of arrays, and what interrupted writes have left."""
+        return [name for name in self.contents() if name.startswith(".") or name.endswith(".json")]
+
+    def rewrite(self) -> None:
+        """Write the state again, then remove what interrupted writes have left."""
+        folder = self._folder
+        save_folder(folder.root, "state", self._meta, self._components, filesystem=folder.filesystem)
+        for name in folder.names():
+            if name.startswith(".") and name != LOCK:
+                folder.delete(name)
+
+    def contents(self) -> list[str]:
+        """Files of the folder, but for lock and receipt."""
+        return [name for name in self._folder.names() if name not in (LOCK, PURGES)]
+
+
+#: Of ``meta``: what is written anew.
+_OF_THE_FILE = ("kind", "raydt_version", "segments")
