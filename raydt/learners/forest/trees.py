@@ -176,12 +176,12 @@ class Trees:
         self.scratch = new_scratch(0, classes, self.rules, self._categorical)
 
     def __getstate__(self) -> dict[str, Any]:
-        scratch = new_scratch(0, self.forest.totals.shape[1], self.rules, self._categorical)
-        return {**self.__dict__, "scratch": scratch}  # the old one has rows that were at hand, deleted ones too
+        return {**self.__dict__, "scratch": None}  # it has rows that were at hand, deleted ones too
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
-        self.forest, self.examples, self.scratch = map(_writable, (self.forest, self.examples, self.scratch))
+        self.forest, self.examples = map(_writable, (self.forest, self.examples))
+        self.scratch = new_scratch(0, self.forest.totals.shape[1], self.rules, self._categorical)
 
     # ---------------------------------------------------------------- rows
 
