@@ -371,9 +371,7 @@ def purge(
     The model, its digest and the live examples stay. A purge that was killed can be started again. purge.json in the
     folder says what was done.
 
-    \b
-    Examples:  raydt purge runs/first --dry-run
-               raydt purge runs/first --older-than 7d
+    Example:  raydt purge runs/first --older-than 7d
     """
     from pipelines.display import purge_lines
     from pipelines.purging import purge as run_purge

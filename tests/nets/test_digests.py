@@ -51,7 +51,8 @@ def test_a_row_with_another_id_or_label_shows(trial: Trial, tmp_path: Path) -> N
     session.finish()
     state, groups = session.state()
     assert restored(trial, features, (state, groups)) == session.digest()
-    for name, value in (("id", state["id"].max() + 1), ("y", 1 - state["y"][0])):
+    y, classes = state["y"][0], trial.case.classes
+    for name, value in (("id", state["id"].max() + 1), ("y", (y + 1) % classes if classes else 1 - y)):
         other = {**state, name: state[name].copy()}
         other[name][0] = value
         assert restored(trial, features, (other, groups)) != session.digest(), name

@@ -115,6 +115,7 @@ def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, 
         )
         row += carried
         more: dict[str, Any] = {} if sparse is None else {"sparse": sparse}
+        session.driver.run(session.coordinator.gather())
         expected = session.coordinator.predict_proba(one.X, 2, **more) if carried and at else None
         result = session.apply(one)
         if result.levels is None or result.levels[0] == NO_LEVEL or expected is None or one.op[0] == DELETE:
