@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -73,6 +74,7 @@ class Cluster:
         self.started, self._connected = started, connected
         self.address = ""
         self._listeners: list[str] = []
+        self._session = _session_folder() if started else None
         if ray.is_initialized():
             self.address = ray.get_runtime_context().gcs_address
             self._listeners = [self.address]
@@ -138,6 +140,16 @@ class Cluster:
         if self._connected:
             self._connected = False
             ray.shutdown()
+            if self._session is not None:
+                shutil.rmtree(self._session, ignore_errors=True)  # logs, and spilled objects with rows in them
+
+
+def _session_folder() -> str | None:
+    """Folder of the Ray that this process has just started, which nobody else uses."""
+    import ray
+
+    node = ray._private.worker._global_node
+    return str(node.get_session_dir_path()) if node is not None and node.head else None
 
 
 def _plural(name: str) -> str:

@@ -1,8 +1,9 @@
 """The whole configuration of a job, and how it is read.
 
 Order: defaults, then the file, then ``--set``. ``source``, ``stream`` and ``learner`` are the *model config*: they
-decide the model and are hashed. ``cluster``, ``checkpoint`` and ``output`` are operation: they never change the
-model. The options of sources, streams and learners are defined next to them and found by ``kind`` or ``model``.
+decide the model and are hashed. ``cluster``, ``checkpoint``, ``erasure`` and ``output`` are operation: they never
+change the model. The options of sources, streams and learners are defined next to them and found by ``kind`` or
+``model``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +29,7 @@ from raydt.errors import ConfigError
 from raydt.learners import in_present_spelling, learners, renamed, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.sources.options import FileOptions, SourceOptions
+from raydt.streams.durations import Age, microseconds
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
 from raydt.streams.time_window import TimeWindow
@@ -111,6 +114,35 @@ class Checkpoint(_Section):
     path: str | None = Field(
         None, description="folder or URI to write checkpoints to; null: checkpoints/ in the run folder"
     )
+    max_age: Age | None = Field(
+        None,
+        description="longest time for which checkpoints may hold a deleted example, such as 12h or 7d; null: as long "
+        "as a checkpoint that is kept needs its segment of rows",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Checkpoint:
+        if self.max_age is not None and (self.every_seconds or inf) * 1e6 > microseconds(self.max_age):
+            raise ValueError(
+                f"max_age = {self.max_age} needs a checkpoint at least that often. Set checkpoint.every_seconds to "
+                "fewer seconds"
+            )
+        return self
+
+    @property
+    def copies_limit(self) -> float | None:
+        """Seconds after which a copy has to go with the next checkpoint, so that it is gone by ``max_age``."""
+        return None if self.max_age is None else microseconds(self.max_age) / 1e6 - (self.every_seconds or 0)
+
+
+class Erasure(_Section):
+    """What the run must keep to about deleted examples; never changes the model."""
+
+    deadline: Age | None = Field(
+        None,
+        description="the run fails when checkpoints may have held a deleted example for longer; at least "
+        "checkpoint.max_age, which it needs; null: no deadline",
+    )
 
 
 class Output(_Section):
@@ -150,6 +182,7 @@ class Config(BaseModel):
     learner: Annotated[LearnerOptions, _ByKind] = Field(description="learning method and its options")
     cluster: Cluster = Field(Cluster(), description="where the work is done; never changes the model")
     checkpoint: Checkpoint = Field(Checkpoint(), description="when and where checkpoints are written")
+    erasure: Erasure = Field(Erasure(), description="deadline for copies of deleted examples in checkpoints")
     output: Output = Field(Output(), description="files written in addition to model, state and summary")
 
     _name: str = PrivateAttr("run")
@@ -159,6 +192,11 @@ class Config(BaseModel):
         if isinstance(self.stream, TimeWindow) and isinstance(self.source, FileOptions) and self.source.ts is None:
             raise ValueError(
                 "stream.model: time_window needs event times. Name the column that holds them under source.ts"
+            )
+        deadline, most = self.erasure.deadline, self.checkpoint.max_age
+        if deadline is not None and (most is None or microseconds(most) > microseconds(deadline)):
+            raise ValueError(
+                f"erasure.deadline = {deadline} needs copies to go by then. Set checkpoint.max_age to less"
             )
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:

@@ -116,6 +116,10 @@ class CheckpointsFailError(RaydtError):
     """Checkpoints of a run keep failing, so that a loss would cost more and more work."""
 
 
+class DeadlineMissedError(RaydtError):
+    """Checkpoints of a run may hold examples that were deleted longer ago than its erasure deadline allows."""
+
+
 class ExchangeError(RaydtError):
     """A message out of order between coordinator and shard."""
 

@@ -160,7 +160,7 @@ class RunPurge:
                 listed[name] = {**listed[name], **parts.state()}
             tables.append(parts)
         meta = {**self._checkpoint.meta, **self._names()}
-        for key in ("kind", "raydt_version", "segments"):
+        for key in ("kind", "raydt_version", "segments", "copies_since"):
             meta.pop(key, None)
         rest = {"stream": self._stream, "recorder": {**recorder, "tables": listed}, "scores": components["scores"]}
         store = CheckpointStore(self._states, 1)

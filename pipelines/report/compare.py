@@ -36,7 +36,7 @@ _RATED = {
     **dict.fromkeys(("Updates/s", SQUARED_ERROR.titles["r2"]), max),
     **{SQUARED_ERROR.titles[key]: min for key in ("mse", "rmse", "mae")},
 }
-_SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "output")
+_SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "erasure", "output")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from raydt.errors import ModelFileError, NotWrittenError
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
+from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, write_manifest
 
@@ -95,25 +96,30 @@ class CheckpointStore:
     folder : Folder
     keep : int
         How many are kept, at least 1.
+    copies : Copies, optional
+        How long copies of deleted examples may stay; by default as long as checkpoints and segments do.
     """
 
-    def __init__(self, folder: Folder, keep: int) -> None:
+    def __init__(self, folder: Folder, keep: int, copies: Copies | None = None) -> None:
         self.folder, self.keep = folder, keep
+        self.copies = Copies(None) if copies is None else copies
         self._stored: list[_Stored] = []
 
     @property
     def segments(self) -> list[Segment]:
         """Segments that the next snapshot can omit: those of the checkpoint written or read last whose files exist.
 
-        Segments after one that is gone are left out too: the next segment holds all examples from there on.
-        One listing of the files.
+        Segments after one that is gone, or holds copies that have to go, are left out too: the next segment holds all
+        examples from there on. One listing of the files.
         """
+        self.copies.ask()
         kept: Iterable[_Stored] = self._stored
         with contextlib.suppress(OSError):  # the write looks again, and says what is wrong
             missing = self._missing(self._stored)
             if missing:
                 log.warning("%s: %s is missing; writing its examples again", self.folder.location, min(missing))
             kept = takewhile(lambda stored: missing.isdisjoint(stored.names), self._stored)
+        kept = takewhile(lambda stored: not self.copies.has_to_go(_name(stored.segment)), kept)
         return [stored.segment for stored in kept]
 
     def _missing(self, stored: Iterable[_Stored]) -> set[str]:
@@ -135,6 +141,8 @@ class CheckpointStore:
             One of those cannot be removed.
         """
         self._stored = checkpoint.stored if checkpoint is not None else []
+        number, meta = (checkpoint.number, checkpoint.meta) if checkpoint is not None else (None, {})
+        self.copies.resume(number, (_name(stored.segment) for stored in self._stored), meta)
         for number in self.numbers():
             if checkpoint is None or number > checkpoint.number:
                 try:
@@ -171,16 +179,19 @@ class CheckpointStore:
         folder = self.folder.inside(str(number))
         try:
             written, small = self._write_segment(folder, number, snapshot)
-            stored, live = [], {}
+            stored, live, with_deleted = [], {}, []
             for entry in [*(e for e in self._stored if e.segment.first < snapshot.since), *written]:
                 alive = np.isin(entry.born, snapshot.born, assume_unique=True)
                 if alive.any():
                     stored.append(entry)
                     live[_name(entry.segment)] = np.packbits(alive)
+                    with_deleted += [_name(entry.segment)] if not alive.all() else []
             small |= {"live": live, **components}
             files = [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
             shared = [file for entry in stored for file in entry.files]
-            segments = {"segments": [list(entry.segment) for entry in stored]}
+            segments: dict[str, Any] = {"segments": [list(entry.segment) for entry in stored]}
+            if self.copies.limit is not None:
+                segments["copies_since"] = self.copies.since_with(with_deleted)
             missing = self._missing(stored)
             if missing:
                 raise FileNotFoundError(errno.ENOENT, "removed since the snapshot", f"{ROWS}/{min(missing)}")
@@ -188,6 +199,7 @@ class CheckpointStore:
             write_manifest(folder, "state", {**meta, **segments}, files + shared)
             fault("checkpoint.after_manifest")
             self._stored = stored
+            self.copies.wrote(number, with_deleted)
             self._prune(number)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -224,10 +236,11 @@ class CheckpointStore:
     def _prune(self, number: int) -> None:
         """Remove the checkpoints that are too many, and those after ``number``, which was just written."""
         numbers = self.numbers()
-        kept = [other for other in numbers if other <= number][-self.keep :]
+        kept = self.copies.kept([other for other in numbers if other <= number][-self.keep :], number)
         for other in set(numbers) - set(kept):
             self.folder.delete(f"{other}/{MANIFEST}")  # first: without it the rest is no checkpoint
         self._sweep()
+        self.copies.remain(kept)
 
     def _sweep(self) -> None:
         """Remove what no complete checkpoint refers to."""

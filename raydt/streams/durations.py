@@ -66,3 +66,13 @@ def _one_spelling(value: Any) -> Any:
 
 #: An option: text in its one spelling, or a whole number.
 Duration = Annotated[Annotated[StrictInt, Field(ge=0, le=LARGEST_TIME)] | str, BeforeValidator(_one_spelling)]
+
+
+def _age(value: Any) -> Any:
+    if not isinstance(value, str) or not microseconds(value):
+        raise ValueError("must be a length of time with a unit of ms, s, m (or min), h, d, such as 12h or 7d")
+    return spelled(microseconds(value))
+
+
+#: An option in hours of a clock: text in its one spelling, longer than nothing.
+Age = Annotated[str, BeforeValidator(_age)]

@@ -165,7 +165,7 @@ class TestMessages:
             ),
             (
                 [],
-                "sections source, stream, learner, cluster, checkpoint, output; this is a list",
+                "sections source, stream, learner, cluster, checkpoint, erasure, output; this is a list",
             ),
         ],
     )

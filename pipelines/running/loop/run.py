@@ -41,6 +41,7 @@ from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointStore
+from raydt.folders.copies import Copies
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of, traits_of
 from raydt.presentation.words import duration
@@ -102,10 +103,11 @@ class Run:
         self.config, self.folder, self.data, self.context = config, folder, data, context
         self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption
-        store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
+        copies = Copies(config.checkpoint.copies_limit)
+        store = CheckpointStore(states_of(config, folder), config.checkpoint.keep, copies)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
         self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
-        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter)
+        self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
         self.begun, self._past = False, past
@@ -279,6 +281,7 @@ class Run:
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             self.checkpointer.require_success()
+            self.checkpointer.require_deadline()
             if batch.barrier is not None and result.snapshot is not None:
                 self._checkpoint(batch.barrier.stream, result.snapshot)
             if time.perf_counter() >= show_at:
@@ -302,7 +305,7 @@ class Run:
             # The stream has gone on beyond the refused update.
             _, stream = stream_at(self.config, recorder.updates)
         self.checkpointer.settle()
-        snapshot = session.snapshot(self.checkpointer.store.segments)
+        snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
         if complete:
             recorder.close()

@@ -16,10 +16,12 @@ from typing import Any
 
 from actors.telemetry import Meter, Unmetered
 from pipelines.config import Checkpoint
-from raydt.errors import CheckpointsFailError, RaydtError
-from raydt.exchange.snapshot import Barrier, Snapshot
+from raydt.errors import CheckpointsFailError, DeadlineMissedError, RaydtError
+from raydt.exchange.snapshot import Barrier, Segment, Snapshot
 from raydt.folders.checkpoint import CheckpointStore
+from raydt.presentation.words import duration
 from raydt.streams.base import Stream
+from raydt.streams.durations import microseconds
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ class Checkpointer:
         Seconds of a clock that never goes back.
     meter : Meter
         Takes note of every checkpoint.
+    deadline : str, optional
+        How long checkpoints may have held a deleted example, such as ``7d``.
 
     Attributes
     ----------
@@ -55,9 +59,10 @@ class Checkpointer:
         store: CheckpointStore,
         clock: Callable[[], float] = time.monotonic,
         meter: Meter | None = None,
+        deadline: str | None = None,
     ) -> None:
         self.store, self._meter = store, meter or Unmetered()
-        self._options, self._clock = options, clock
+        self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
         self._at, self._when = 0, clock()
         self._stream: Stream | None = None
@@ -104,7 +109,29 @@ class Checkpointer:
             A process that has a part of it is lost.
         """
         self.settle()
+        if self._options.max_age is not None:
+            self.store.keep = 1
         self._write(number, meta, snapshot, components)
+
+    def last_segments(self) -> list[Segment]:
+        """Segments that the last snapshot can omit; none where copies of deleted examples must not stay for good."""
+        segments = self.store.segments
+        return segments if self._options.max_age is None else []
+
+    def require_deadline(self) -> None:
+        """Stop a run whose checkpoints may hold examples that should be gone.
+
+        Raises
+        ------
+        DeadlineMissedError
+        """
+        age = self.store.copies.age()
+        if self._deadline is not None and age * 1e6 > microseconds(self._deadline):
+            raise DeadlineMissedError(
+                f"erasure.deadline = {self._deadline} is missed: checkpoints may have held a deleted example for "
+                f"{duration(age)}. {self._cause or 'No checkpoint was written in time'}. Mend the cause, then run "
+                "raydt resume with --set erasure.deadline=null, and raydt purge"
+            )
 
     def require_success(self) -> None:
         """Stop a run whose checkpoints keep failing.

@@ -1,0 +1,167 @@
+"""How long checkpoints hold a deleted example: never longer than ``checkpoint.max_age``, or the run says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipelines
+from pipelines.config import Checkpoint, load_config
+from pipelines.run_folder import RunFolder
+from pipelines.running.outcome.summary import read_summary
+from pipelines.running.records.checkpointing import Checkpointer
+from raydt.errors import ConfigError, DeadlineMissedError
+from raydt.exchange.messages import GroupSnapshot
+from raydt.exchange.snapshot import Snapshot
+from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.copies import Copies
+from raydt.folders.folder import Folder
+from raydt.sessions.snapshots import next_segment
+from tests.unit.small_checkpoints import META
+from tests.unit.small_job import JOB
+
+#: Seconds between two checkpoints, and the oldest that a copy may become.
+EVERY, MOST = 10.0, 35.0
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def births_on_disk(folder: Path) -> set[int]:
+    """Births of all examples in the files of rows, live or not."""
+    found: set[int] = set()
+    for file in (folder / "rows").glob("rows-*.npz") if (folder / "rows").exists() else ():
+        with np.load(file) as arrays:
+            found |= set(arrays["born"].tolist()) if "born" in arrays else set()
+    return found
+
+
+def take(store: CheckpointStore, number: int, live: set[int], clock: Clock) -> None:
+    """Write the checkpoint after ``number`` updates; ``X`` of an example is its birth."""
+    segments = store.segments
+    born = np.array(sorted(live), dtype=np.int64)
+    clock.now += 0.5  # the snapshot comes after it was asked for, and is written later
+    since = next_segment(born, segments)
+    rows = born[born >= since]
+    parts = [{0: GroupSnapshot({"X": rows * 1.0}, {})}]
+    snapshot = Snapshot(since, born, {"ids": rows}, {"tree": np.zeros(1)}, aside=0, parts=parts)
+    store.write(number, {**META, "offset": number}, snapshot, {"stream": {"seq": number}})
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 40), max_size=6), st.booleans()), max_size=14)
+
+
+def longest_copy(folder: Path, steps: list[tuple[int, list[int], bool]], limit: float | None) -> float:
+    """Most seconds for which a deleted example was found in files of rows, right after each checkpoint."""
+    clock = Clock()
+    store = CheckpointStore(Folder(folder), 3, Copies(limit, clock))
+    live: set[int] = set()
+    deleted: dict[int, float] = {}
+    done, longest = 0, 0.0
+    for inserts, gone, resumed in steps:
+        live |= set(range(done, done + inserts))
+        done += inserts
+        for example in live & set(gone):
+            live.discard(example)
+            deleted[example] = clock.now
+            done += 1
+        done += 1
+        if resumed and store.numbers():
+            last = read_checkpoint(Folder(folder / str(store.numbers()[-1])))
+            store = CheckpointStore(Folder(folder), 3, Copies(limit, clock))
+            store.continue_from(last)
+        clock.now += EVERY - 0.5
+        there = births_on_disk(folder)
+        ages = [clock.now + 0.5 - deleted[example] for example in there & deleted.keys()]
+        assert max(ages, default=0.0) <= store.copies.age() + 0.5
+        longest = max(longest, *ages, 0.0)
+        take(store, done, live, clock)
+        assert set(read_checkpoint(Folder(folder / str(done))).components["coordinator"]["born"].tolist()) == live
+    return longest
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(steps=STEPS)
+def test_no_copy_is_older_than_allowed(steps: list[tuple[int, list[int], bool]], tmp_path_factory: Any) -> None:
+    assert longest_copy(tmp_path_factory.mktemp("run"), steps, MOST - EVERY) <= MOST
+
+
+def test_without_a_limit_a_copy_stays(tmp_path: Path) -> None:
+    """The check above can fail: a shared segment keeps the deleted example for as long as others in it live."""
+    steps = [(6, [], False), *[(0, [1], False)] * 12]
+    assert longest_copy(tmp_path / "free", steps, None) > 2 * MOST
+    assert longest_copy(tmp_path / "bounded", steps, MOST - EVERY) <= MOST
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    job = json.loads(json.dumps(JOB))
+    for key, value in changes.items():
+        job.setdefault(key, {}).update(value)
+    return job
+
+
+def test_a_finished_run_leaves_rows_of_live_examples_only(tmp_path: Path) -> None:
+    window = {"model": "sliding_window", "window": 40}
+    often = {"every_updates": 50, "every_seconds": 60}
+    digests = set()
+    for name, age in (("free", None), ("bounded", "1h")):
+        job = config(stream=window, checkpoint={**often, "max_age": age}, cluster={"batch_size": 50})
+        run = Path(pipelines.replay(job, tmp_path / name).path)
+        digests.add(read_summary(RunFolder(run))["model_digest"])
+    assert len(digests) == 1
+    assert len(births_on_disk(run / "checkpoints")) == 40
+    assert len(list((run / "checkpoints").glob("[0-9]*"))) == 1
+    assert pipelines.resume(run).summary["model_digest"] in digests
+
+
+def test_a_missed_deadline_ends_the_run(tmp_path: Path) -> None:
+    clock = Clock()
+    store = CheckpointStore(Folder(tmp_path), 3, Copies(20.0, clock))
+    options = Checkpoint(every_seconds=10, max_age="30s")
+    assert options.copies_limit == 20
+    checkpointer = Checkpointer(options, store, deadline="40s")
+    checkpointer.require_deadline()  # there is no checkpoint, and so no copy
+    take(store, 5, {1, 2, 3}, clock)
+    clock.now += 39
+    checkpointer.require_deadline()
+    clock.now += 1
+    with pytest.raises(DeadlineMissedError, match=r"erasure\.deadline = 40s is missed: .* for 4") as raised:
+        checkpointer.require_deadline()
+    assert raised.value.exit_code == 1
+    take(store, 8, {1, 3}, clock)  # shares the segment of the one before, which may have held the 2 since then
+    take(store, 9, {1, 3}, clock)
+    assert births_on_disk(tmp_path) == {1, 3}
+    checkpointer.require_deadline()
+    checkpointer.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"checkpoint": {"max_age": "10s"}}, "max_age = 10s needs a checkpoint at least that often"),
+        ({"checkpoint": {"max_age": 7}}, "must be a length of time with a unit"),
+        ({"checkpoint": {"max_age": "0s"}}, "must be a length of time with a unit"),
+        ({"erasure": {"deadline": "7d"}}, r"erasure\.deadline = 7d needs copies to go by then"),
+        ({"checkpoint": {"max_age": "8d"}, "erasure": {"deadline": "7d"}}, "Set checkpoint.max_age to less"),
+    ],
+)
+def test_options_that_cannot_hold_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(config(**changes))
+
+
+def test_options_change_no_model() -> None:
+    bounded = config(checkpoint={"max_age": "1h"}, erasure={"deadline": "2h"})
+    assert load_config(bounded).model_hash() == load_config(config()).model_hash()
