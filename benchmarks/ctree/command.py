@@ -15,6 +15,8 @@ COMMANDS = {
     "figure3": ("figure3", "performance against number of leaves on real data, in random orders (Figure 3)"),
     "defaults": ("prequential", "accuracy and time of the defaults beside river's Hoeffding trees, on ten streams"),
     "choice": ("choice", "accuracy of the settings among which the defaults were chosen, on ten streams"),
+    "drift": ("drift", "accuracy of the defaults over windows of the last examples, on ten streams"),
+    "whole": ("whole", "time of a whole replay beside the session's, by length of the stream"),
     "river": ("river", "time and accuracy beside river's HoeffdingTreeClassifier on Electricity"),
 }
 KIT = Kit("ctree", "Benchmarks of the confidence trees.", COMMANDS, ("river", "scipy"))
@@ -48,7 +50,9 @@ def main() -> None:
     """Entry point."""
     parser = KIT.parser()
     sets = [*dict.fromkeys([*SETS, *STREAMS])]
-    parser.add_argument("--data", nargs="+", default=(), choices=sets, help="data sets of figure3, defaults, choice")
+    parser.add_argument(
+        "--data", nargs="+", default=(), choices=sets, help="data sets of figure3, defaults, choice, drift, whole"
+    )
     parser.add_argument("--trees", type=int, default=50, help="random trees of figure2")
     parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
     parser.add_argument("--settings", type=int, default=12, help="values of c, and of delta for each baseline")

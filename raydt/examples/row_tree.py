@@ -326,18 +326,19 @@ class RowTree:
         return bytes(hashes[:SIZE])
 
     def _hash_leaves(self, leaves: npt.NDArray[np.int32], records: Records, hashes: memoryview) -> None:
-        trie, together = self._trie, _TOGETHER // MOST
+        trie, together, blake2b = self._trie, _TOGETHER // MOST, hashlib.blake2b
+        by_node = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, SIZE)
         for begin in range(0, len(leaves), together):
             part = leaves[begin : begin + together]
             count = trie.rows[part]
             data = records(trie.ids[part][np.arange(MOST) < count[:, None]])
             ends = (np.cumsum(count) * data.shape[1]).tolist()
             seen = np.ascontiguousarray(data).reshape(-1).data
-            at = 0
-            for node, end in zip((SIZE * part).tolist(), ends, strict=True):
-                digest = hashlib.blake2b(seen[at:end], digest_size=SIZE, person=LEAF)
-                hashes[node : node + SIZE] = digest.digest()
-                at = end
+            found = [
+                blake2b(seen[at:end], digest_size=SIZE, person=LEAF).digest()
+                for at, end in zip([0, *ends[:-1]], ends, strict=True)
+            ]
+            by_node[part] = np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, SIZE)
 
     def _reserve(self, nodes: int) -> None:
         """Room for so many nodes."""

@@ -219,6 +219,19 @@ def list_rows(tree: Any, members: Any, leaf: int, slots: Any) -> None:
 
 
 @kernel
+def list_leaves(tree: Any, members: Any, leaves: Any, slots: Any) -> int:
+    """Slots of some leaves, one leaf after the other, into an array with room; returns how many there are."""
+    n = 0
+    for leaf in leaves:
+        slot = tree.nodes[leaf].head
+        while slot >= 0:
+            slots[n] = slot
+            slot = members[slot].next
+            n += 1
+    return n
+
+
+@kernel
 def link_members(tree: Any, members: Any, slots: Any) -> None:
     """Put slots into the lists of the leaves that ``members.leaf`` names."""
     for slot in slots:

@@ -34,6 +34,7 @@ from raydt.learners.nodes import (
     USED,
     Examples,
     link_members,
+    list_leaves,
     list_nodes,
     list_rows,
     listed,
@@ -145,8 +146,9 @@ class DynamicTree:
     def counted(self) -> tuple[Slots, Int64, npt.NDArray[np.bool_]]:
         """Slots of the live examples, the site of the leaf of each, and whether that has counted it. O(examples)."""
         order = preorder(self.tree)[0]
-        leaves = order[self.tree.nodes["feature"][order] < 0].tolist()
-        slots = np.concatenate([self.rows_of(leaf) for leaf in leaves])
+        leaves = order[self.tree.nodes["feature"][order] < 0].astype(np.int64)
+        slots = np.empty(int(self.tree.counts[0].sum()), dtype=np.int32)
+        list_leaves(self.tree, self.members, leaves, slots)
         nodes = self.tree.nodes[self.members["leaf"][slots]]
         return slots, nodes["site"].astype(np.int64), 2 * self.store.born[slots] + 1 > nodes["created"]
 
