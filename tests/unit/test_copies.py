@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pipelines
@@ -25,6 +25,7 @@ from raydt.folders.folder import Folder
 from raydt.sessions.snapshots import next_segment
 from tests.unit.small_checkpoints import META
 from tests.unit.small_job import JOB
+from tests.volume import examples
 
 #: Seconds between two checkpoints, and the oldest that a copy may become.
 EVERY, MOST = 10.0, 35.0
@@ -92,7 +93,7 @@ def longest_copy(folder: Path, steps: list[tuple[int, list[int], bool]], limit: 
     return longest
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@examples(30, deadline=None)
 @given(steps=STEPS)
 def test_no_copy_is_older_than_allowed(steps: list[tuple[int, list[int], bool]], tmp_path_factory: Any) -> None:
     assert longest_copy(tmp_path_factory.mktemp("run"), steps, MOST - EVERY) <= MOST
