@@ -104,10 +104,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; a nightly run also takes the property tests, with all their examples."""
+    """Begin with the longest files; a nightly run also takes tests of which other runs take a share, in full."""
     if volume.nightly:
         for item in items:
-            if is_hypothesis_test(getattr(item, "obj", None)):
+            if is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("share"):
                 item.add_marker(pytest.mark.nightly)
     places = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from hypothesis import settings
+
+T = TypeVar("T")
 
 #: Set by ``conftest`` for runs of ``pytest -m nightly``.
 nightly = False
@@ -16,3 +19,8 @@ SHARE, LEAST = 4, 6
 def examples(n: int, **rest: Any) -> settings:
     """Settings of a property test that draws ``n`` examples nightly."""
     return settings(max_examples=n if nightly else min(n, max(LEAST, n // SHARE)), **rest)
+
+
+def spread(items: Sequence[T], n: int) -> Sequence[T]:
+    """All items nightly; otherwise at most ``n``, evenly spread and with the first."""
+    return items if nightly else items[:: -(-len(items) // n) or 1]

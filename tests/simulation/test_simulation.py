@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import volume
 from tests.cases import CASES, net, noted
 from tests.simulation.network import Faults
 from tests.simulation.regressions import REGRESSIONS
@@ -36,16 +37,18 @@ def simulate(setup, workload, shards, *, store=Memory, **kwargs):
 
 
 def crashes_everywhere(setup, workload, shards, survivors, store=Memory):
-    """Crash once at each place of a run, but not twice at one that differs in nothing; returns how many there are."""
+    """Crash once at each place of a run, but not twice at one that differs in nothing; returns how many there are.
+
+    Every test run takes an even share of the places of a long run.
+    """
     expected = undisturbed(setup, workload)
     quiet = simulate(setup, workload, shards, store=store)
     assert quiet.run() == expected
     assert quiet.events["checkpoints"] >= 1
     assert 4 * len(quiet.silent) < quiet.places  # of two places at a shard and two at the coordinator
     unnoticed = 0
-    for place in range(quiet.places):
-        if place in quiet.silent:
-            continue
+    places = [place for place in range(quiet.places) if place not in quiet.silent]
+    for place in volume.spread(places, 120):
         faults = Faults(crash_at=frozenset([place]), survivors=survivors)
         simulation = simulate(setup, workload, shards, faults=faults, store=store)
         assert simulation.run() == expected, f"{setup.name}, {shards} shards, crash at place {place}"
@@ -77,17 +80,20 @@ def test_turns_are_pairwise():
         assert set(itertools.product(*values)) <= {pair for one in met for pair in itertools.combinations(one, 2)}
 
 
+@pytest.mark.share
 @net("a crash at every place", "trial, name", itertools.product(CASES, NAMED), often)
 def test_a_crash_at_every_place(trial, name, tmp_path):
     setup = SETUPS[trial.name]
     assert crashes_everywhere(setup, fitted(setup, NAMED[name](tmp_path).store()), *turn(trial.name, name)) > 40
 
 
+@pytest.mark.share
 @pytest.mark.parametrize("name", NAMED)
 def test_a_crash_at_every_place_of_the_chain(name, tmp_path):
     assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path).store(), *turn("chain", name)) > 40
 
 
+@pytest.mark.share
 @pytest.mark.parametrize("name", ["slot_reuse", "late_class"])
 def test_a_crash_at_every_place_goes_on_from_real_checkpoints(name, tmp_path):
     assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path), 2, False, Checkpoints) > 100
