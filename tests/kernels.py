@@ -1,4 +1,4 @@
-"""Compile the kernels of all learners before the tests, if they are not compiled yet: two processes share the work.
+"""Compile the kernels of all learners before the tests, if they are not compiled yet, in two processes at a time.
 
 Otherwise every process of the tests and every actor on Ray that meets a kernel at the same time compiles it for itself.
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from raydt.arrays.kernel import _cache_folder, _stamp
@@ -17,8 +18,8 @@ from raydt.sessions.warmup import compile_kernels
 
 ROOT = Path(__file__).parents[1]
 
-#: Learners whose kernels one process compiles; the other compiles those of the rest, which takes as long.
-FIRST_HALF = {"best_split", "sparse_tree"}
+#: The learners whose kernels take longest to compile: begun with, so that both processes end together.
+LONGEST = ("forest", "gbdt", "confidence_tree", "fudyadt")
 
 
 def cold() -> list[str]:
@@ -29,15 +30,12 @@ def cold() -> list[str]:
 
 def compile_all() -> None:
     """Compile what is not compiled; a learner that fails is left to its tests, which say more."""
-    kinds = cold()
-    halves = [kind for kind in kinds if kind in FIRST_HALF], [kind for kind in kinds if kind not in FIRST_HALF]
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "tests.kernels", *half], cwd=ROOT, stderr=subprocess.DEVNULL)
-        for half in halves
-        if half
-    ]
-    for process in processes:
-        process.wait()
+    kinds = sorted(cold(), key=lambda kind: LONGEST.index(kind) if kind in LONGEST else len(LONGEST))
+    with ThreadPoolExecutor(2) as pool:
+        for kind in kinds:
+            pool.submit(
+                subprocess.run, [sys.executable, "-m", "tests.kernels", kind], cwd=ROOT, stderr=subprocess.DEVNULL
+            )
 
 
 if __name__ == "__main__":
