@@ -29,7 +29,6 @@ from tests.cases import CASES, Trial, every_case, first_cases, never
 pytestmark = pytest.mark.ray
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
-RAY = Path(sys.executable).with_name("ray")
 
 #: Nodes are found dead in about a second, and a head that is gone is waited for as long.
 HEALTH = {
@@ -50,7 +49,7 @@ def facts_of(scenario: str, trial: Trial, folder: Path) -> dict[str, Any]:
     """What a process of its own has found."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment |= {"RAY_worker_niceness": "0", "PATH": f"{RAY.parent}{os.pathsep}{os.environ['PATH']}"}
+    environment["RAY_worker_niceness"] = "0"
     ended = subprocess.run(
         [sys.executable, "-m", "tests.nets.test_nodes", scenario, str(CASES.index(trial)), str(folder)],
         cwd=ROOT,
@@ -333,7 +332,8 @@ def status(nodes: Nodes, name: str) -> str:
 
 def ray_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of Ray."""
-    return subprocess.run([RAY, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-m", "ray.scripts.scripts", *arguments]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def free_port() -> int:
