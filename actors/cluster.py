@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from actors.environment import before_local_ray, importing_from_driver, inherited, of_actors, without_metrics_ports
+from actors.services import without_idle_services
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 
@@ -220,7 +221,12 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
         for name in bundle.keys() - {"CPU", "memory"}:
             others[name] = others.get(name, 0) + bundle[name]
     try:
-        with _own_sigterm(), importing_from_driver(), inherited({**of_actors(), **without_metrics_ports()}):
+        with (
+            _own_sigterm(),
+            importing_from_driver(),
+            inherited({**of_actors(), **without_metrics_ports()}),
+            without_idle_services(metrics=metrics_port is not None),
+        ):
             ray.init(
                 "local",
                 num_cpus=int(cpus),

@@ -7,7 +7,7 @@ a cluster that is gone is an error, since its successor has another address and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ class Connection:
         Seconds without progress after which an actor is given up.
     metrics_port : int, optional
         See :func:`actors.cluster.connect`.
+    meanwhile : callable, optional
+        Called in another thread while Ray starts, which is mostly waiting.
 
     Raises
     ------
@@ -59,6 +61,7 @@ class Connection:
         resources: Mapping[str, Mapping[str, Any]] | None = None,
         patience: float | None = None,
         metrics_port: int | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         self._what = learner, options, features
         self._how: dict[str, Any] = {"shards": shards, "plan": plan, "resources": resources}
@@ -66,7 +69,8 @@ class Connection:
             self._how["patience"] = patience
         self._address, self._metrics_port = address, metrics_port
         self._requested: list[Bundle] = bundles(shards, resources)
-        # Kernels are compiled while Ray starts, which is mostly waiting; a session does it again, at no cost by then.
+        self._meanwhile = meanwhile
+        # Kernels are compiled while Ray starts; a session does it again, at no cost by then.
         self._compiling = threading.Thread(target=self._compile, name="raydt-warmup", daemon=True)
         self._compiling.start()
         self._cluster = connect(address, self._requested, metrics_port=metrics_port)
@@ -76,6 +80,8 @@ class Connection:
 
         learner, options, _ = self._what
         compile_missing(learner, options)
+        if self._meanwhile is not None:
+            self._meanwhile()
 
     def open(self, epoch: int = 1) -> RaySession:
         """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.

@@ -16,6 +16,7 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
 from actors.rounds import RayDriver
 from actors.watch import Peer, Watch
+from raydt.arrays import kernel
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange import faults
@@ -62,6 +63,7 @@ class Coordinator:
         """Build the coordinator of ``shards``, which have begun ``epoch``."""
         self._pulse.beat()
         compile_missing(learner, options)  # as the driver has on its machine
+        kernel.load()
         faults.begin_epoch(epoch)
         self._learner, self._options, self._features, self._shards = learner, options, features, list(shards)
         self._plan, self._watch = replace(plan, shared_store=False), Watch(patience)

@@ -31,7 +31,7 @@ from raydt.exchange.messages import GroupSnapshot, Position
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.sessions.session import Arrays
-from raydt.sessions.small_model import ones_of
+from raydt.sessions.small_model import most_cells, ones_of
 from raydt.sessions.snapshots import whole
 from raydt.sessions.warmup import compile_missing
 
@@ -138,10 +138,10 @@ class RaySession:
         """Build the two halves of the learner in the actors."""
         coordinator, *shards = self._peers
         # All at once: each loads compiled kernels, which takes as long as all the rest, and speaks to no other yet.
-        patience = self._watch.patience
+        patience, at_once = self._watch.patience, most_cells(learner.traits(options).divided, plan) == 0
         opened = [coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience)]
         opened += [
-            shard.handle.open.remote(epoch, index, learner, options, self._features, groups)
+            shard.handle.open.remote(epoch, index, learner, options, self._features, groups, at_once)
             for index, (shard, groups) in enumerate(zip(shards, self._features.assign(len(shards)), strict=True))
         ]
         self._watch.collect(opened, self._peers)

@@ -11,6 +11,7 @@ from actors.boundary import own
 from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
+from raydt.arrays import kernel
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
@@ -44,10 +45,16 @@ class FeatureShard:
         options: LearnerOptions,
         features: Features,
         groups: npt.NDArray[np.int64],
+        at_once: bool,
     ) -> None:
-        """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1)."""
+        """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1).
+
+        ``at_once``: it has work from the first row on, and not only when the coordinator's process has too much.
+        """
         self._pulse.beat()
         compile_missing(learner, options)  # as the driver has on its machine
+        if at_once:
+            kernel.load()
         faults.begin_epoch(epoch, index)
         self._shard = exchange_shard.FeatureShard(learner.shard(options, features, own(groups)), index)
         self._shard.begin_epoch(epoch)

@@ -5,7 +5,7 @@ takes here. Messages are those of the Ray driver to actors that answer at once, 
 that other work on the machine counts little). Work is processor time of the first model in one process, with one shard
 and with four: what grows with the number of shards is done by all of them, the rest is divided.
 
-Run: python benchmarks/cost_model.py [--part messages|rates|forest|all] [--rows 50000]
+Run: python benchmarks/cost_model.py [--part messages|rates|training|all] [--rows 50000] [--learner gbdt]
 """
 
 from __future__ import annotations
@@ -229,18 +229,41 @@ def forest(costs: Costs, rates: Rates, messages: Machine) -> None:
     show(f"A batch of {BATCH:,} updates of the forest, {TREES:,} trees, predicted", header, table)
 
 
+def training() -> None:
+    """Print what a cell of the GBDT takes, by rows and iterations: were it not the same, the counts would be wrong."""
+    learner, table = learners()["gbdt"], []
+    for rows in (16_384, 65_536, 262_144):
+        for iterations in (5, 10):
+            options = learner.Options(kind="gbdt", feature_groups=GROUPS, max_iter=iterations)
+            features, columns, ones = data_of(learner, options)
+            processor_seconds(learner, options, features, 2000, 0)  # kernels
+            taken = sum(processor_seconds(learner, options, features, rows, 0))
+            costs = learner.costs(options)
+            assert costs is not None
+            cells = costs.first_model(Sizes(rows, columns, ones, 2, GROUPS, 1, BATCH), costs.shape(rows)).cells
+            table.append([f"{rows:,}", f"{iterations}", f"{taken:.2f}", f"{taken / cells * 1e9:.2f}"])
+            progress(*table[-1])
+    show("Training of the GBDT in one process", ["rows", "iterations", "processor s", "cell ns"], table)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("messages", "rates", "all"), default="all")
+    parser.add_argument("--part", choices=("messages", "rates", "training", "all"), default="all")
     parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--learner", choices=sorted(learners()), action="append", help="rates of these alone")
     asked = parser.parse_args()
     print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    if asked.part == "training":
+        training()
+        return
     there = messages() if asked.part != "rates" else ASSUMED
     if asked.part == "messages":
         return
     found, table = {}, []
     for kind, learner in sorted(learners().items()):
+        if asked.learner and kind not in asked.learner:
+            continue
         measured = rates_of(learner, asked.rows)
         if measured is not None:
             costs, rates, row = measured
@@ -249,6 +272,8 @@ def main() -> None:
     header = ["learner", "rows", "one process s", "coordinator s", "one shard s", "four shards s", "cell alone ns"]
     show("Rates", [*header, "cell ns", "row at a shard ns", "row at the coordinator ns"], table)
     predictions(found, there)
+    if "forest" not in found:
+        return
     several = learners()["forest"]
     costs = several.costs(several.Options(kind="forest", feature_groups=max(ACTORS), n_estimators=TREES))
     assert costs is not None

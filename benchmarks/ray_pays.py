@@ -3,7 +3,7 @@
 Each replay is a command of its own, with kernels from the cache; its seconds are those of the stream, as it reports
 them. Ray is a private one on this machine, with 2 shards.
 
-Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|large|sweep|demo]
+Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|build|training|warmup|sweep|demo]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kit import progress, show
 from measure import machine
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-PARTS = ("configs", "long", "large", "sweep", "demo")
+PARTS = ("configs", "long", "build", "training", "warmup", "sweep", "demo")
 #: Settings of the sweep.
 GRID = "learner.beta=0.01,0.02,0.05,0.1,0.15,0.2,0.3,0.4"
 
@@ -65,20 +65,36 @@ def pair(name: str, config: str, repeats: int, *settings: str) -> list[str]:
     return row
 
 
-def large() -> list[list[str]]:
-    """Work that shards divide."""
-    import distributed_build
-    from gbdt import distributed
-    from sparse import distributed as sparse
+def build(repeats: int) -> list[str]:
+    """One rebuild of all rows of FuDyADT."""
+    import distributed_build as of
 
-    found = {
-        "BUILD of FuDyADT, 1,000,000 x 50": distributed_build.compare(
-            distributed_build.ROWS, distributed_build.COLUMNS, 3
-        ),
-        "training of the GBDT, 20 iterations, 1,000,000 x 50": distributed.compare(3),
-        f"warm-up of the sparse tree, {sparse.ROWS:,} x {sparse.OTHERS}": sparse.compare(3),
-    }
-    return [[name, f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"] for name, (here, ray) in found.items()]
+    here, ray = of.compare(of.ROWS, of.COLUMNS, repeats)
+    return divided(f"BUILD of FuDyADT, {of.ROWS:,} x {of.COLUMNS}", here, ray)
+
+
+def training(repeats: int) -> list[str]:
+    """The first model of the GBDT."""
+    from gbdt import distributed as of
+
+    here, ray = of.compare(repeats)
+    return divided(f"training of the GBDT, 20 iterations, {of.ROWS:,} x {of.COLUMNS}", here, ray)
+
+
+def warmup(repeats: int) -> list[str]:
+    """The first model of the sparse tree."""
+    from sparse import distributed as of
+
+    here, ray = of.compare(repeats)
+    return divided(f"warm-up of the sparse tree, {of.ROWS:,} x {of.OTHERS}", here, ray)
+
+
+def divided(name: str, here: float, ray: float) -> list[str]:
+    """One row of work that shards divide."""
+    return [name, f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
+
+
+LARGE = {"build": build, "training": training, "warmup": warmup}
 
 
 def sweep(repeats: int) -> list[str]:
@@ -90,8 +106,7 @@ def sweep(repeats: int) -> list[str]:
             command("sweep", str(CONFIGS / "fudyadt.yaml"), *given, summary_of="sweep.json") for _ in range(repeats)
         ]
         taken[backend] = statistics.median(run["seconds"] for run in runs)
-    here, ray = taken["in_process"], taken["ray"]
-    return ["sweep of 8 settings", f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
+    return divided("sweep of 8 settings", taken["in_process"], taken["ray"])
 
 
 def main() -> None:
@@ -109,8 +124,10 @@ def main() -> None:
         rows = [pair("SEA, fudyadt", "fudyadt", asked.repeats, "source.n=1000000")]
         rows.append(pair("SEA, confidence_tree", "confidence_tree", asked.repeats, "source.n=1000000"))
         show("1,000,000 examples", header, rows)
-    if "large" in parts:
-        show("Large work", ["work", "in process, one core s", "Ray, 2 shards s", "in process / Ray"], large())
+    for part, measured in LARGE.items():
+        if part in parts:
+            header_of = ["work", "in process, one core s", "Ray, 2 shards s", "in process / Ray"]
+            show("Large work", header_of, [measured(asked.repeats)])
     if "sweep" in parts:
         show("Sweep", ["work", "in process s", "Ray s", "in process / Ray"], [sweep(asked.repeats)])
     if "demo" in parts:

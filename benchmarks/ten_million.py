@@ -2,7 +2,7 @@
 
 Each replay is a command of its own, on a generated hyperplane with 20 numbers: once with all rows live (``all``), once
 with the newest 1,000,000 (``window``), so that what grows although nothing is added to the live rows shows. Ray is a
-private one on this machine, with 2 shards. When a checkpoint of four fifths of the updates is complete, the driver is
+private one on this machine, with 2 shards. When a checkpoint of seven tenths of the updates is complete, the driver is
 killed (SIGKILL), and ``raydt resume`` goes on to the end.
 
 updates/s   of the stream, as the summary reports it, without start and report
@@ -11,7 +11,10 @@ memory      proportional set size (shared pages are divided among those that sha
 checkpoint  seconds and bytes, in the background: of the median, and of the largest
 resume      seconds from the checkpoint's folder to the first new result; Ray and its actors start before
 
-Run: python benchmarks/ten_million.py [--rows 10000000] [--backend in_process|ray] [--live all|window] [--every 60]
+A checkpoint is due every tenth of the updates. Each backend and kind of live rows can be asked for alone, and
+``--rows 500000`` tries the script.
+
+Run: python benchmarks/ten_million.py [--rows 10000000] [--backend in_process|ray] [--live all|window]
 """
 
 from __future__ import annotations
@@ -36,13 +39,14 @@ from measure import machine
 FEATURES = 20
 WINDOW = 1_000_000
 BACKENDS, LIVE = ("in_process", "ray"), ("all", "window")
-SAMPLE_SECONDS = 2.0
-KILL_AT = 0.8
+#: Seconds between two samples of memory, and between two looks at the checkpoints.
+SAMPLE_SECONDS, LOOK_SECONDS = 2.0, 0.1
+KILL_AT = 0.7
 
 Samples = dict[str, list[float]]
 
 
-def config(backend: str, live: str, rows: int, every: float) -> dict[str, Any]:
+def config(backend: str, live: str, rows: int, updates: int) -> dict[str, Any]:
     """A replay of generated rows."""
     window = min(WINDOW, rows // 10)
     stream = {"model": "incremental"} if live == "all" else {"model": "sliding_window", "window": window}
@@ -51,7 +55,7 @@ def config(backend: str, live: str, rows: int, every: float) -> dict[str, Any]:
         "stream": {**stream, "warmup": window},
         "learner": {"kind": "fudyadt", "epsilon": 0.5, "alpha": 0.0, "beta": 0.0, "max_depth": 10},
         "cluster": {"backend": backend, "shards": 2},
-        "checkpoint": {"every_seconds": every},
+        "checkpoint": {"every_updates": updates // 10, "every_seconds": None},
         "output": {"report": False},
     }
 
@@ -85,16 +89,19 @@ def command(folder: Path, *arguments: str, kill_at: int | None = None) -> Sample
     samples: Samples = defaultdict(list)
     with open(folder / "stderr", "a") as errors:
         running = subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments], stderr=errors, stdout=errors)
+    due = 0.0
     while running.poll() is None:
-        for name, size in sample(running.pid).items():
-            samples[name].append(size)
+        if time.monotonic() >= due:
+            due = time.monotonic() + SAMPLE_SECONDS
+            for name, size in sample(running.pid).items():
+                samples[name].append(size)
         if kill_at is not None and newest(folder / "run" / "checkpoints") >= kill_at:
             others = psutil.Process(running.pid).children(recursive=True)
             os.kill(running.pid, signal.SIGKILL)
             running.wait()
             psutil.wait_procs(others, timeout=60)
             return samples
-        time.sleep(SAMPLE_SECONDS)
+        time.sleep(LOOK_SECONDS)
     if running.returncode:
         raise SystemExit((folder / "stderr").read_text())
     return samples
@@ -112,12 +119,12 @@ def written(run: Path) -> list[tuple[float, int]]:
     return [(line["seconds"], line["bytes"]) for line in lines if line.get("event") == "checkpoint_written"]
 
 
-def one(backend: str, live: str, rows: int, every: float) -> tuple[list[str], list[list[str]]]:
+def one(backend: str, live: str, rows: int) -> tuple[list[str], list[list[str]]]:
     """Row of the table of throughput, and rows of that of memory."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (folder / "config.yaml").write_text(json.dumps(config(backend, live, rows, every)))
         updates = rows if live == "all" else 2 * rows - min(WINDOW, rows // 10)
+        (folder / "config.yaml").write_text(json.dumps(config(backend, live, rows, updates)))
         out = folder / "run"
         samples = command(
             folder, "replay", str(folder / "config.yaml"), "--out", str(out), kill_at=int(KILL_AT * updates)
@@ -127,7 +134,7 @@ def one(backend: str, live: str, rows: int, every: float) -> tuple[list[str], li
         checkpoints = written(out)
     seconds, sizes = zip(*checkpoints, strict=True)
     if not summary["recoveries"]:
-        raise SystemExit(f"{live}, {backend}: the replay ended before it was killed; give a smaller --every")
+        raise SystemExit(f"{live}, {backend}: the replay ended before it was killed; give more --rows")
     recovery = summary["recoveries"][-1]
     row = [
         f"{live}, {'in process' if backend == 'in_process' else 'Ray'}",
@@ -161,13 +168,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--backend", choices=BACKENDS, action="append")
     parser.add_argument("--live", choices=LIVE, action="append")
-    parser.add_argument("--every", type=float, default=60.0, help="seconds from one checkpoint to the next")
     asked = parser.parse_args()
     print(machine("ray"), f"load {os.getloadavg()[0]:.1f}", flush=True)
     rows, memory = [], []
     for live in asked.live or LIVE:
         for backend in asked.backend or BACKENDS:
-            row, sizes = one(backend, live, asked.rows, asked.every)
+            row, sizes = one(backend, live, asked.rows)
             rows.append(row)
             memory += sizes
     header = ["live rows, where", "updates", "updates/s", "rounds", "checkpoints", "seconds, median / largest"]

@@ -179,6 +179,11 @@ def _cache_type() -> Any:
     return WithoutCompiler
 
 
+def load() -> None:
+    """Import Numba, as the first kernel does otherwise: 0.3 s, for processes that will surely run kernels."""
+    _njit()
+
+
 def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     """Call ``run``, which compiles kernels, unless it has ended before with the same kernels, Numba and processor.
 
@@ -196,16 +201,17 @@ def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     if package != _PACKAGE.name:
         run()
         return
-    _njit()
-    from llvmlite.binding import get_host_cpu_name
-    from numba import __version__ as version
+    from importlib.metadata import version
 
-    done = _cache_folder() / _stamp(_method(rest.replace(".", "/"))) / f"{name}-{version}-{get_host_cpu_name()}.done"
+    from llvmlite.binding import get_host_cpu_name  # Numba itself takes ten times as long to import
+
+    folder = _cache_folder() / _stamp(_method(rest.replace(".", "/")))
+    done = folder / f"{name}-{version('numba')}-{get_host_cpu_name()}.done"
     if done.exists():
         return
     run()
     with contextlib.suppress(OSError):  # where nothing can be written, Numba keeps no compiled kernel either
-        done.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         done.touch()
 
 

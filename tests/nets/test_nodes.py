@@ -1,33 +1,42 @@
-"""Every learner on a cluster of several nodes on this machine: nodes are lost, then the whole cluster.
+"""Every learner on a cluster of several nodes on this machine: a node is lost, the head, or the whole cluster.
 
-Each case has a process and a cluster of its own (Ray's cluster utility): a head without CPUs, and four nodes with one.
+Each case has a process and a cluster of its own (Ray's cluster utility): a head without CPUs, and nodes with one CPU.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import yaml
 
+import pipelines
 import raydt
-from tests.cases import CASES, Trial, every_case, first_cases
+from actors.services import without_idle_services
+from raydt.errors import RaydtError
+from tests.cases import CASES, Trial, every_case, first_cases, never
 
 pytestmark = pytest.mark.ray
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
 
-#: Nodes are found dead in about a second.
+#: Nodes are found dead in about a second, and a head that is gone is waited for as long.
 HEALTH = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 300,
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 2,
+    "gcs_rpc_server_reconnect_timeout_s": 2,
 }
 
 
@@ -36,22 +45,37 @@ def the_first(trial: Trial) -> bool:
     return trial == first_cases()[0]
 
 
-@every_case("nodes lost", the_first)
-def test_lost_nodes_do_not_show(trial: Trial, tmp_path: Path) -> None:
-    """A shard's node is lost, and there is a spare one; then the coordinator's, and there is none; then the cluster."""
+def facts_of(scenario: str, trial: Trial, folder: Path) -> dict[str, Any]:
+    """What a process of its own has found."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_worker_niceness"] = "0"
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.nets.test_nodes", str(CASES.index(trial)), str(tmp_path)],
+        [sys.executable, "-m", "tests.nets.test_nodes", scenario, str(CASES.index(trial)), str(folder)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=280,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
-    facts = json.loads(ended.stdout.splitlines()[-1])
+    *others, last = ended.stdout.splitlines()
+    facts: dict[str, Any] = json.loads(last)
+    return facts | {"said": [*others, *ended.stderr.splitlines()]}
+
+
+@every_case("a node lost", the_first)
+def test_a_lost_node_does_not_show(trial: Trial, tmp_path: Path) -> None:
+    """That of the shard is lost, and there is a spare one. What Ray says of it is not on the terminal."""
+    facts = facts_of("spare", trial, tmp_path)
+    assert facts == {"nodes of actors": 2, "losses": ["shard"], "equal": True, "said": []}
+
+
+@every_case("nodes lost", never)
+def test_lost_nodes_do_not_show(trial: Trial, tmp_path: Path) -> None:
+    """A shard's node is lost, and there is a spare one; then the coordinator's, and there is none; then the cluster."""
+    facts = facts_of("all", trial, tmp_path)
     assert facts["nodes of actors"] == 3, "the actors are not spread over the nodes"
     assert "the job needs 3 CPUs, the cluster has 2" in facts["without a spare"]
     assert "raydt resume" in facts["without a spare"]
@@ -59,17 +83,41 @@ def test_lost_nodes_do_not_show(trial: Trial, tmp_path: Path) -> None:
     assert facts["equal"]
 
 
+@every_case("the head lost", never)
+def test_a_run_whose_head_is_lost_resumes_on_another_cluster(trial: Trial, tmp_path: Path) -> None:
+    """Ray ends a driver whose head is gone, if the run does not end before; its checkpoints remain."""
+    facts = facts_of("head", trial, tmp_path)
+    assert facts["ended"] != 0
+    assert facts["checkpoints"] >= 1
+    assert facts["equal"]
+
+
+@every_case("a submitted job", never)
+def test_a_submitted_job_is_stopped_and_resumed(trial: Trial, tmp_path: Path) -> None:
+    """``ray job submit``, ``ray job stop``, and another job that resumes; the actors are on the nodes."""
+    facts = facts_of("job", trial, tmp_path)
+    assert facts["stopped"] == ["STOPPED", "interrupted"]
+    assert facts["updates"] > 0
+    assert facts["resumed"] == ["SUCCEEDED", "completed"]
+    assert facts["equal"]
+
+
 class Nodes:
     """A cluster of this process."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, jobs: bool = False) -> None:
+        """Start a head and so many nodes; ``jobs`` can be submitted to it, for which it starts more slowly."""
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "object_store_memory": 10**8, "include_dashboard": False, "_system_config": HEALTH}
-        self._cluster = Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(workers):
-            self._cluster.add_node(num_cpus=1, object_store_memory=10**8)
-        self._cluster.wait_for_nodes()
+        head = {"num_cpus": 0, "object_store_memory": 10**8, "include_dashboard": jobs, "_system_config": HEALTH}
+        if jobs:
+            head["dashboard_port"] = free_port()
+            self.url = f"http://127.0.0.1:{head['dashboard_port']}"
+        with nullcontext() if jobs else without_idle_services(metrics=False):
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+            for _ in range(workers):
+                self._cluster.add_node(num_cpus=1, object_store_memory=10**8)
+            self._cluster.wait_for_nodes()
         self.address = self._cluster.address
 
     def of(self, pid: int) -> Any:
@@ -89,61 +137,103 @@ class Nodes:
                 process.kill()
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def lose_head(self) -> None:
+        """Lose the process that all others ask where everything is."""
+        for info in self._cluster.head_node.all_processes["gcs_server"]:
+            psutil.Process(info.process.pid).kill()
+
     def close(self) -> None:
         """Lose all of it."""
         self._cluster.shutdown()
 
 
-def main(number: int, folder: Path) -> dict[str, Any]:
-    """Run a case; what the test checks."""
-    import ray
-
-    import pipelines
+def in_steps() -> None:
+    """Checkpoints are waited for, and as few batches as possible are under way."""
     from actors import session as ray_session
-    from actors.cluster import Cluster
-    from actors.session import RaySession
     from pipelines.running.loop import run as running
     from pipelines.running.records.checkpointing import Checkpointer
-    from raydt.errors import RaydtError
-    from raydt.exchange.faults import injected
-    from tests.nets.test_runs import results
 
-    trial, facts, actors = CASES[number], dict[str, Any](), list[int]()
-    expected = results(pipelines.replay(trial.config(folder), folder / "here"))
-    opened, write = RaySession._start, Checkpointer.write
-
-    def start(session: Any, *arguments: Any) -> None:
-        opened(session, *arguments)
-        actors[:] = [int(peer.name.split("pid ")[1].split(" ")[0]) for peer in session._peers]
+    write = Checkpointer.write
 
     def write_and_wait(checkpointer: Any, *arguments: Any) -> None:
         write(checkpointer, *arguments)
         checkpointer.settle()
 
-    RaySession._start = start  # type: ignore[method-assign]
     Checkpointer.write = write_and_wait  # type: ignore[method-assign]
-    ray_session.TOGETHER, running.READ_AHEAD = 1, 0  # as few batches as possible are under way
-    Cluster.reserve_seconds = 20.0
-    nodes, recorded = Nodes(4), 0
+    ray_session.TOGETHER, running.READ_AHEAD = 1, 0
+
+
+def on(nodes: Nodes | None, trial: Trial, folder: Path, shards: int = 2) -> dict[str, Any]:
+    """A config of the case on the cluster, or on that of the job."""
+    where = {"backend": "ray", "shards": shards, "patience_seconds": 60}
+    return trial.config(folder, cluster=where | ({"address": nodes.address} if nodes else {}))
+
+
+def lost(run: Any) -> list[str]:
+    """Who was lost."""
+    return [
+        "shard" if entry["what"].startswith("shard") else "coordinator"
+        for entry in run.summary["recoveries"]
+        if entry["kind"] == "lost"
+    ]
+
+
+def watched(nodes: Nodes, strikes: dict[int, Callable[[list[int]], None]]) -> Any:
+    """Call the strike of a number after so many recorded batches, with the processes of the actors."""
+    from actors.session import RaySession
+    from raydt.exchange.faults import injected
+
+    opened, actors, recorded = RaySession._start, list[int](), 0
+
+    def start(session: Any, *arguments: Any) -> None:
+        opened(session, *arguments)
+        actors[:] = [int(peer.name.split("pid ")[1].split(" ")[0]) for peer in session._peers]
 
     def strike(point: str) -> None:
         nonlocal recorded
-        if point != "driver.recorded":
-            return
-        recorded += 1
-        if recorded == 4:
-            facts["nodes of actors"] = len({nodes.of(pid).raylet_socket_name for pid in actors})
-            nodes.lose(actors[-1])
-        elif recorded == 9:
-            Cluster.reserve_seconds = 3.0
-            nodes.lose(actors[0])
+        if point == "driver.recorded":
+            recorded += 1
+            strikes.get(recorded, lambda actors: None)(actors)
 
-    config = trial.config(
-        folder, cluster={"backend": "ray", "shards": 2, "patience_seconds": 60, "address": nodes.address}
-    )
+    RaySession._start = start  # type: ignore[method-assign]
+    return injected(strike)
+
+
+def spare(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
+    """The node of the shard is lost."""
+    nodes = Nodes(3)
+
+    def strike(actors: list[int]) -> None:
+        facts["nodes of actors"] = len({nodes.of(pid).raylet_socket_name for pid in actors})
+        nodes.lose(actors[-1])
+
+    with watched(nodes, {4: strike}):
+        run = pipelines.replay(on(nodes, trial, folder, shards=1), folder / "ray")
+    nodes.close()
+    facts["losses"] = lost(run)
+    return run
+
+
+def all_of_them(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
+    """One after the other, until nothing is left."""
+    import ray
+
+    from actors.cluster import Cluster
+
+    nodes = Nodes(4)
+    Cluster.reserve_seconds = 20.0
+
+    def of_shard(actors: list[int]) -> None:
+        facts["nodes of actors"] = len({nodes.of(pid).raylet_socket_name for pid in actors})
+        nodes.lose(actors[-1])
+
+    def of_coordinator(actors: list[int]) -> None:
+        Cluster.reserve_seconds = 3.0
+        nodes.lose(actors[0])
+
     try:
-        with injected(strike):
-            pipelines.replay(config, folder / "ray")
+        with watched(nodes, {4: of_shard, 9: of_coordinator}):
+            pipelines.replay(on(nodes, trial, folder), folder / "ray")
     except RaydtError as error:
         facts["without a spare"] = str(error)
     nodes.close()
@@ -151,15 +241,123 @@ def main(number: int, folder: Path) -> dict[str, Any]:
     nodes = Nodes(3)
     Cluster.reserve_seconds = 60.0
     run = pipelines.resume(folder / "ray", address=nodes.address)
-    facts["equal"] = results(run) == expected
-    facts["losses"] = [
-        "shard" if entry["what"].startswith("shard") else "coordinator"
-        for entry in run.summary["recoveries"]
-        if entry["kind"] == "lost"
-    ]
     nodes.close()
-    return facts
+    facts["losses"] = lost(run)
+    return run
+
+
+def head(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
+    """The head is lost while a driver of its own works: Ray may end that without a word."""
+    nodes, marks = Nodes(3), folder / "marks"
+    arguments = ["replay", write(on(nodes, trial, folder), folder), "--out", str(folder / "ray")]
+    with (folder / "driver").open("w") as words:
+        driver = subprocess.Popen(held(marks, arguments), stdout=words, stderr=words)
+        wait_for(lambda: checkpoints(folder), driver)
+        nodes.lose_head()
+        facts["ended"] = driver.wait(120)
+    facts["checkpoints"] = checkpoints(folder)
+    nodes.close()
+    nodes = Nodes(3)
+    run = pipelines.resume(folder / "ray", address=nodes.address)
+    nodes.close()
+    return run
+
+
+def job(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
+    """Submitted, stopped at work, and resumed by another job."""
+    from pipelines.running.outcome.result import RunResult
+
+    nodes, marks = Nodes(3, jobs=True), folder / "marks"
+    out = str(folder / "ray")
+    first = submitted(nodes, "first", held(marks, ["replay", write(on(None, trial, folder), folder), "--out", out]))
+    wait_for(lambda: checkpoints(folder), None)
+    ray_command("job", "stop", "--address", nodes.url, first)
+    facts["stopped"] = [status(nodes, first), summary(folder)["status"]]
+    facts["updates"] = summary(folder)["updates"]
+    second = submitted(nodes, "second", [sys.executable, "-m", "pipelines.cli", "resume", out])
+    wait_for(lambda: status(nodes, second) in ("SUCCEEDED", "FAILED"), None)
+    facts["resumed"] = [status(nodes, second), summary(folder)["status"]]
+    nodes.close()
+    return RunResult(out, summary(folder))
+
+
+def held(marks: Path, arguments: list[str]) -> list[str]:
+    """A command that pauses after each batch, so that it is at work when it is stopped."""
+    marks.mkdir()
+    places = "driver.recorded@*=pause,patient@*=mark"
+    return [sys.executable, "-m", "tests.integration.held_command", places, str(marks), *arguments]
+
+
+def write(config: dict[str, Any], folder: Path) -> str:
+    """Write a config; where it is."""
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return str(folder / "config.yaml")
+
+
+def checkpoints(folder: Path) -> int:
+    """Complete checkpoints."""
+    return len(list((folder / "ray" / "checkpoints").glob("*/manifest.json")))
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """What the run says of itself."""
+    found: dict[str, Any] = json.loads((folder / "ray" / "summary.json").read_text())
+    return found
+
+
+def wait_for(there: Callable[[], object], driver: subprocess.Popen[bytes] | None, seconds: float = 120) -> None:
+    """Wait until something is there, while a driver works."""
+    until = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < until, "nothing came"
+        assert driver is None or driver.poll() is None, "the driver has ended"
+        time.sleep(0.02)
+
+
+def submitted(nodes: Nodes, name: str, command: list[str]) -> str:
+    """Submit a job; its number. The agent of the head comes up some seconds after it."""
+    for _ in range(30):
+        done = ray_command(
+            "job", "submit", "--address", nodes.url, "--submission-id", name, "--no-wait", "--", *command
+        )
+        if done.returncode == 0:
+            return name
+        time.sleep(1)
+    raise AssertionError(done.stdout + done.stderr)
+
+
+def status(nodes: Nodes, name: str) -> str:
+    """Ray's word for how a job is."""
+    said = ray_command("job", "status", "--address", nodes.url, name)
+    return next(word for word in ("PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED") if word in said.stdout)
+
+
+def ray_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of Ray."""
+    words = [sys.executable, "-m", "ray.scripts.scripts", *arguments]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def free_port() -> int:
+    """A port nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+SCENARIOS = {"spare": spare, "all": all_of_them, "head": head, "job": job}
+
+
+def main(scenario: str, number: int, folder: Path) -> dict[str, Any]:
+    """Run a case; what the test checks."""
+    from tests.nets.test_runs import results
+
+    trial, facts = CASES[number], dict[str, Any]()
+    expected = results(pipelines.replay(trial.config(folder), folder / "here"))
+    in_steps()
+    run = SCENARIOS[scenario](trial, folder, facts)
+    return facts | {"equal": results(run) == expected}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]), Path(sys.argv[2]))))
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))))

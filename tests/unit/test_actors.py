@@ -23,6 +23,7 @@ from actors.cluster import Cluster, bundles, connect, starts_ray
 from actors.faults import translate
 from actors.identity import identity, require_same
 from actors.progress import Pulse
+from actors.services import without_idle_services
 from actors.session import RaySession
 from actors.watch import Watch
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError, RaydtError, UpdateError
@@ -420,3 +421,43 @@ class TestFaults:
         ours = translate(exceptions.RayTaskError("f", "traceback", KeyError("node")), "shard 0")
         assert type(ours) is RaydtError
         assert str(ours).startswith("shard 0 failed with KeyError: 'node'. This is a defect")
+
+
+class TestServices:
+    """Ray's own functions, which :mod:`actors.services` replaces for a while."""
+
+    #: Where Ray has moved one of them, this fails, and the start of a private Ray takes seconds longer.
+    REPLACED = ("parameter.RayParams.__init__", "node.Node.start_api_server", "services.get_node")
+    SMALL = "utils.get_dashboard_dependency_error"
+
+    @staticmethod
+    def now(path):
+        module, *names = path.split(".")
+        found = importlib.import_module(f"ray._private.{module}")
+        for name in names:
+            found = getattr(found, name)
+        return found
+
+    @pytest.mark.parametrize("metrics", [False, True])
+    def test_they_are_replaced_inside_the_block_only(self, metrics):
+        paths = [*self.REPLACED, self.SMALL]
+        before = [self.now(path) for path in paths]
+        with without_idle_services(metrics=metrics):
+            inside = [self.now(path) for path in paths]
+            parameters = importlib.import_module("ray._private.parameter").RayParams(no_monitor=False)
+            assert parameters.no_monitor is True
+            assert parameters.include_log_monitor is False
+        assert [new is not old for new, old in zip(inside, before, strict=True)] == [True, True, True, not metrics]
+        assert [self.now(path) for path in paths] == before
+
+    def test_what_ray_has_otherwise_is_left_alone(self, monkeypatch):
+        services = importlib.import_module("ray._private.services")
+
+        def get_node(address):
+            return address
+
+        monkeypatch.setattr(services, "get_node", get_node)
+        monkeypatch.delattr(importlib.import_module("ray._private.node").Node, "start_api_server")
+        with without_idle_services(metrics=False):
+            assert services.get_node is get_node
+        assert services.get_node is get_node

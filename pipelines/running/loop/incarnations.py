@@ -14,6 +14,7 @@ from types import TracebackType
 import actors
 from pipelines.config import Config
 from pipelines.logs import LinesToLog
+from raydt.arrays import kernel
 from raydt.arrays.kernel import compile_once
 from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.evaluation import warmup as warm_up_evaluation
@@ -26,6 +27,13 @@ from raydt.sessions.warmup import compile_missing
 from raydt.streams.random_updates import warmup as warm_up_streams
 
 log = logging.getLogger(__name__)
+
+
+def _compile_own() -> None:
+    """Compile the kernels of this process that belong to no learner, and have Numba ready for all."""
+    kernel.load()
+    compile_once("streams", "raydt.streams", warm_up_streams)
+    compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)
 
 
 class Incarnations:
@@ -59,11 +67,10 @@ class Incarnations:
         self._plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
         self._session: Session | None = None
         self._connection: actors.Connection | None = None
-        compile_once("streams", "raydt.streams", warm_up_streams)
-        compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)
         with ExitStack() as opening:
             if cluster.backend == "in_process":
                 compile_missing(self._learner, config.learner)
+                _compile_own()
             else:
                 # Ray prints what its raylet says of lost processes, and has no switch for it. stdout belongs to
                 # results, and the run itself reports each loss.
@@ -78,6 +85,7 @@ class Incarnations:
                     resources=cluster.resources.model_dump(exclude_none=True),
                     patience=cluster.patience_seconds,
                     metrics_port=cluster.metrics_port,
+                    meanwhile=_compile_own,
                 )
                 opening.callback(self._connection.close)
             self._ending = opening.pop_all()

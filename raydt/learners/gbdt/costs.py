@@ -11,8 +11,9 @@ import math
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows
 from raydt.learners.gbdt.options import GBDTOptions
 
-#: Passes over a column that it takes as long to do as to find its bins.
-_BINNING = 4
+#: Levels of a tree in which it takes as long to look at a value as to bin it: 135 ns and 4.3 ns, for 16,384 to 250,000
+#: rows (``benchmarks/cost_model.py --part training``).
+_BINNING = 30
 #: Bytes of a row in a tree, in a change: leaf and first derivative; classes have a second one.
 _CHANGE = 5
 
