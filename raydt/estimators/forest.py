@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +28,8 @@ class _ExactForest(Estimator):
         min_samples_split: int = 10,
         rebuild: Literal["eager", "lazy"] = "eager",
         random_state: int = 0,
+        trees: str = "exact",
+        tree_options: Mapping[str, Any] | None = None,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,
     ) -> None:
@@ -39,6 +41,8 @@ class _ExactForest(Estimator):
         self.min_samples_split = min_samples_split
         self.rebuild = rebuild
         self.random_state = random_state
+        self.trees = trees
+        self.tree_options = tree_options
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
 

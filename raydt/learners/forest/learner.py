@@ -18,7 +18,7 @@ from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.costs import ForestCosts
 from raydt.learners.forest.describe import ForestDescription
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.options import EXACT, ForestOptions
 from raydt.learners.forest.shard import ForestShard
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -41,20 +41,21 @@ class Forest(Learner):
         return Traits(
             Reading(
                 regression=options.numeric,
-                missing=True,
+                missing=options.exact,
                 by_value=True,
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
-            retrained=True,
+            retrained=options.exact,
             parts=options.n_estimators,
             divided="always",
             rebuilds=options.rebuild == "eager",
-            stays=(),
+            stays=() if options.exact else Traits().stays,
+            unused=() if options.exact else ("thresholds",),
         )
 
     def describe(self, options: Mapping[str, Any]) -> ForestDescription:
         """The trees in numbers, and their rebuilds."""
-        return ForestDescription(lazy=options.get("rebuild") == "lazy")
+        return ForestDescription(lazy=options.get("rebuild") == "lazy", guests=options.get("trees", EXACT) != EXACT)
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""
@@ -102,23 +103,30 @@ class Forest(Learner):
     ) -> AuditReport:
         """Prove or refute that a state is the forest of its live examples."""
         from raydt.learners.forest.audit import audit
+        from raydt.learners.forest.guest_audit import audit_guests
 
-        return audit(options, features, state, history)
+        return (audit if options.exact else audit_guests)(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
         """Two classes, three, and numbers; missing values; rebuilt at once or later; with and without a warm-up."""
         small = {"n_estimators": 6, "sample_share": 0.5, "max_features": 2, "thresholds": 2, "min_samples_split": 2}
         deep = small | {"max_depth": 70, "sample_share": 1.0, "n_estimators": 3}
+        guests = small | {"trees": "fudyadt", "tree_options": {"alpha": 0.01, "beta": 0.05}}
         return (
             Case("two classes", small, missing=True),
             Case("three classes", small | {"rebuild": "lazy"}, classes=3, warmup=12),
             Case("every tree has every example", deep | {"max_features": "all", "thresholds": 5}, classes=3, warmup=6),
+            Case("trees with a past", guests | {"max_depth": 8}, classes=3, warmup=6),
+            Case(
+                "trees by schedule",
+                guests | {"tree_options": {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0}, "max_depth": 4},
+            ),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
         )
 
     def concerns(self, case: Case, options: ForestOptions) -> bool:
-        """Kernels are compiled for classes, or for numbers."""
-        return (case.classes == 0) == options.numeric
+        """Kernels are compiled for classes, or for numbers; those of other learners' trees are theirs."""
+        return (case.classes == 0) == options.numeric and case.options.get("trees", EXACT) == options.trees
 
 
 LEARNER = Forest()
