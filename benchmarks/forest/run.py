@@ -1,6 +1,6 @@
 """The exact forest: how accurate it is, and how fast it trains and deletes, beside scikit-learn's forests.
 
-    python benchmarks/forest/run.py accuracy | deletion | training [--seeds 5] [--only NAME ...]
+    python benchmarks/forest/run.py accuracy | deletion | training [--seeds 5] [--only NAME ...] [--models NAME ...]
 
 ``accuracy`` trains on the training rows and predicts the test rows: categories by value for the exact forest, as
 columns of 0 and 1 for the others, which cannot take them. ``deletion`` deletes one example after the other from a
@@ -52,7 +52,7 @@ def auc(rows: Rows, shares: Any) -> float:
     return float(roc_auc_score(rows.y_test, shares, multi_class="ovr"))
 
 
-def accuracy(every: list[Rows], seeds: int) -> None:
+def accuracy(every: list[Rows], seeds: int, models: list[str] | None) -> None:
     """Held-out accuracy and AUROC, and the processor time of training."""
     contestants: dict[str, Callable[[Rows, int], tuple[Any, bool]]] = {
         "exact forest, q = 0.1": lambda rows, seed: (ours(rows, seed), False),
@@ -68,6 +68,8 @@ def accuracy(every: list[Rows], seeds: int) -> None:
         "gbdt": lambda rows, seed: (OnlineGradientBoostingClassifier(random_state=seed), True),
         "one tree (fudyadt)": lambda rows, seed: (FullyDynamicTreeClassifier(), True),
     }
+    if models is not None:
+        contestants = {name: make for name, make in contestants.items() if name.startswith(tuple(models))}
     for rows in every:
         lines = []
         for name, make in contestants.items():
@@ -190,14 +192,18 @@ def training(every: list[Rows], seeds: int) -> None:
 def main() -> None:
     """Run one benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = {"accuracy": accuracy, "deletion": deletion, "training": training}
-    parser.add_argument("name", choices=commands)
+    commands = {"deletion": deletion, "training": training}
+    parser.add_argument("name", choices=["accuracy", *commands])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--models", nargs="*", default=None, help="of accuracy: those whose names begin so")
     asked = parser.parse_args()
     print(machine("scikit-learn"), flush=True)
     every = [rows for rows in data_sets() if asked.only is None or rows.name in asked.only]
-    commands[asked.name](every, asked.seeds)
+    if asked.name == "accuracy":
+        accuracy(every, asked.seeds, asked.models)
+    else:
+        commands[asked.name](every, asked.seeds)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,12 @@ class ExactForestClassifier(_ExactForest, Classifier):
         was below a changed split is gone at once either way.
     random_state : int, default 0
         Seed of memberships, features and thresholds.
+    trees : str, default "exact"
+        Kind of the trees: ``"exact"``, or ``"fudyadt"``: fully dynamic trees on the same memberships, feasible after
+        every update, but not functions of the live examples. Their digests depend on the past, and ``thresholds`` has
+        no effect.
+    tree_options : mapping, optional
+        Of ``trees="fudyadt"``: its ``alpha``, ``beta``, ``epsilon``, ``schedule``.
     categorical_features : sequence of str, int or bool, optional
         Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
         text columns of frames always are.

@@ -28,12 +28,12 @@ from raydt.presentation.trees import FEATURES_SHOWN
 from raydt.presentation.words import count, counted
 
 _REPEATED = (
-    "Every tree is a function of the rows that remain, the options and the seed. raydt verify RUN trains the forest again "
-    "from these rows and compares the digests: whoever has the rows can repeat this proof of deletion."
+    "Every tree is a function of the rows that remain, the options and the seed. raydt verify RUN trains the forest "
+    "again from these rows and compares the digests: whoever has the rows can repeat this proof of deletion."
 )
 _MEMBERS = (
-    "In which trees an example lives, and which features a node may be split on, are functions of id, seed and path. The "
-    "audit checks every tree by the rules of its learner, on its own members."
+    "In which trees an example lives, and which features a node may be split on, are functions of id, seed and path. "
+    "The audit checks every tree by the rules of its learner, on its own members."
 )
 
 
