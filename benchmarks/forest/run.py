@@ -1,6 +1,7 @@
 """The exact forest: how accurate it is, and how fast it trains and deletes, beside scikit-learn's forests.
 
     python benchmarks/forest/run.py accuracy | deletion | training [--seeds 5] [--only NAME ...] [--models NAME ...]
+        [--max-features P]
 
 ``accuracy`` trains on the training rows and predicts the test rows: categories by value for the exact forest, as
 columns of 0 and 1 for the others, which cannot take them. ``deletion`` deletes one example after the other from a
@@ -196,10 +197,15 @@ def main() -> None:
     parser.add_argument("name", choices=["accuracy", *commands])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--max-features", type=int, help="of the exact forest, in place of its default")
     parser.add_argument("--models", nargs="*", default=None, help="of accuracy: those whose names begin so")
     asked = parser.parse_args()
     print(machine("scikit-learn"), flush=True)
     every = [rows for rows in data_sets() if asked.only is None or rows.name in asked.only]
+    if asked.max_features is not None:
+        SETTINGS.update(
+            {rows.name: SETTINGS.get(rows.name, {}) | {"max_features": asked.max_features} for rows in every}
+        )
     if asked.name == "accuracy":
         accuracy(every, asked.seeds, asked.models)
     else:

@@ -88,11 +88,11 @@ class ExactForestClassifier(_ExactForest, Classifier):
     random_state : int, default 0
         Seed of memberships, features and thresholds.
     trees : str, default "exact"
-        Kind of the trees: ``"exact"``, or ``"fudyadt"``: fully dynamic trees on the same memberships, feasible after
-        every update, but not functions of the live examples. Their digests depend on the past, and ``thresholds`` has
-        no effect.
+        Kind of the trees: ``"exact"``, or the kind of a learner that has trees for forests: fully dynamic trees on the
+        same memberships, feasible after every update, but not functions of the live examples. Their digests depend on
+        the past, and ``thresholds`` has no effect.
     tree_options : mapping, optional
-        Of ``trees="fudyadt"``: its ``alpha``, ``beta``, ``epsilon``, ``schedule``.
+        Options of the learner that ``trees`` names, such as ``alpha`` and ``beta``.
     categorical_features : sequence of str, int or bool, optional
         Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
         text columns of frames always are.

@@ -121,11 +121,14 @@ class TreeKind(ABC):
     ----------
     settable : tuple of str
         Options of the learner that may be set for members; the others are the ensemble's, or have no effect.
+    exercise : tuple of mapping
+        Options of small ensembles (``tree_options``, and others of the ensemble) that together use every kernel.
     types : mapping of str to dtype
         Node arrays beside ``feature``, ``threshold``, ``left``, ``right`` and ``counts``.
     """
 
     settable: ClassVar[tuple[str, ...]]
+    exercise: ClassVar[tuple[Mapping[str, Any], ...]]
 
     @property
     @abstractmethod

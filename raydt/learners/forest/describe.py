@@ -46,6 +46,8 @@ class ForestDescription(RebuildingDescription):
         Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
     guests : bool
         Whether the trees are those of another learner.
+    trees : int
+        How many trees there are; 0 if nobody knows.
     """
 
     checked: ClassVar[bool] = True
@@ -59,8 +61,15 @@ class ForestDescription(RebuildingDescription):
         Curve("nodes", "Nodes of all trees", "nodes", "nodes"),
     )
 
-    def __init__(self, *, lazy: bool, guests: bool = False) -> None:
-        self._lazy, self._guests = lazy, guests
+    def __init__(self, *, lazy: bool, guests: bool = False, trees: int = 0) -> None:
+        self._lazy, self._guests, self._trees = lazy, guests, trees
+
+    def owned(self, shard: int, shards: int) -> str:
+        """The trees of a shard."""
+        first, stop = (s * self._trees // shards for s in (shard, shard + 1))
+        if not self._trees:
+            return ""
+        return f"trees {first} to {stop - 1}" if stop > first + 1 else f"tree {first}" if stop > first else "no tree"
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Nodes of all trees."""

@@ -18,7 +18,7 @@ from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.costs import ForestCosts
 from raydt.learners.forest.describe import ForestDescription
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.forest.options import EXACT, ForestOptions
+from raydt.learners.forest.options import EXACT, ForestOptions, guest_kinds
 from raydt.learners.forest.shard import ForestShard
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -55,7 +55,8 @@ class Forest(Learner):
 
     def describe(self, options: Mapping[str, Any]) -> ForestDescription:
         """The trees in numbers, and their rebuilds."""
-        return ForestDescription(lazy=options.get("rebuild") == "lazy", guests=options.get("trees", EXACT) != EXACT)
+        lazy, guests = options.get("rebuild") == "lazy", options.get("trees", EXACT) != EXACT
+        return ForestDescription(lazy=lazy, guests=guests, trees=int(options.get("n_estimators", 0)))
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""
@@ -111,17 +112,16 @@ class Forest(Learner):
         """Two classes, three, and numbers; missing values; rebuilt at once or later; with and without a warm-up."""
         small = {"n_estimators": 6, "sample_share": 0.5, "max_features": 2, "thresholds": 2, "min_samples_split": 2}
         deep = small | {"max_depth": 70, "sample_share": 1.0, "n_estimators": 3}
-        guests = small | {"trees": "fudyadt", "tree_options": {"alpha": 0.01, "beta": 0.05}}
         return (
             Case("two classes", small, missing=True),
             Case("three classes", small | {"rebuild": "lazy"}, classes=3, warmup=12),
             Case("every tree has every example", deep | {"max_features": "all", "thresholds": 5}, classes=3, warmup=6),
-            Case("trees with a past", guests | {"max_depth": 8}, classes=3, warmup=6),
-            Case(
-                "trees by schedule",
-                guests | {"tree_options": {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0}, "max_depth": 4},
-            ),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
+            *(
+                Case(f"{kind} trees, {number}", small | {"trees": kind, **tree}, classes=3 - number % 2, warmup=warmup)
+                for kind, trees in guest_kinds().items()
+                for number, (tree, warmup) in enumerate(zip(trees.exercise, (6, 0), strict=False))
+            ),
         )
 
     def concerns(self, case: Case, options: ForestOptions) -> bool:

@@ -19,6 +19,12 @@ EXACT = "exact"
 AUTO_FEATURES = 20
 
 
+def guest_kinds() -> dict[str, TreeKind]:
+    """Learners whose trees can be members of a forest, with their trees of default options."""
+    kinds = {kind: learner.whole_trees(learner.Options()) for kind, learner in learners().items()}
+    return {kind: trees for kind, trees in kinds.items() if trees is not None}
+
+
 class ForestOptions(LearnerOptions):
     """Randomised trees that are, after any updates, those trained from nothing on the live examples, bit for bit."""
 
@@ -28,8 +34,8 @@ class ForestOptions(LearnerOptions):
         description="kind of the trees: exact; or that of a learner whose trees can be members of a forest, each node "
         "of which is split on the best of the features that it draws",
     )
-    tree_options: dict[str, Any] = Field(
-        default_factory=dict, description="options of the learner that trees names, such as alpha and beta"
+    tree_options: dict[str, Any] | None = Field(
+        None, description="options of the learner that trees names, such as alpha and beta"
     )
     criterion: Literal["gini", "squared_error"] = Field(
         "gini", description="what a split lowers: gini for classes; squared_error, for numeric labels"
@@ -65,7 +71,7 @@ class ForestOptions(LearnerOptions):
 
     def _check_guests(self) -> None:
         """ValueError unless the trees of another learner can do what the options ask for."""
-        kinds = [kind for kind, learner in learners().items() if learner.whole_trees(learner.Options())]
+        kinds = guest_kinds()
         if self.trees not in kinds:
             raise ValueError(f"trees must be {' or '.join([EXACT, *kinds])}, not {self.trees!r}")
         if self.numeric:
@@ -74,7 +80,7 @@ class ForestOptions(LearnerOptions):
             raise ValueError(f"rebuild: lazy is of trees: {EXACT}. Remove it")
         kind = self.guests()
         assert kind is not None
-        if others := sorted(set(self.tree_options) - set(kind.settable)):
+        if others := sorted(set(self.tree_options or ()) - set(kind.settable)):
             raise ValueError(
                 f"tree_options of trees: {self.trees} are {', '.join(kind.settable)}, not {', '.join(others)}"
             )
@@ -92,7 +98,7 @@ class ForestOptions(LearnerOptions):
 
     def _guest_options(self) -> LearnerOptions:
         """Options of the learner whose trees these are."""
-        own = {"max_depth": self.max_depth, "min_samples_split": self.min_samples_split, **self.tree_options}
+        own = {"max_depth": self.max_depth, "min_samples_split": self.min_samples_split, **(self.tree_options or {})}
         options: LearnerOptions = learners()[self.trees].Options(kind=self.trees, **own)
         return options
 

@@ -245,6 +245,10 @@ class WholeTrees(TreeKind):
     """
 
     settable = ("alpha", "beta", "epsilon", "schedule")
+    exercise = (
+        {"tree_options": {"alpha": 0.01, "beta": 0.05}, "max_depth": 8},
+        {"tree_options": {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0}, "max_depth": 4},
+    )
 
     def __init__(self, options: FuDyADTOptions) -> None:
         self._options = options
