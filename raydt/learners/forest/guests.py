@@ -67,7 +67,8 @@ class GuestTrees(HeldTrees):
         assert kind is not None
         self.kind, self._width, self.built = kind, 2, -1
         self._trees: list[WholeTree] = []
-        self._changed = np.zeros(0, dtype=np.bool_)
+        self._changed = self._resized = np.zeros(0, dtype=np.bool_)  # since they were fetched; since shape()
+        self._shapes = np.zeros((0, 3), dtype=np.int64)
         super().__init__(options, features)
 
     @property
@@ -78,7 +79,8 @@ class GuestTrees(HeldTrees):
     def _plant(self, width: int) -> None:
         draws = (draws_of(self.options, self._d, number) for number in self.numbers.tolist())
         self._trees = [self.kind.plant(self.features, drawn, width) for drawn in draws]
-        self._changed = np.ones(len(self._trees), dtype=np.bool_)
+        self._changed, self._resized = (np.ones(len(self._trees), dtype=np.bool_) for _ in range(2))
+        self._shapes = np.zeros((len(self._trees), 3), dtype=np.int64)
         for tree in self._trees:
             tree.reserve(len(self.examples.y))
 
@@ -143,14 +145,14 @@ class GuestTrees(HeldTrees):
         member = self.examples.member[slots]
         for place in self._holding(slots).tolist():
             self._trees[place].collect(slots[(member == place).any(axis=1)], self.examples, by)
-            self._changed[place] = True
+            self._note([place])
 
     def take(self, work: Work, begin: int, end: int) -> None:
         """Take steps: one tree after the other takes all."""
         moved = work.slot[begin:end][work.kind[begin:end] != LOOK]
         voting = bool((work.place[begin:end] >= 0).any())
         holding = self._holding(moved)
-        self._changed[holding] = True
+        self._note(holding)
         for place in range(len(self._trees)) if voting else holding.tolist():
             self._trees[place].take(place, self.examples, work, begin, end)
 
@@ -168,7 +170,7 @@ class GuestTrees(HeldTrees):
         for tree in self._trees:
             tree.build(self.examples, self.built)
         self.built = -1
-        self._changed[:] = True
+        self._note(slice(None))
 
     def restore(self, trees: TreeArrays, slots: Slots) -> None:
         """Become the trees of a state, with the rows in these slots."""
@@ -186,7 +188,11 @@ class GuestTrees(HeldTrees):
             }
             self._trees[place].restore(arrays, slots[(member == place).any(axis=1)], self.examples)
             self._trees[place].know(self._width)
-        self._changed[:] = True
+        self._note(slice(None))
+
+    def _note(self, places: Any) -> None:
+        """Remember which trees have changed."""
+        self._changed[places] = self._resized[places] = True
 
     def touched(self) -> Ints:
         """Places of the trees that have changed since the last call."""
@@ -200,6 +206,9 @@ class GuestTrees(HeldTrees):
         return guest_arrays([self._trees[place].arrays() for place in places], self.kind)
 
     def shape(self) -> tuple[int, int, int]:
-        """Nodes, leaves, and the depth of the deepest node. O(nodes)."""
-        shapes = np.array([tree.shape() for tree in self._trees], dtype=np.int64).reshape(-1, 3)
-        return int(shapes[:, 0].sum()), int(shapes[:, 1].sum()), int(shapes[:, 2].max(initial=0))
+        """Nodes, leaves, and the depth of the deepest node. O(nodes of the trees that have changed)."""
+        for place in np.flatnonzero(self._resized).tolist():
+            self._shapes[place] = self._trees[place].shape()
+        self._resized[:] = False
+        nodes, leaves, _ = self._shapes.sum(axis=0).tolist()
+        return nodes, leaves, int(self._shapes[:, 2].max(initial=0))
