@@ -263,8 +263,9 @@ class WholeTrees(TreeKind):
     def plant(self, features: Features, draws: Draws, classes: int) -> WholeTree:
         """A tree without examples."""
         rules = self._options.rules()._replace(features=draws.features, root_key=draws.key)
-        bench = self._benches.setdefault(len(features), Bench(len(features)))
-        return WholeTree(rules, bench, classes)
+        if len(features) not in self._benches:
+            self._benches[len(features)] = Bench(len(features))
+        return WholeTree(rules, self._benches[len(features)], classes)
 
     def most_rows(self, classes: int) -> int:
         """Rows of one BUILD."""
