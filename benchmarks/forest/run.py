@@ -1,11 +1,13 @@
 """The exact forest: how accurate it is, and how fast it trains and deletes, beside scikit-learn's forests.
 
-    python benchmarks/forest/run.py accuracy | deletion | training [--seeds 5] [--only NAME ...]
+    python benchmarks/forest/run.py accuracy | deletion | training | memory [--seeds 5] [--only NAME ...]
+        [--models NAME ...] [--max-features P] [--trees KIND]
 
 ``accuracy`` trains on the training rows and predicts the test rows: categories by value for the exact forest, as
 columns of 0 and 1 for the others, which cannot take them. ``deletion`` deletes one example after the other from a
 fitted forest, eagerly and lazily, then many in one call; ``training`` compares the processor time of a training with
-ExtraTreesClassifier(n_jobs=1) of the same depth, on the same columns of 0 and 1. Both sides are in one run.
+ExtraTreesClassifier(n_jobs=1) of the same depth, on the same columns of 0 and 1. Both sides are in one run. ``memory``
+counts the bytes of the arrays of a trained forest.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradi
 from raydt.examples.updates import DELETE, UpdateBatch
 
 TREES = 100
+#: When subtrees are rebuilt; trees of another kind than exact ones know only the first.
+REBUILDS = ["eager", "lazy"]
 #: Of the data sets that need other settings than the defaults: those of the published tables.
 SETTINGS: dict[str, dict[str, Any]] = {
     "adult": {"max_depth": 15, "min_samples_split": 20},
@@ -52,7 +56,7 @@ def auc(rows: Rows, shares: Any) -> float:
     return float(roc_auc_score(rows.y_test, shares, multi_class="ovr"))
 
 
-def accuracy(every: list[Rows], seeds: int) -> None:
+def accuracy(every: list[Rows], seeds: int, models: list[str] | None) -> None:
     """Held-out accuracy and AUROC, and the processor time of training."""
     contestants: dict[str, Callable[[Rows, int], tuple[Any, bool]]] = {
         "exact forest, q = 0.1": lambda rows, seed: (ours(rows, seed), False),
@@ -68,6 +72,8 @@ def accuracy(every: list[Rows], seeds: int) -> None:
         "gbdt": lambda rows, seed: (OnlineGradientBoostingClassifier(random_state=seed), True),
         "one tree (fudyadt)": lambda rows, seed: (FullyDynamicTreeClassifier(), True),
     }
+    if models is not None:
+        contestants = {name: make for name, make in contestants.items() if name.startswith(tuple(models))}
     for rows in every:
         lines = []
         for name, make in contestants.items():
@@ -117,7 +123,7 @@ def deletion(every: list[Rows], seeds: int) -> None:
     """Processor time of deletions one by one, of many in one call, and beside training anew."""
     for rows in every:
         lines, n = [], len(rows.y)
-        for rebuild in ("eager", "lazy"):
+        for rebuild in REBUILDS:
             took, queries, batched = [], [], []
             for seed in range(seeds):
                 model = ours(rows, seed, rebuild=rebuild).fit(rows.train, rows.y)
@@ -150,7 +156,7 @@ def deletion(every: list[Rows], seeds: int) -> None:
         print(f"\n### {rows.name}, {n:,} rows\n", *table(header, lines), sep="\n", flush=True)
         lines = []
         for many in (1, max(1, n // 1000), max(1, n // 100)):
-            for rebuild in ("eager", "lazy"):
+            for rebuild in REBUILDS:
                 ratios, spent = [], []
                 for seed in range(seeds):
                     began = time.process_time()
@@ -187,17 +193,52 @@ def training(every: list[Rows], seeds: int) -> None:
         print(f"\n### {rows.name}\n", *table(["", "s", "of ExtraTrees"], lines), sep="\n", flush=True)
 
 
+def bytes_of(value: Any) -> int:
+    """Bytes of an array, or of all arrays of named tuples."""
+    return value.nbytes if isinstance(value, np.ndarray) else sum(map(bytes_of, value))
+
+
+def memory(every: list[Rows], seeds: int) -> None:
+    """Bytes of the arrays of a trained forest: by row, by row and tree that holds it, and by node."""
+    lines = []
+    for rows in every:
+        for share in (0.1, 1.0):
+            model = ours(rows, 0, sample_share=share).fit(rows.train, rows.y)
+            trees, n = model.session_.coordinator.store.parts[0], len(rows.y)
+            held, forest = n * trees.options.copies, trees.forest
+            nodes = int(forest.shape[:, 0].sum())
+            of_rows, of_links = bytes_of(trees.examples), bytes_of(forest.links)
+            of_nodes = bytes_of((forest.nodes, forest.totals, forest.blocks))
+            per = (of_rows / n, of_links / held, of_nodes / nodes, (of_links + of_nodes) / held)
+            whole = (of_rows + of_links + of_nodes) / 2**20
+            lines.append([f"{rows.name}, q = {share:g}", f"{nodes:,}", *(f"{b:.0f}" for b in per), f"{whole:.0f}"])
+    header = ["", "nodes", "B a row", "lists, B a row and tree", "B a node", "trees, B a row and tree", "in all, MiB"]
+    print(*table(header, lines), sep="\n", flush=True)
+
+
 def main() -> None:
     """Run one benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = {"accuracy": accuracy, "deletion": deletion, "training": training}
-    parser.add_argument("name", choices=commands)
+    commands = {"deletion": deletion, "training": training, "memory": memory}
+    parser.add_argument("name", choices=["accuracy", *commands])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--max-features", type=int, help="of the exact forest, in place of its default")
+    parser.add_argument("--trees", help="kind of the trees, in place of exact ones: fudyadt")
+    parser.add_argument("--models", nargs="*", default=None, help="of accuracy: those whose names begin so")
     asked = parser.parse_args()
     print(machine("scikit-learn"), flush=True)
     every = [rows for rows in data_sets() if asked.only is None or rows.name in asked.only]
-    commands[asked.name](every, asked.seeds)
+    given = {"max_features": asked.max_features, "trees": asked.trees}
+    for rows in every:
+        chosen = {name: value for name, value in given.items() if value is not None}
+        SETTINGS[rows.name] = SETTINGS.get(rows.name, {}) | chosen
+    if asked.trees is not None:
+        REBUILDS.remove("lazy")
+    if asked.name == "accuracy":
+        accuracy(every, asked.seeds, asked.models)
+    else:
+        commands[asked.name](every, asked.seeds)
 
 
 if __name__ == "__main__":

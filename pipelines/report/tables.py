@@ -102,10 +102,11 @@ def shard_work(run: RunFolder) -> Table:
     seconds = [number(entry, "seconds") or 0.0 for entry in work]
     total = sum(seconds)
     rows = []
-    for entry, spent in zip(work, seconds, strict=True):
+    for index, (entry, spent) in enumerate(zip(work, seconds, strict=True)):
         columns = [int(column) for column in entry.get("columns") or []]
         owned = names([feature_name(features, column) for column in columns], 6) if columns else ""
-        owned = " and ".join([*([owned] if owned else []), *(["sparse features"] if sparse else [])]) or "none"
+        others = [run.description.owned(index, len(work)), "sparse features" if sparse else ""]
+        owned = " and ".join(part for part in (owned, *others) if part) or "none"
         part = spent / total if total else None
         first = (str(entry.get("shard", ABSENT)), count(entry.get("requests")), duration(spent), share(part, 1))
         rows.append(Row((*first, count(len(columns)), owned), part, "shards"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +28,8 @@ class _ExactForest(Estimator):
         min_samples_split: int = 10,
         rebuild: Literal["eager", "lazy"] = "eager",
         random_state: int = 0,
+        trees: str = "exact",
+        tree_options: Mapping[str, Any] | None = None,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,
     ) -> None:
@@ -39,6 +41,8 @@ class _ExactForest(Estimator):
         self.min_samples_split = min_samples_split
         self.rebuild = rebuild
         self.random_state = random_state
+        self.trees = trees
+        self.tree_options = tree_options
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
 
@@ -83,6 +87,12 @@ class ExactForestClassifier(_ExactForest, Classifier):
         was below a changed split is gone at once either way.
     random_state : int, default 0
         Seed of memberships, features and thresholds.
+    trees : str, default "exact"
+        Kind of the trees: ``"exact"``, or the kind of a learner that has trees for forests: fully dynamic trees on the
+        same memberships, feasible after every update, but not functions of the live examples. Their digests depend on
+        the past, and ``thresholds`` has no effect.
+    tree_options : mapping, optional
+        Options of the learner that ``trees`` names, such as ``alpha`` and ``beta``.
     categorical_features : sequence of str, int or bool, optional
         Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
         text columns of frames always are.

@@ -22,6 +22,7 @@ from raydt.exchange.messages import Exchange, ShardWorker
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.costs import Costs
 from raydt.learners.description import Description
+from raydt.learners.whole_trees import TreeKind
 
 
 class LearnerOptions(BaseModel):
@@ -320,6 +321,10 @@ class Learner(ABC):
         Numbers of things, never times: the same on every machine.
         """
         return ""
+
+    def whole_trees(self, options: Any) -> TreeKind | None:
+        """Trees of this learner for ensembles of another; None if it has none."""
+        return None
 
     def costs(self, options: Any) -> Costs | None:
         """Counts of what a model with shards takes, to tell from which size on they pay; None if nobody knows."""

@@ -226,6 +226,10 @@ class Description:
     curves: ClassVar[tuple[Curve, ...]] = (Curve("nodes", "Nodes of the tree", "nodes", "nodes"),)
     columns: ClassVar[tuple[Column, ...]] = (Column("leaves", "leaves"), Column("depth", "depth"))
 
+    def owned(self, shard: int, shards: int) -> str:
+        """What a shard of so many owns besides columns, in a few words; empty if nothing."""
+        return ""
+
     # ------------------------------------------------------------ progress, summary, terminal
 
     def size(self, statistics: Mapping[str, int]) -> str:

@@ -1,7 +1,8 @@
 """The exact forest, slowly: built from nothing on the live rows, in plain integers and lists.
 
 Written from the definitions in ``docs/explanation/guarantees.md``; nothing of the learner is imported. ``Forest``
-remembers the live examples only, in a dictionary, so that no order and no past can matter.
+remembers the live examples only, in a dictionary, so that no order and no past can matter. Two pure functions keep
+their last answers, by all that they depend on: the trees of an example, and the best split of a node.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,6 +70,14 @@ def siphash(key: bytes, message: bytes) -> int:
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
+@lru_cache(maxsize=10_000)
+def _members(seed: int, trees: int, copies: int, example: int) -> tuple[int, ...]:
+    """The trees that hold an example."""
+    key = hashlib.blake2b(str(seed).encode(), digest_size=16, person=b"raydt-forest").digest()
+    number = siphash(key, (example & MASK).to_bytes(8, "little"))
+    return tuple(sorted(range(trees), key=lambda t: (splitmix(number, t), t))[:copies])
+
+
 @dataclass(frozen=True)
 class Rules:
     """The options, by their letters: T, q, P, S, and the leaf rule."""
@@ -88,9 +99,7 @@ class Rules:
 
     def members(self, example: int) -> list[int]:
         """The trees that hold an example."""
-        key = hashlib.blake2b(str(self.seed).encode(), digest_size=16, person=b"raydt-forest").digest()
-        number = siphash(key, (example & MASK).to_bytes(8, "little"))
-        return sorted(range(self.T), key=lambda t: (splitmix(number, t), t))[: self.copies]
+        return list(_members(self.seed, self.T, self.copies, example))
 
     def root(self, tree: int) -> int:
         """Key of the root of a tree."""
@@ -122,7 +131,7 @@ def goes_left(value: float, threshold: float, categorical: bool) -> bool:
     return value == threshold if categorical else value <= threshold
 
 
-def candidates(rules: Rules, key: int, feature: int, rows: list[Row]) -> list[float]:
+def candidates(rules: Rules, key: int, feature: int, rows: Sequence[Row]) -> list[float]:
     """The thresholds or categories of a feature, in their order; none of a constant one."""
     category = rules.categorical[feature]
     values = [x[feature] for x, _ in rows]
@@ -143,7 +152,7 @@ def candidates(rules: Rules, key: int, feature: int, rows: list[Row]) -> list[fl
     return sorted(cuts) + ([high] if missing else [])
 
 
-def score(rules: Rules, rows: list[Row], left: list[Row]) -> float:
+def score(rules: Rules, rows: Sequence[Row], left: Sequence[Row]) -> float:
     """What a split of rows is compared by."""
     n, n_left = len(rows), len(left)
     if rules.numeric:
@@ -157,7 +166,8 @@ def score(rules: Rules, rows: list[Row], left: list[Row]) -> float:
     return squares / float(n_left * (n - n_left))
 
 
-def best(rules: Rules, key: int, rows: list[Row]) -> tuple[int, float] | None:
+@lru_cache(maxsize=10_000)
+def best(rules: Rules, key: int, rows: tuple[Row, ...]) -> tuple[int, float] | None:
     """Feature and threshold of the best split of a node."""
     order = list(range(len(rules.categorical)))
     own, tried, found = splitmix(key, ORDER), 0, []
@@ -194,7 +204,7 @@ def tree(rules: Rules, number: int, rows: list[Row], classes: list[int]) -> list
         nodes.append(node)
         if len(rows) < rules.min_samples_split or len({y for _, y in rows}) < 2 or depth == rules.max_depth:
             return at
-        split = best(rules, key, rows)
+        split = best(rules, key, tuple(rows))
         if split is None:
             return at
         node.feature, node.threshold = split

@@ -23,7 +23,7 @@ MUTANTS = {
         "    if by > 0:\n        add_to_bucket(buckets[b], y, by, rules.numeric)\n",
     ),
     "a best candidate that got worse stays": (
-        "growing",
+        "changing",
         "        if feature != nodes[node].feature or threshold != nodes[node].threshold:\n",
         "        if by > 0 and (feature != nodes[node].feature or threshold != nodes[node].threshold):\n",
     ),
@@ -33,12 +33,12 @@ MUTANTS = {
         "    if tried.lows < 0 or tried.highs < 0:\n        return True\n",
     ),
     "features that were constant stay out": (
-        "growing",
+        "changing",
         "            if blocks.skipped[block, word] & scratch.differs[word]:\n",
         "            if blocks.skipped[block, word] & scratch.differs[word] & np.uint64(0):\n",
     ),
     "memberships in the order of arrival": (
-        "trees",
+        "holding",
         "        out = np.empty((len(ids), self.options.copies), dtype=np.int32)\n",
         "        out = np.empty((len(ids), self.options.copies), dtype=np.int32)\n"
         "        ids = np.arange(len(ids)) + (self.__dict__.setdefault('came', 0))\n"
@@ -46,8 +46,8 @@ MUTANTS = {
     ),
     "what lies beside a path stays closed": (
         "growing",
-        "    node = np.int64(scratch.stack[place])\n    if may_be_parted(forest, node, rules):\n",
-        "    node = np.int64(scratch.stack[place])\n    if place == 1 and may_be_parted(forest, node, rules):\n",
+        "    node = np.int64(scratch.stack[place])\n    if may_split(forest, node, rules):\n",
+        "    node = np.int64(scratch.stack[place])\n    if place == 1 and may_split(forest, node, rules):\n",
     ),
     "a feature is taken for constant that is not": (
         "growing",
@@ -69,8 +69,8 @@ MUTANTS = {
         "    live = order[totals[roots].any(axis=0)[order]]\n",
         "    live = order\n",
     ),
-    "leaves that may be parted stay": (
-        "growing",
+    "leaves that may be split stay": (
+        "changing",
         "    if same or forest.nodes[leaf].feature == OPEN or not",
         "    if same or by > 0 or forest.nodes[leaf].feature == OPEN or not",
     ),

@@ -1,8 +1,9 @@
 """The exact forest: after any updates, bit for bit the forest trained from nothing on the live examples.
 
-Read in this order: ``options``, ``hashing`` (which trees an example lives in, what a node draws), ``candidates`` (the
-best split of some rows), ``growing`` (build, and change one path), ``advancing`` (a batch), ``trees`` and ``shard``,
-``coordinator`` (the path of a batch), ``model``, ``audit``.
+Read in this order: ``options``, ``hashing`` (which trees an example lives in), ``candidates`` and ``scoring`` (the best
+split of some rows), ``growing`` (build), ``changing`` (insert or delete one row), ``advancing`` (a batch), ``trees``
+and ``shard``, ``coordinator`` (the path of a batch), ``model``, ``audit``. ``guests`` and ``guest_audit`` are of trees
+of another learner on the same memberships.
 """
 
 from __future__ import annotations

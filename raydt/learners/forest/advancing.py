@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.learners.forest.growing import change, open_path
-from raydt.learners.forest.nodes import REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS, has_room
+from raydt.learners.forest.changing import change
+from raydt.learners.forest.growing import open_path
+from raydt.learners.forest.nodes import REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
+from raydt.learners.forest.pools import has_room
 from raydt.learners.forest.voting import vote
 from raydt.learners.sequential import ADD, REMOVE
+from raydt.learners.whole_trees import DEPTH, NODES, NOWHERE, PATH, ROWS, SUBTREES
 
-#: Columns of what a step did: nodes counted, subtrees, rows and nodes rebuilt, depth of the topmost.
-PATH, SUBTREES, ROWS, NODES, DEPTH = range(5)
-#: The depth where nothing was rebuilt.
-NOWHERE = 2**31 - 1
 #: Why the loop stopped: all steps are taken, or there is no room in a pool or in scratch.
 ENDED, ROOM = 0, 1
-
-
-class Work(NamedTuple):
-    """Steps, the rows they bring, and what comes of them.
-
-    Attributes
-    ----------
-    kind, slot : ndarray of int32, shape (steps,)
-    row : ndarray of int32, shape (steps,)
-        Of ``X``; -1 of a REMOVE.
-    place : ndarray of int32, shape (steps,)
-        Row of ``votes``; -1 where none is wanted.
-    X : ndarray of float64, shape (rows, d)
-    votes : ndarray of int64, shape (predictions, K or 2)
-    done : ndarray of int64, shape (steps, 5)
-    """
-
-    kind: npt.NDArray[np.int32]
-    slot: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int32]
-    place: npt.NDArray[np.int32]
-    X: npt.NDArray[np.float64]
-    votes: npt.NDArray[np.int64]
-    done: npt.NDArray[np.int64]
 
 
 @inlined_kernel

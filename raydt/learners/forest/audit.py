@@ -16,6 +16,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
+from raydt.learners.forest.out_of_sample import out_of_sample
 from raydt.learners.forest.recompute import Definition, copies_of, exponent_of, members, totals_of, tree_of, units_of
 
 if TYPE_CHECKING:
@@ -44,15 +45,15 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     Returns
     -------
     AuditReport
-        ``checked``: examples of the history, live ones, trees, nodes, and ``trees_rebuilt``.
+        ``checked``: examples of the history, live ones, trees, nodes, and ``trees_rebuilt``. ``worst``: how often the
+        votes are wrong out of sample, which no verdict depends on.
 
     Notes
     -----
     O(depth n P S) for each tree that is built again, O(n T) for memberships.
     """
-    live = np.flatnonzero(history.deleted == _LIVE)
-    live = live[np.argsort(history.id[live], kind="stable")]
-    broken = _rows(state, history, live)
+    live = live_by_id(history)
+    broken = compare_rows(state, history, live)
     X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
     definition = definition_of(options, features)
     if options.numeric:
@@ -65,6 +66,7 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     if not options.numeric and classes != expected:
         broken.append(f"the trees count {classes} classes, not {expected}")
     chosen: list[int] = []
+    worst: dict[str, float] = {}
     if not broken and not options.numeric:  # from here on, classes are counted in the order of their labels
         order = state["order"]
         y, state = np.argsort(order)[y], {**state, "totals": state["totals"][:, order]}
@@ -79,6 +81,8 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
         for tree in chosen if not broken else ():
             mine = held[:, tree]
             broken += _tree(state, tree, tree_of(definition, tree, X[mine], y[mine], classes, warming))
+        if not broken:
+            worst = out_of_sample(state, X, y, held, definition.categorical, options.numeric)
     checked = {
         "examples": len(history.y),
         "live": len(live),
@@ -89,7 +93,9 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     if broken:
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
     which = f"all {len(chosen)}" if len(chosen) == options.n_estimators else f"{len(chosen)} evenly spaced"
-    return AuditReport("holds", "proven", f"{which} trees are those trained from nothing on the live examples", checked)
+    return AuditReport(
+        "holds", "proven", f"{which} trees are those trained from nothing on the live examples", checked, worst
+    )
 
 
 def definition_of(options: ForestOptions, features: Features) -> Definition:
@@ -116,7 +122,14 @@ def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
     return chosen
 
 
-def _rows(state: Arrays, history: History, live: npt.NDArray[np.int64]) -> list[str]:
+def live_by_id(history: History) -> npt.NDArray[np.int64]:
+    """Places of the live examples in the history, by ascending id."""
+    live = np.flatnonzero(history.deleted == _LIVE)
+    ordered: npt.NDArray[np.int64] = live[np.argsort(history.id[live], kind="stable")]
+    return ordered
+
+
+def compare_rows(state: Arrays, history: History, live: npt.NDArray[np.int64]) -> list[str]:
     """Live examples against the history; ``live`` are sorted by id."""
     order = np.argsort(state["id"], kind="stable")
     if not np.array_equal(state["id"][order], history.id[live]):

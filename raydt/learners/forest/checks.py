@@ -57,7 +57,11 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     require(np.array_equal(totals[inner], both), "totals", "has a node whose children do not add up to it")
     counts = totals[:, :1] if options.numeric else totals
     require((counts >= 0).all() and (counts < 2**31).all(), "totals", "has a count that cannot be")
-    require((counts.sum(axis=1)[inner] >= options.min_samples_split).all(), "totals", "has a split of too few examples")
+    if options.exact:
+        enough = counts.sum(axis=1)[inner] >= options.min_samples_split
+        require(enough.all(), "totals", "has a split of too few examples")
+    else:
+        _check_guests(arrays, options, features, classes)
     if options.numeric:
         exponent = int(typed(arrays, "exponent", np.int64, (1,))[0])
         require(LEAST_EXPONENT <= exponent <= 1024, "exponent", "is not that of a number")
@@ -65,6 +69,19 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
         require((np.abs(totals[:, 1]) <= most).all(), "totals", "has a sum that no labels have")
         squares = totals[:, 2]
         require(((squares >= 0) & (squares <= most * 2.0**LABEL_BITS)).all(), "totals", "has squares of no labels")
+
+
+def _check_guests(arrays: Arrays, options: ForestOptions, features: Features, classes: int) -> None:
+    """Trees of another learner, one by one, as it checks its own."""
+    guests = options.guests()
+    assert guests is not None
+    for name, dtype in guests.types.items():
+        typed(arrays, name, dtype, (arrays["feature"].size,))
+    stops = np.cumsum(arrays["tree_nodes"]).tolist()
+    names = ("feature", "threshold", "left", "right", *guests.types)
+    for begin, stop in zip([0, *stops], stops, strict=False):
+        tree = {name: arrays[name][begin:stop] for name in names}
+        guests.check({**tree, "counts": arrays["totals"][begin:stop]}, features, classes)
 
 
 def _check_shape(nodes: npt.NDArray[np.int64], inner: npt.NDArray[np.int64], right: npt.NDArray[np.int32]) -> None:

@@ -23,9 +23,11 @@ from raydt.examples.targets import NUMBERS, Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.advancing import DEPTH, NODES, PATH, ROWS, SUBTREES
+from raydt.learners.forest.guests import draws_of, guest_arrays
 from raydt.learners.forest.hashing import memberships, seeds_of
+from raydt.learners.forest.holding import TreeArrays
 from raydt.learners.forest.model import (
+    ARRAYS,
     LEAST_EXPONENT,
     Arrays,
     ForestPredictor,
@@ -45,9 +47,9 @@ from raydt.learners.forest.nodes import MOST_ENTRIES
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.store import ForestStore
-from raydt.learners.forest.trees import TreeArrays
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.learners.whole_trees import DEPTH, NODES, PATH, ROWS, SUBTREES, TreeKind
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
@@ -57,6 +59,13 @@ FILLED_ROWS = 1 << 14
 Ints = npt.NDArray[np.int64]
 
 _NO_CHANGES: Ints = np.empty((0, 2), dtype=np.int64)
+_NO_STAMPS: Ints = np.empty(0, dtype=np.int64)
+
+
+def _planted(guests: TreeKind, options: ForestOptions, features: Features) -> list[OneTree]:
+    """Trees of another learner without examples."""
+    draws = (draws_of(options, len(features), tree) for tree in range(options.n_estimators))
+    return each_tree(guest_arrays([guests.plant(features, drawn, 2).arrays() for drawn in draws], guests))
 
 
 class ForestCoordinator(SequentialCoordinator):
@@ -84,7 +93,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._trees = dealt(options.n_estimators, shards)
         self._store = ForestStore(dtype_of(options.numeric), self._trees)
         self._shared, self.keeps_open = plan.shared_store, False
-        self._seeds = seeds_of(options.random_state)
+        self._seeds, self._guests = seeds_of(options.random_state), options.guests()
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
@@ -98,6 +107,9 @@ class ForestCoordinator(SequentialCoordinator):
         self._hold_nothing()
 
     def _hold_nothing(self) -> None:
+        if self._guests is not None:
+            self._held = _planted(self._guests, self.options, self.features)
+            return
         width = 3 if self.options.numeric else 2
         nothing = OneTree(
             np.full(1, -1, dtype=np.int32), np.zeros(1), np.full(1, -1, dtype=np.int32), np.zeros((1, width), np.int64)
@@ -128,6 +140,14 @@ class ForestCoordinator(SequentialCoordinator):
                 f"the {most:,} a forest can hold",
                 remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
             )
+        if self._guests is not None and self.store.live + len(batch) > (
+            most := self._guests.most_rows(max(2, len(self._order)))
+        ):
+            raise InputError(
+                f"{self.store.live + len(batch):,} live examples of {len(self._order):,} classes may be more than the "
+                f"{most:,} a tree can hold",
+                remedy="Keep fewer examples live, or fewer classes (source.positive)",
+            )
         self.store.reserve(len(batch))
         yield from self._send_rows()
 
@@ -157,6 +177,7 @@ class ForestCoordinator(SequentialCoordinator):
             "slot": np.ascontiguousarray(steps["slot"]),
             "row": row,
             "place": place,
+            "stamp": np.ascontiguousarray(steps["stamp"]) if self._guests else _NO_STAMPS,
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
@@ -165,6 +186,7 @@ class ForestCoordinator(SequentialCoordinator):
             "warming": warming,
             "scales": scales,
             "settle": bool(warm) or not (self.keeps_open and self._shared),
+            "built": self._end_of_warmup() if batch.start + part.start < self._warmup else -1,
         }
         replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
         self._saved = None
@@ -175,6 +197,10 @@ class ForestCoordinator(SequentialCoordinator):
             result.predictions[position[wanted]] = known
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
+
+    def _end_of_warmup(self) -> int:
+        """When the trees are built that wait for the end of the warm-up, in half updates: with its last update."""
+        return 2 * self._warmup - 1
 
     def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
         """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
@@ -254,7 +280,7 @@ class ForestCoordinator(SequentialCoordinator):
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
-            self._merge((yield self._each("close")))
+            self._merge((yield self._each("close", {"built": self._end_of_warmup()})))
         return {}
 
     def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
@@ -270,7 +296,8 @@ class ForestCoordinator(SequentialCoordinator):
         if not self._stale:
             return
         for reply in (yield self._each("fetch")):
-            for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
+            trees = each_tree(TreeArrays(*reply["trees"], own=reply["own"]))
+            for number, tree in zip(reply["changed"].tolist(), trees, strict=True):
                 self._held[number] = tree
         self._stale = False
 
@@ -291,10 +318,34 @@ class ForestCoordinator(SequentialCoordinator):
                 needed = [np.isin(holders, trees).any(axis=1) for trees in self._trees]
                 yield Tell("fill", {}, [{"slots": slots[mine], "X": X[mine]} for mine in needed])
         y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
-        payload = {"ids": self.store.id[:n].copy(), "y": y.copy(), "order": self._order}
         warming = self._seq < self._warmup
-        payload |= {"exponent": self._exponent, "warming": warming}
-        self._merge((yield self._each("recall", payload)))
+        payload = {
+            "ids": self.store.id[:n].copy(),
+            "y": y.copy(),
+            "born": self.store.born[:n].copy() if self._guests else _NO_STAMPS,
+            "order": self._order,
+            "exponent": self._exponent,
+            "built": self._end_of_warmup() if warming else -1,
+            "warming": warming,
+        }
+        replies = yield Ask("recall", payload, [self._past(numbers) for numbers in self._trees])
+        self._merge(replies)
+
+    def _past(self, numbers: Ints) -> dict[str, Any]:
+        """What a shard needs of its trees after a restore: of exact ones nothing, as they follow from the rows."""
+        if self._guests is None:
+            return {"numbers": numbers, "trees": (), "own": {}}
+        held = [self._held[number] for number in numbers.tolist()]
+        nodes = np.array([len(tree.feature) for tree in held], dtype=np.int64)
+        feature, threshold, right, totals = (
+            np.concatenate([getattr(self._held[0], name)[:0], *(getattr(tree, name) for tree in held)])
+            for name in ("feature", "threshold", "right", "totals")
+        )
+        own = {
+            name: np.concatenate([np.empty(0, dtype), *(tree.own[name] for tree in held)])
+            for name, dtype in self._guests.types.items()
+        }
+        return {"numbers": numbers, "trees": (nodes, feature, threshold, right, totals), "own": own}
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -386,8 +437,8 @@ class ForestCoordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
-        arrays = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
-        self._saved = {name: state[name].copy() for name in arrays if name in state}
+        own = self._guests.types if self._guests else ()
+        self._saved = {name: state[name].copy() for name in (*ARRAYS, *own) if name in state}
         self._held, self._stale = trees_of_model(self._saved), False
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])

@@ -12,8 +12,8 @@ import math
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2
 from raydt.learners.forest.options import ForestOptions
 
-#: Bytes of a step, of a new row beside its values, and of what was done in a step.
-_STEP, _ROW, _DONE = 16, 20, 40
+#: Bytes of a step, of its time for trees with a past, of a new row beside its values, and of what was done in a step.
+_STEP, _STAMP, _ROW, _DONE = 16, 8, 20, 40
 
 
 class ForestCosts(Costs):
@@ -21,6 +21,7 @@ class ForestCosts(Costs):
 
     def __init__(self, options: ForestOptions) -> None:
         self._options = options
+        self._step = _STEP + (0 if options.exact else _STAMP)
 
     def shape(self, rows: int) -> Shape:
         """Trees of noisy labels: a node for four of a tree's rows at the smallest size that is split."""
@@ -35,7 +36,7 @@ class ForestCosts(Costs):
         # A shard has trees / shards of the trees, and none of a row's with the chance that all k are others.
         whole = 1 - math.prod(max(0.0, 1 - trees / shards / (trees - i)) for i in range(copies))
         values = 8 * n * sizes.columns * (shards * whole + (1 - whole))
-        sent = shards * (_STEP + _ROW + (shards > 1)) * n + round(values)
+        sent = shards * (self._step + _ROW + (shards > 1)) * n + round(values)
         received = shards * _DONE * n
         tried = self._options.features_tried(sizes.columns) * self._options.thresholds
         return Cost(sizes.batches, sent, received, n * copies * tried * shape.depth, n)
@@ -44,7 +45,7 @@ class ForestCosts(Costs):
         """One message with the steps and all new rows; votes."""
         b, new, shards, copies = sizes.batch, sizes.inserts, sizes.shards, self._options.copies
         width = max(2, sizes.classes)
-        sent = shards * (_STEP * b + (_ROW + 8 * sizes.columns + (shards > 1)) * new)
+        sent = shards * (self._step * b + (_ROW + 8 * sizes.columns + (shards > 1)) * new)
         received = shards * (_DONE * b + 8 * width * new)
         tried = self._options.features_tried(sizes.columns) * self._options.thresholds
         return Cost(1, sent, received, shape.depth * (b * copies * tried + new * self._options.n_estimators), b)

@@ -27,6 +27,15 @@ from raydt.presentation.series import Columns
 from raydt.presentation.trees import FEATURES_SHOWN
 from raydt.presentation.words import count, counted
 
+_REPEATED = (
+    "Every tree is a function of the rows that remain, the options and the seed. raydt verify RUN trains the forest "
+    "again from these rows and compares the digests: whoever has the rows can repeat this proof of deletion."
+)
+_MEMBERS = (
+    "In which trees an example lives, and which features a node may be split on, are functions of id, seed and path. "
+    "The audit checks every tree by the rules of its learner, on its own members."
+)
+
 
 class ForestDescription(RebuildingDescription):
     """Many trees, of which parts are rebuilt.
@@ -35,17 +44,32 @@ class ForestDescription(RebuildingDescription):
     ----------
     lazy : bool
         Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
+    guests : bool
+        Whether the trees are those of another learner.
+    trees : int
+        How many trees there are; 0 if nobody knows.
     """
 
     checked: ClassVar[bool] = True
+    measures: ClassVar[Mapping[str, str]] = {
+        "out_of_sample_error": "share of wrong votes, of trees that do not hold the row",
+        "out_of_sample_r2": "R2 of the votes of trees that do not hold the row",
+    }
     same: ClassVar[tuple[str, str]] = ("the same trees, bit for bit", "other trees, or other examples")
     curves: ClassVar[tuple[Curve, ...]] = (
         *RebuildingDescription.curves[:1],
         Curve("nodes", "Nodes of all trees", "nodes", "nodes"),
     )
 
-    def __init__(self, *, lazy: bool) -> None:
-        self._lazy = lazy
+    def __init__(self, *, lazy: bool, guests: bool = False, trees: int = 0) -> None:
+        self._lazy, self._guests, self._trees = lazy, guests, trees
+
+    def owned(self, shard: int, shards: int) -> str:
+        """The trees of a shard."""
+        first, stop = (s * self._trees // shards for s in (shard, shard + 1))
+        if not self._trees:
+            return ""
+        return f"trees {first} to {stop - 1}" if stop > first + 1 else f"tree {first}" if stop > first else "no tree"
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Nodes of all trees."""
@@ -80,6 +104,11 @@ class ForestDescription(RebuildingDescription):
             "leaf: every tree then is the one trained from nothing on its live examples. All subtrees that an update "
             "rebuilds, in all trees, count below as one rebuild of their rows together."
         )
+        if self._guests:
+            rule = (
+                "Parts of each tree are rebuilt by the rules of its learner, within the features that its nodes draw. "
+                "All subtrees that an update rebuilds, in all trees, count below as one rebuild of their rows together."
+            )
         figures = tree_figures(run.summary)
         if run.summary and not self._lazy:
             rows = count(run.summary.get("rebuilt_rows"))
@@ -89,6 +118,7 @@ class ForestDescription(RebuildingDescription):
             figures,
             Section("Trees", blocks or [Text("There is no tree to show.", "none")]),
             rebuild_section(run.summary, run.metrics, run.events, rule, timed=False),
+            [Text(_REPEATED if not self._guests else _MEMBERS)],
         )
 
 

@@ -1,12 +1,11 @@
-"""Which trees an example lives in, and what a node draws: pure functions of the seed, the tree and the path.
+"""Which trees an example lives in, and where the sequences of the trees begin: pure functions of the seed.
 
 *Membership.* SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the id, under a key of 128 bits that BLAKE2b makes of
 the seed, starts a sequence of SplitMix64 (``raydt.arrays.rng``) with a number for each tree: an example lives in the k
 trees of the smallest numbers. Whoever does not know the seed cannot choose ids that fill one tree.
 
-*Nodes.* Every node has a key of 64 bits: that of the root is number ``tree`` of the sequence of the seed, that of a
-child number 0 (left) or 1 (right) of the sequence of its parent's key. A path of any length thus has a key, and
-nothing overflows. Numbers 2 and 3 of a node's sequence are the keys of its order of features and of its thresholds.
+*Nodes.* The key of a root is number ``tree`` of the sequence of the seed; those below follow from the path
+(``raydt.learners.whole_trees``).
 
 ``tests/oracles/forest.py`` has all of this in plain integers.
 """
@@ -19,10 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.rng import below_at, bits_at, stream_key
-
-#: What the numbers of a node's sequence are keys of; 0 and 1 are those of its children.
-ORDER, CUTS = 2, 3
+from raydt.arrays.rng import bits_at, stream_key
 
 _13, _16, _17, _21, _32, _64 = (np.uint64(n) for n in (13, 16, 17, 21, 32, 64))
 _V0, _V1 = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
@@ -121,29 +117,3 @@ def unit_at(key: np.uint64, counter: int) -> float:
     """A number in (0, 1): an odd multiple of 2**-53."""
     unit: float = (np.float64(bits_at(key, counter) >> _12) + 0.5) * _UNIT
     return unit
-
-
-@inlined_kernel
-def drawn_feature(key: np.uint64, place: int, order: Any, swaps: Any) -> int:
-    """The feature at the next place of a node's order; ``order`` is a permutation that the call changes in two places.
-
-    Fisher and Yates; :func:`put_back` undoes it.
-    """
-    other = place + below_at(key, place, len(order) - place)
-    swaps[place] = other
-    feature = order[other]
-    order[other] = order[place]
-    order[place] = feature
-    drawn: int = np.int64(feature)
-    return drawn
-
-
-@inlined_kernel
-def put_back(order: Any, swaps: Any, drawn: int) -> None:
-    """Make the identity of ``order`` again after so many draws."""
-    for back in range(drawn):
-        place = drawn - 1 - back
-        other = swaps[place]
-        feature = order[other]
-        order[other] = order[place]
-        order[place] = feature

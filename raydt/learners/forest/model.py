@@ -3,7 +3,8 @@
 Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
 ``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
 (int64, class counts, or n, sum and sum of squares of numeric labels in units), ``order`` (int64, class codes in
-ascending order of their labels) or, with numeric labels, ``exponent``.
+ascending order of their labels) or, with numeric labels, ``exponent``; of trees of another learner also its own arrays
+by node.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
-from raydt.learners.forest.trees import TreeArrays
-from raydt.learners.forest.voting import NUMBER_BITS, vote_of_model
+from raydt.learners.forest.holding import TreeArrays
+from raydt.learners.forest.voting import vote_of_model
+from raydt.learners.whole_trees import NUMBER_BITS
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: Arrays of every model; those of trees of another learner come besides.
+ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
 
 #: A numeric label of the largest size has so many bits in units; the unit follows from the live labels.
 LABEL_BITS = 20
@@ -37,14 +42,15 @@ class OneTree(NamedTuple):
     threshold: npt.NDArray[np.float64]
     right: npt.NDArray[np.int32]
     totals: npt.NDArray[np.int64]
+    own: Mapping[str, npt.NDArray[Any]] = {}
 
 
 def each_tree(arrays: TreeArrays) -> list[OneTree]:
     """The trees one by one; views."""
     stops = np.cumsum(arrays.nodes).tolist()
-    _, feature, threshold, right, totals = arrays
+    _, *columns, own = arrays
     return [
-        OneTree(feature[begin:stop], threshold[begin:stop], right[begin:stop], totals[begin:stop])
+        OneTree(*(column[begin:stop] for column in columns), {name: array[begin:stop] for name, array in own.items()})
         for begin, stop in zip([0, *stops], stops, strict=False)
     ]
 
@@ -79,6 +85,7 @@ def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], exponen
         "left": left,
         "right": np.concatenate([part.right for part in parts]),
         "totals": np.ascontiguousarray(totals),
+        **{name: np.concatenate([part.own[name] for part in parts]) for name in parts[0].own},
     }
     if exponent is not None:
         return arrays | {"exponent": np.array([exponent], dtype=np.int64)}
@@ -106,8 +113,9 @@ def by_label(arrays: Arrays) -> tuple[Arrays, npt.NDArray[np.int32]]:
 
 def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[OneTree]:
     """The trees of a model or state; views."""
-    columns = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
-    return each_tree(TreeArrays(arrays["tree_nodes"], *columns))
+    feature, threshold, right, totals = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
+    own = {name: array for name, array in arrays.items() if name not in ARRAYS}
+    return each_tree(TreeArrays(arrays["tree_nodes"], feature, threshold, right, totals, own))
 
 
 @kernel
@@ -228,10 +236,17 @@ class ForestPredictor:
         if self._exponent is not None:
             gain = _square(on_left) + _square(on_right) - _square(both)
         else:
-            gain = sum((p * p).sum(axis=1) / p.sum(axis=1) * s for p, s in ((on_left, 1), (on_right, 1), (both, -1)))
+            gain = _kept(on_left) + _kept(on_right) - _kept(both)
         out: npt.NDArray[Any] = np.bincount(feature[inner], np.maximum(gain, 0.0), minlength=self._d)
         shares: npt.NDArray[np.float64] = out / max(out.sum(), np.finfo(np.float64).tiny)
         return shares
+
+
+def _kept(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The sum of the squares of class counts over n; 0 without rows, which exact trees never have below a split."""
+    n = counts.sum(axis=1)
+    kept: npt.NDArray[np.float64] = np.divide((counts * counts).sum(axis=1), n, out=np.zeros(len(n)), where=n > 0)
+    return kept
 
 
 def _square(totals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

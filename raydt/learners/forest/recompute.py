@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.rng import below, bits, stream_key
+from raydt.arrays.rng import bits, stream_key
+from raydt.learners.recorded_draws import CUTS, LEFT, RIGHT, number_at, order_of_features
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-#: Numbers of a node's sequence: keys of the left and the right child, of the order of features, of the candidates.
-_LEFT, _RIGHT, _ORDER, _CUTS = range(4)
 _LABEL_BITS, _LEAST_EXPONENT = 20, -900
 
 
@@ -114,22 +112,7 @@ def units_of(y: npt.NDArray[np.float64], exponent: int) -> Ints:
 
 def root_key(definition: Definition, tree: int) -> np.uint64:
     """Key of the root of a tree."""
-    return _number(stream_key(definition.seed, "trees of a forest"), tree)
-
-
-def _number(key: np.uint64, counter: int) -> np.uint64:
-    number: np.uint64 = bits(key, np.array([counter], dtype=np.int64))[0]
-    return number
-
-
-def _order(key: np.uint64, d: int) -> Iterator[int]:
-    """The features in the order of a node: Fisher and Yates."""
-    rest = np.arange(d)
-    places = np.arange(d)
-    others = places + below(_number(key, _ORDER), places, d - places)
-    for place, other in enumerate(others.tolist()):
-        rest[[place, other]] = rest[[other, place]]
-        yield int(rest[place])
+    return number_at(stream_key(definition.seed, "trees of a forest"), tree)
 
 
 def _number_candidates(definition: Definition, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
@@ -186,8 +169,8 @@ def best_candidate(
 ) -> Split | None:
     """The best candidate of a node with these rows; None if there is none."""
     tried, found = 0, []
-    for j in _order(key, X.shape[1]):
-        own, x = _number(_number(key, _CUTS), j), X[:, j]
+    for j in order_of_features(key, X.shape[1]):
+        own, x = number_at(number_at(key, CUTS), j), X[:, j]
         category = definition.categorical[j]
         cuts = (_category_candidates if category else _number_candidates)(definition, own, x)
         if not cuts:
@@ -234,9 +217,9 @@ def tree_of(
         if split is None:
             return
         feature[at], threshold[at] = split.feature, split.threshold
-        grow(rows[split.left], _number(key, _LEFT), depth + 1)
+        grow(rows[split.left], number_at(key, LEFT), depth + 1)
         right[at] = len(feature)
-        grow(rows[~split.left], _number(key, _RIGHT), depth + 1)
+        grow(rows[~split.left], number_at(key, RIGHT), depth + 1)
 
     grow(np.arange(len(y)), root_key(definition, tree), 0)
     inner = np.array(feature) >= 0

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
-from raydt.learners.forest.advancing import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
+from raydt.learners.forest.guests import GuestTrees
+from raydt.learners.forest.holding import HeldTrees, TreeArrays
 from raydt.learners.forest.model import LEAST_EXPONENT, in_units
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.store import ForestStore
-from raydt.learners.forest.trees import Trees
-from raydt.learners.sequential import REMOVE
+from raydt.learners.forest.trees import ExactTrees
+from raydt.learners.sequential import ADD, REMOVE
+from raydt.learners.whole_trees import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
 
 Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
@@ -48,7 +50,7 @@ class ForestShard:
     ) -> None:
         self._features, self.groups = features, groups
         self.columns = features.columns_of(groups)
-        self.trees = Trees(options, features)
+        self.trees: HeldTrees = ExactTrees(options, features) if options.exact else GuestTrees(options, features)
         self._numeric, self._eager = options.numeric, options.rebuild == "eager"
         self._numbers = np.empty(0)  # numeric labels by slot
         self._exponent = LEAST_EXPONENT
@@ -73,6 +75,7 @@ class ForestShard:
         slot: Any,
         row: Any,
         place: Any,
+        stamp: Any,
         new: Any,
         ids: Any,
         y: Any,
@@ -84,13 +87,14 @@ class ForestShard:
         warming: bool,
         scales: Any,
         settle: bool,
+        built: int,
     ) -> dict[str, Any]:
         """Take the steps of a part of a batch, and answer with the votes and what was done.
 
         Parameters
         ----------
-        kind, slot, row, place : ndarray of int32, shape (steps,)
-            As in :class:`raydt.learners.forest.advancing.Work`.
+        kind, slot, row, place, stamp : ndarray, shape (steps,)
+            As in :class:`raydt.learners.whole_trees.Work`.
         new, ids, y : ndarray, shape (new rows,)
             Slots, ids and labels of the rows that come; they are the first rows of ``X``.
         X, own : ndarray of float64
@@ -107,6 +111,9 @@ class ForestShard:
             Steps after which numeric labels have another exponent, and the exponent.
         settle : bool
             Whether nothing may stay open.
+        built : int
+            Of trees with a past: when those are built that wait for the end of the warm-up, in half updates; -1 after
+            it.
         """
         rows = np.asarray(X)
         if whole is not None:
@@ -115,13 +122,16 @@ class ForestShard:
             rows[np.ix_(np.flatnonzero(~whole), self.columns)] = own
         rows = np.ascontiguousarray(rows)
         self.trees.know(np.array(order))
-        self._put(np.asarray(new), ids, rows[: len(new)], y)
-        width = 2 if self._numeric else self.trees.forest.totals.shape[1]
+        kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
+        stamps = np.ascontiguousarray(stamp, dtype=np.int64)
+        self._put(np.asarray(new), ids, rows[: len(new)], y, stamps[kinds == ADD] // 2 if len(stamps) else stamps)
+        width = 2 if self._numeric else self.trees.width
         done = np.zeros((len(kind), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
-        kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
-        work = Work(kinds, slots, at, places, rows, votes, done)
+        work = Work(kinds, slots, at, places, stamps, rows, votes, done)
+        if built >= 0 and isinstance(self.trees, GuestTrees):
+            self.trees.built = built
         begin = 0
         for last, exponent in np.asarray(scales).tolist():
             self._advance(work, begin, last + 1, warm)
@@ -142,7 +152,7 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any) -> None:
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, born: Ints) -> None:
         """Keep new rows."""
         if not len(new):
             return
@@ -154,7 +164,7 @@ class ForestShard:
                 self._numbers = numbers
             self._numbers[new] = y
             y = in_units(np.asarray(y), self._exponent)
-        self.trees.put(new, np.asarray(ids), X, np.asarray(y))
+        self.trees.put(new, np.asarray(ids), X, np.asarray(y), born)
 
     def _erase(self, slots: Slots) -> None:
         """Leave nothing of deleted rows in their slots, which may stay empty."""
@@ -164,6 +174,7 @@ class ForestShard:
 
     def _rescale(self, exponent: int, done: Ints | None) -> None:
         """Count numeric labels in other units: every tree is built again."""
+        assert isinstance(self.trees, ExactTrees)
         self._exponent = exponent
         self.trees.open_all(in_units(self._numbers, exponent))
         if done is None or not self._eager:
@@ -180,15 +191,18 @@ class ForestShard:
         """How large the trees are, unless the coordinator sees them itself."""
         return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
-    def _on_close(self) -> dict[str, Any]:
-        """End the warm-up: build the trees."""
+    def _on_close(self, built: int) -> dict[str, Any]:
+        """End the warm-up: build the trees, those with a past at a time in half updates."""
+        if isinstance(self.trees, GuestTrees):
+            self.trees.built = built
         self.trees.resolve()
         return {"shape": self._shape()}
 
     def _on_fetch(self) -> dict[str, Any]:
         """The trees that have changed since they were fetched last."""
         places = self.trees.touched()
-        return {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+        *columns, own = self.trees.arrays(places)
+        return {"changed": self.trees.numbers[places], "trees": tuple(columns), "own": own}
 
     # ---------------------------------------------------------------- rows
 
@@ -213,17 +227,26 @@ class ForestShard:
             self.trees.reserve(int(np.max(slots)) + 1)
             self.trees.examples.X[np.asarray(slots)] = X
 
-    def _on_recall(self, ids: Any, y: Any, order: Any, exponent: int, warming: bool) -> dict[str, Any]:
-        """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore; build the trees."""
+    def _on_recall(
+        self, ids: Any, y: Any, born: Any, order: Any, exponent: int, built: int, warming: bool, trees: Any, own: Any
+    ) -> dict[str, Any]:
+        """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore.
+
+        Exact trees are built from them; others have a past and come as arrays.
+        """
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._exponent = exponent
         self.trees.reserve(n)
         self.trees.know(np.array(order))
-        self._put(slots, ids, self.trees.examples.X[:n], y)
-        self.trees.collect(np.zeros(n, dtype=np.int32), slots)
-        if not warming:
-            self.trees.resolve()
+        self._put(slots, ids, self.trees.examples.X[:n], y, np.asarray(born))
+        if isinstance(self.trees, GuestTrees):
+            self.trees.restore(TreeArrays(*map(np.array, trees), own=own), slots)
+            self.trees.built = built
+        else:
+            self.trees.collect(np.zeros(n, dtype=np.int32), slots)
+            if not warming:
+                self.trees.resolve()
         return {"shape": self._shape()}
 
     def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:

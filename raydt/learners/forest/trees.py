@@ -1,8 +1,8 @@
-"""The trees of some groups with the rows in them: takes steps, resolves open leaves, gives canonical arrays."""
+"""Exact trees of a shard: they take steps, build open leaves, and give canonical arrays."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,50 +11,22 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
-from raydt.learners.forest.advancing import ENDED, Work, advance, look
+from raydt.learners.forest.advancing import ENDED, advance, look
 from raydt.learners.forest.growing import resolve
-from raydt.learners.forest.hashing import memberships, seeds_of
+from raydt.learners.forest.holding import HeldTrees, Slots, TreeArrays
 from raydt.learners.forest.nodes import (
     MOST_ENTRIES,
     Examples,
     Forest,
     Links,
-    count,
-    link,
-    most_rows,
     new_forest,
     new_scratch,
-    unlink,
     with_classes,
     with_room,
 )
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.sequential import ADD, LOOK, REMOVE
-
-Slots = npt.NDArray[np.int32]
-
-
-class TreeArrays(NamedTuple):
-    """Trees in preorder, one after the other: the left child of an inner node is the next node.
-
-    Attributes
-    ----------
-    nodes : ndarray of int64, shape (trees,)
-        How many each tree has.
-    feature : ndarray of int32
-        -1 of a leaf.
-    threshold : ndarray of float64
-    right : ndarray of int32
-        Place of the right child within its tree; -1 of a leaf.
-    totals : ndarray of int64, shape (nodes, K or 3)
-        Class counts, or n, sum and sum of squares of numeric labels in units.
-    """
-
-    nodes: npt.NDArray[np.int64]
-    feature: npt.NDArray[np.int32]
-    threshold: npt.NDArray[np.float64]
-    right: npt.NDArray[np.int32]
-    totals: npt.NDArray[np.int64]
+from raydt.learners.forest.pools import count, link, most_rows, unlink
+from raydt.learners.whole_trees import Work
 
 
 @kernel
@@ -126,43 +98,31 @@ def _writable(value: Any) -> Any:
     return type(value)(*map(_writable, value)) if hasattr(value, "_fields") else value
 
 
-class Trees:
-    """Trees of a shard, and the rows in slots that they hold.
+class ExactTrees(HeldTrees):
+    """Exact trees, and the rows in slots that they hold.
 
     Parameters
     ----------
     options : ForestOptions
     features : Features
-
-    Attributes
-    ----------
-    numbers : ndarray of int64, shape (trees,)
-        Which trees of the forest these are, ascending; none before :meth:`deal`.
     """
 
     forest: Forest
+    examples: Examples
 
     def __init__(self, options: ForestOptions, features: Features) -> None:
-        self.options, self.features, self.numbers = options, features, np.empty(0, dtype=np.int64)
         self.rules = options.rules(len(features))
-        self.seeds = seeds_of(options.random_state)
-        self._place = np.full(options.n_estimators, -1, dtype=np.int32)
-        self._d, self._categorical = len(features), features.kinds.astype(np.bool_)
-        self.clear()
+        super().__init__(options, features)
 
-    def deal(self, numbers: npt.NDArray[np.int64]) -> None:
-        """Own these trees of the forest, before any row is in them."""
-        if np.array_equal(numbers, self.numbers):
-            return
-        self.numbers = numbers
-        self._place[:] = -1
-        self._place[numbers] = np.arange(len(numbers))
-        self._plant(self.forest.totals.shape[1])
+    @property
+    def width(self) -> int:
+        """Classes that are counted, or 3 numbers of numeric labels."""
+        return self.forest.totals.shape[1]
 
-    def _plant(self, classes: int) -> None:
+    def _plant(self, width: int) -> None:
         """Make every tree one open leaf without rows; entries keep their room."""
         keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
-        forest = new_forest(keys, self.rules, classes, words)
+        forest = new_forest(keys, self.rules, width, words)
         self.forest = forest._replace(links=self.forest.links, order=self.forest.order)
 
     def clear(self) -> None:
@@ -206,41 +166,10 @@ class Trees:
         )
         self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
-    def put(
-        self, slots: Slots, ids: npt.NDArray[np.int64], X: npt.NDArray[np.float64], y: npt.NDArray[np.int64]
-    ) -> None:
-        """Keep new rows, of which nothing is in the trees yet."""
-        if not len(slots):
-            return
-        self.examples.X[slots] = X
-        self.examples.y[slots] = y
-        self.examples.member[slots] = self._place[self.members(ids)]
-
-    def erase(self, slots: Slots) -> None:
-        """Leave nothing of rows that no tree holds any more."""
-        self.examples.X[slots] = 0.0
-        self.examples.y[slots] = 0
-        self.examples.member[slots] = -1
-
-    def members(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Trees of the forest that hold each example, shape (n, k)."""
-        out = np.empty((len(ids), self.options.copies), dtype=np.int32)
-        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), self.options.n_estimators, out)
-        return out
-
     # ---------------------------------------------------------------- steps
 
-    def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:
-        """Take steps while nothing is built: rows wait in the roots, in order."""
-        changes = kind != LOOK  # a query changes nothing, and has no slot
-        kind, slots = kind[changes], slots[changes]
-        begin = 0
-        for stop in [*np.flatnonzero(np.diff(kind == REMOVE)).tolist(), len(kind) - 1]:
-            part = slots[begin : stop + 1]
-            if len(part):
-                by = 1 if kind[begin] == ADD else -1
-                _gather_or_scatter(self.forest, part, by, self.examples, self.rules.numeric)
-            begin = stop + 1
+    def _wait(self, slots: Slots, by: int) -> None:
+        _gather_or_scatter(self.forest, slots, by, self.examples, self.rules.numeric)
 
     def take(self, work: Work, begin: int, end: int) -> None:
         """Take steps; leaves that are opened may stay so."""
@@ -305,9 +234,10 @@ class Trees:
             np.empty(n),
             np.empty(n, dtype=np.int32),
             np.empty((n, self.forest.totals.shape[1]), dtype=np.int64),
+            {},
         )
         stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
-        _copy_out(self.forest, places, stack, parents, out)
+        _copy_out(self.forest, places, stack, parents, out._replace(own=()))
         return out
 
     def shape(self) -> tuple[int, int, int]:

@@ -1,8 +1,4 @@
-"""Votes: what the trees of a shard say of a row, as whole numbers that add up in any order.
-
-A tree that holds a row's leaf of n rows gives class k ``floor(2**40 c_k / n)``; of numbers ``floor(2**20 sum / n)`` in
-units, and one vote. A tree without rows says nothing.
-"""
+"""The votes of the trees of a shard, and of a saved model (``whole_trees.add_vote``)."""
 
 from __future__ import annotations
 
@@ -12,30 +8,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.nodes import goes_left
-
-#: A share, and a number, in these parts.
-SHARE_BITS, NUMBER_BITS = 40, 20
-HALF_BITS = SHARE_BITS // 2
-
-
-@inner_kernel
-def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
-    """Add the vote of a leaf; of numbers ``votes`` are the sum and how many trees it has."""
-    if numeric:
-        n = totals[node, 0]
-        if n > 0:
-            votes[0] += (totals[node, 1] << NUMBER_BITS) // n
-            votes[1] += 1
-        return
-    n = np.int64(0)
-    for k in range(totals.shape[1]):
-        n += totals[node, k]
-    if n > 0:
-        for k in range(totals.shape[1]):
-            if totals[node, k]:
-                parts = totals[node, k] << HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
-                whole = parts // n
-                votes[k] += (whole << HALF_BITS) + ((parts - whole * n) << HALF_BITS) // n
+from raydt.learners.whole_trees import add_vote
 
 
 @inner_kernel

@@ -61,8 +61,10 @@ class Impurity(Protocol):
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """n^2 times the gain of each node's split, from the statistics of its left side."""
 
-    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
-        """Score, feature and threshold of the best split at each node."""
+    def best(
+        self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints, allowed: Bools | None
+    ) -> Best:
+        """Score, feature and threshold of the best split at each node, on the features ``allowed`` there: (m, d)."""
 
 
 class Gini:
@@ -105,9 +107,11 @@ class Gini:
         """Sum of float(D_k)^2 over float(n_left n_right)."""
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
-    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+    def best(
+        self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints, allowed: Bools | None
+    ) -> Best:
         """By class counts."""
-        return best_splits(columns, rows, labels, node, statistics)
+        return best_splits(columns, rows, labels, node, statistics, allowed)
 
 
 class Variance:
@@ -162,10 +166,13 @@ class Variance:
         """float(D)^2 over float(n_left n_right)."""
         return _scores(left[:, 1:2], statistics[:, 1:2], left[:, 0], statistics[:, 0])
 
-    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+    def best(
+        self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints, allowed: Bools | None
+    ) -> Best:
         """By sums."""
         n, q, _ = statistics.T
-        return best_of(len(n), (column.best_splits_of_numbers(rows, labels, node, n, q) for column in columns))
+        splits = (column.best_splits_of_numbers(rows, labels, node, n, q) for column in columns)
+        return best_of(len(n), splits, allowed)
 
 
 def _scores(left: Ints, whole: Ints, n_left: Ints, n: Ints) -> Floats:
@@ -217,6 +224,8 @@ class Recomputed:
     history : History
     budget : int
         Cells (rows x features) of build-time sets that are searched; beyond it nodes are sampled.
+    allowed : ndarray of bool, shape (n, d), optional
+        Features that each node may be split on; all by default.
 
     Attributes
     ----------
@@ -244,9 +253,17 @@ class Recomputed:
     Without a complete history only ``leaf`` and ``live_*`` mean something. O(depth * cells * log(rows)).
     """
 
-    def __init__(self, tree: RecordedTree, features: Features, rules: Rules, history: History, budget: int) -> None:
+    def __init__(
+        self,
+        tree: RecordedTree,
+        features: Features,
+        rules: Rules,
+        history: History,
+        budget: int,
+        allowed: Bools | None = None,
+    ) -> None:
         n = len(tree)
-        self.tree, self.rules, self.complete = tree, rules, history.complete
+        self.tree, self.rules, self.complete, self._allowed = tree, rules, history.complete, allowed
         self.categorical = np.array(features.categorical, np.bool_)
         self.columns = []
         for j, categorical in enumerate(features.categorical):
@@ -283,7 +300,7 @@ class Recomputed:
         wanted = self.rules.may_split(counts, self.tree.depth[at])
         wanted &= self.rules.exceeds(counts, self.rules.alpha, or_equals=True)
         wanted |= self.tree.feature[at] >= 0
-        self.live_score[at] = self._search(wanted, counts, rows, local)[0]
+        self.live_score[at] = self._search(at, wanted, counts, rows, local)[0]
 
     def _look_back(self, at: Ints, rows: Ints, local: Ints, sampled: Bools) -> None:
         """Counters and build-time splits of the nodes ``at`` one level."""
@@ -302,7 +319,7 @@ class Recomputed:
         wanted = sampled & self.rules.may_split(counts, self.tree.depth[at])
         wanted &= self.rules.exceeds(counts, self.rules.half_alpha)
         self.replayed[at] = wanted
-        found = self._search(wanted, counts, rows, local)
+        found = self._search(at, wanted, counts, rows, local)
         self.built_score[at], self.built_feature[at], self.built_threshold[at] = found
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
@@ -318,11 +335,11 @@ class Recomputed:
         """Examples of S0(v), by class."""
         return self.rules.impurity.counts(self.built)
 
-    def _search(self, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> tuple[Floats, Ints, Floats]:
-        """Best splits of the ``wanted`` nodes of one level."""
+    def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> tuple[Floats, Ints, Floats]:
+        """Best splits of those of the nodes ``at`` one level that are ``wanted``."""
         rows, local = rows[wanted[local]], local[wanted[local]]
-        there = np.where(wanted[:, None], counts, 0)
-        return self.rules.impurity.best(self.columns, rows, self.labels[rows], local, there)
+        there, allowed = np.where(wanted[:, None], counts, 0), None if self._allowed is None else self._allowed[at]
+        return self.rules.impurity.best(self.columns, rows, self.labels[rows], local, there, allowed)
 
 
 def _sample(s: Ints, d: int, budget: int) -> Bools:

@@ -1,0 +1,187 @@
+"""Nodes, blocks and the lists of the rows in leaves: taken, given back, linked and counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.learners.forest.nodes import BLOCKS_FREE, BLOCKS_SPARE, BLOCKS_USED, FREE, LEAF, OPEN, SPARE, USED
+from raydt.learners.number_sums import mass_ceiling
+
+
+@inner_kernel
+def has_room(forest: Any, rows: int) -> bool:
+    """Whether a tree of so many rows can be built."""
+    reg = forest.reg
+    nodes = len(forest.nodes) - reg[USED] + reg[SPARE]
+    blocks = len(forest.blocks.kept) - reg[BLOCKS_USED] + reg[BLOCKS_SPARE]
+    enough: bool = nodes >= 2 * rows + 2 and blocks >= rows + 1
+    return enough
+
+
+@inlined_kernel
+def new_child(forest: Any, tree: int, depth: int, key: np.uint64) -> int:
+    """Take a node, without rows yet."""
+    reg, nodes = forest.reg, forest.nodes
+    node: int = reg[FREE]
+    if node >= 0:
+        reg[FREE] = nodes[node].left
+        reg[SPARE] -= 1
+    else:
+        node = reg[USED]
+        reg[USED] += 1
+    nodes[node].key = key
+    nodes[node].threshold = 0.0
+    nodes[node].feature = LEAF
+    nodes[node].left = nodes[node].right = nodes[node].head = nodes[node].block = -1
+    nodes[node].depth = depth
+    forest.shape[tree, 0] += 1
+    forest.levels[tree, depth] += 1
+    return node
+
+
+@inlined_kernel
+def free_node(forest: Any, tree: int, node: int) -> None:
+    """Give back a node that has neither rows nor a block."""
+    forest.levels[tree, forest.nodes[node].depth] -= 1
+    forest.shape[tree, 0] -= 1
+    forest.nodes[node].left = forest.reg[FREE]
+    forest.reg[FREE] = node
+    forest.reg[SPARE] += 1
+
+
+@inlined_kernel
+def new_block(forest: Any) -> int:
+    """Take a block; what it held before is still there."""
+    reg = forest.reg
+    block: int = reg[BLOCKS_FREE]
+    if block >= 0:
+        reg[BLOCKS_FREE] = forest.blocks.kept[block]
+        reg[BLOCKS_SPARE] -= 1
+    else:
+        block = reg[BLOCKS_USED]
+        reg[BLOCKS_USED] += 1
+    forest.blocks.kept[block] = 0
+    return block
+
+
+@inlined_kernel
+def free_block(forest: Any, block: int) -> None:
+    """Give a block back."""
+    forest.blocks.kept[block] = forest.reg[BLOCKS_FREE]
+    forest.reg[BLOCKS_FREE] = block
+    forest.reg[BLOCKS_SPARE] += 1
+
+
+@inlined_kernel
+def link(forest: Any, leaf: int, entry: int) -> None:
+    """Insert an entry at the head of a leaf's list."""
+    links, head = forest.links, forest.nodes[leaf].head
+    links.leaf[entry] = leaf
+    links.next[entry] = head
+    links.previous[entry] = -1
+    if head >= 0:
+        links.previous[head] = entry
+    forest.nodes[leaf].head = entry
+
+
+@inlined_kernel
+def unlink(forest: Any, entry: int) -> None:
+    """Remove an entry from its leaf's list."""
+    links = forest.links
+    before, after = links.previous[entry], links.next[entry]
+    if before >= 0:
+        links.next[before] = after
+    else:
+        forest.nodes[links.leaf[entry]].head = after
+    if after >= 0:
+        links.previous[after] = before
+
+
+@inlined_kernel
+def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
+    """Count a row of class y, or of y units, in (``by`` 1) or out (-1) at a node."""
+    forest.nodes[node].n += by
+    if numeric:
+        forest.totals[node, 0] += by
+        forest.totals[node, 1] += by * y
+        forest.totals[node, 2] += by * y * y
+    else:
+        forest.totals[node, y] += by
+
+
+@inlined_kernel
+def may_split(forest: Any, node: int, rules: Any) -> bool:
+    """Whether a node may be split: enough rows, not all of one label, and not too deep."""
+    n = np.int64(forest.nodes[node].n)
+    if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
+        return False
+    if rules.numeric:
+        impure: bool = mass_ceiling(n, forest.totals[node, 1], forest.totals[node, 2]) > 0
+        return impure
+    pure = False
+    for k in range(forest.totals.shape[1]):
+        pure = pure or forest.totals[node, k] == n
+    return not pure
+
+
+@inner_kernel
+def gather(forest: Any, node: int, k: int, scratch: Any) -> int:
+    """List the rows below a node in ``slots`` and ``entries``; their number. O(nodes and rows below)."""
+    nodes, stack, n, top = forest.nodes, scratch.stack, 0, 1
+    stack[0] = node
+    while top > 0:
+        top -= 1
+        at = stack[top]
+        if nodes[at].feature >= 0:
+            stack[top] = nodes[at].right
+            stack[top + 1] = nodes[at].left
+            top += 2
+            continue
+        entry = nodes[at].head
+        while entry >= 0:
+            scratch.entries[n] = entry
+            scratch.slots[n] = entry // k
+            n += 1
+            entry = forest.links.next[entry]
+    return n
+
+
+@inner_kernel
+def free_below(forest: Any, tree: int, node: int, scratch: Any) -> None:
+    """Free everything below a node, which becomes a leaf without a list but keeps its block.
+
+    Its rows must have been listed.
+    """
+    nodes, stack, top = forest.nodes, scratch.stack, 1
+    stack[0] = node
+    while top > 0:
+        top -= 1
+        at = stack[top]
+        if nodes[at].feature >= 0:
+            stack[top] = nodes[at].right
+            stack[top + 1] = nodes[at].left
+            top += 2
+            if at != node:
+                free_block(forest, np.int64(nodes[at].block))
+        else:
+            forest.shape[tree, 1] -= 1
+            if nodes[at].feature == OPEN:
+                forest.shape[tree, 2] -= 1
+        if at != node:
+            free_node(forest, tree, at)
+    nodes[node].feature = LEAF
+    nodes[node].threshold = 0.0
+    nodes[node].left = nodes[node].right = nodes[node].head = -1
+    forest.shape[tree, 1] += 1
+
+
+@kernel
+def most_rows(forest: Any) -> int:
+    """Rows of the largest tree."""
+    most = 0
+    for tree in range(len(forest.roots)):
+        most = max(most, np.int64(forest.nodes[forest.roots[tree]].n))
+    return most
