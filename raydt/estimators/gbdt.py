@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.errors import UpdateError
 from raydt.estimators.base import Estimator
+from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 from raydt.examples.targets import Targets
 from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
@@ -18,7 +19,7 @@ from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
 _UNTIL_THE_CALL_ENDS = 2**62
 
 
-class _OnlineGradientBoosting(Estimator):
+class _OnlineGradientBoosting(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "gbdt"
@@ -70,13 +71,6 @@ class _OnlineGradientBoosting(Estimator):
         self._require_fitted()
         n_iter: int = self._predictor().iterations
         return n_iter
-
-    @property
-    def feature_importances_(self) -> npt.NDArray[np.float64]:
-        """Share of each feature in the gain of all splits, shape (d,); all 0 if there is no split."""
-        self._require_fitted()
-        shares: npt.NDArray[np.float64] = self._predictor().importances()
-        return shares
 
     @property
     def last_update_(self) -> dict[str, int | float]:

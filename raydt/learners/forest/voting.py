@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.nodes import goes_left
@@ -36,6 +37,15 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
                 parts = totals[node, k] << HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
                 whole = parts // n
                 votes[k] += (whole << HALF_BITS) + ((parts - whole * n) << HALF_BITS) // n
+
+
+def leaf_votes(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The votes of leaves with examples, shape (n, K), as :func:`add_vote` counts them."""
+    n = totals.sum(axis=1, keepdims=True)
+    parts = totals << HALF_BITS
+    whole = parts // n
+    votes: npt.NDArray[np.int64] = (whole << HALF_BITS) + ((parts - whole * n) << HALF_BITS) // n
+    return votes
 
 
 @inner_kernel
