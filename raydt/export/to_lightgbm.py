@@ -83,7 +83,8 @@ def _tree(trees: TreeSum, tree: int, output: int) -> str:
     cover = np.zeros(len(trees.feature), dtype=np.int64) if trees.cover is None else trees.cover
     kinds = np.where(trees.feature[inner] >= trees.dense, _NAN | _MISSING_LEFT, _NAN)
     thresholds = [repr(value) for value in trees.threshold[inner].tolist()]
-    boundaries, words = [0], []
+    boundaries: list[int] = [0]
+    words: list[int] = []
     for place in np.flatnonzero(trees.is_set[inner]).tolist():
         kinds[place] = _NAN | _CATEGORICAL
         thresholds[place] = str(len(boundaries) - 1)

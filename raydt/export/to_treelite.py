@@ -23,7 +23,7 @@ def build(trees: TreeSum, interface: Interface) -> Any:
     several = trees.outputs > 1
     task = "kMultiClf" if several else "kBinaryClf" if trees.link == "logistic" else "kRegressor"
     after = {"identity": "identity_multiclass" if several else "identity", "logistic": "sigmoid", "softmax": "softmax"}
-    builder = ModelBuilder(
+    builder: Any = ModelBuilder(
         threshold_type="float64",
         leaf_output_type="float64",
         metadata=Metadata(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.forest.trees import TreeArrays
@@ -182,6 +183,17 @@ def shares_of(votes: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.fl
     shares /= np.ldexp(np.maximum(trees, 1).astype(np.float64), SHARE_BITS)[:, None]
     shares[trees == 0] = 1.0 / max(1, n_classes)
     return shares
+
+
+#: Votes are cut to so many bits a tree for levels, which are of 13.
+_LEVEL_BITS = 24
+
+
+def levels_of_votes(votes: npt.NDArray[np.int64]) -> Levels:
+    """The share of class 1 of each row as a level; without any votes one half."""
+    ones = votes[:, 1] if votes.shape[1] > 1 else np.zeros(len(votes), dtype=np.int64)
+    trees = -(-votes.sum(axis=1) >> SHARE_BITS)
+    return levels_of(ones >> (SHARE_BITS - _LEVEL_BITS), trees << _LEVEL_BITS, of_nothing=LEVELS // 2)
 
 
 class ForestPredictor:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
 from raydt.learners.binning import SPARSE, Bins
 from raydt.learners.gbdt.derivatives import softmax
@@ -122,6 +123,11 @@ class GBDTPredictor:
         codes: npt.NDArray[np.int32] = (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
         return codes
 
+    def levels_of(self, F: npt.NDArray[np.float64]) -> Levels:
+        """The share of class 1 of each row as a level (:mod:`raydt.evaluation.ranking`), shape (n,)."""
+        levels: Levels = np.floor(softmax(F)[:, 1] * LEVELS + 0.5).astype(np.uint16)
+        return levels
+
     def shares_of(self, F: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, shape (n, n_classes); 0 of classes not seen, 1 of an only class."""
         if n_classes == 1:
@@ -201,8 +207,11 @@ class ConstantPredictor:
 
 def predictor_of(ensemble: Ensemble | None, constant: float, regression: bool) -> GBDTPredictor | ConstantPredictor:
     """Predictions of the model in memory; ``constant`` is that of no model."""
-    if ensemble is None:
-        return ConstantPredictor(constant, regression)
+    return ConstantPredictor(constant, regression) if ensemble is None else predictor_of_trees(ensemble)
+
+
+def predictor_of_trees(ensemble: Ensemble) -> GBDTPredictor:
+    """Predictions of trees in memory."""
     e = ensemble
     return GBDTPredictor(e.trees, e.bins, e.classes, e.per, e.loss.origin)
 
