@@ -174,6 +174,17 @@ def sums_of_tree(trees: Any, tree: int) -> tuple[Any, Any]:
     return nodes, trees.value[part]
 
 
+def side_taken(trees: Any, x: Any, begin: int) -> Any:
+    """Whether a row goes left at a node, by its number within the tree that begins there."""
+
+    def left(node: int) -> bool:
+        members = trees.members_of(begin + node).tolist()
+        value = x[trees.feature[begin + node]]
+        return bool(value in members if members else value <= trees.threshold[begin + node])
+
+    return left
+
+
 @pytest.mark.parametrize("name", SUMS_OF_TREES)
 def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: str) -> None:
     estimator, y = SUMS_OF_TREES[name]
@@ -190,13 +201,7 @@ def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: st
             total = np.zeros((D, trees.outputs))
             for tree in range(trees.trees):
                 nodes, outputs = sums_of_tree(trees, tree)
-                begin = int(trees.starts[tree])
-
-                def left(node: int, begin: int = begin, row: int = row) -> bool:
-                    at = begin + node
-                    members, x = trees.members_of(at), X[row, trees.feature[at]]
-                    return bool(x in members if len(members) else x <= trees.threshold[at])
-
+                left = side_taken(trees, X[row], int(trees.starts[tree]))
                 total += shapley(nodes, outputs, left, D)[0]
             total = total / trees.trees if trees.mean else total
             total = total[:, np.argsort(trees.codes)] if len(trees.codes) > 1 else total
@@ -263,7 +268,5 @@ def test_paths_of_missing_numbers_sparse_features_and_scores() -> None:
 
 def test_leaves_of_naive_bayes_are_not_explained() -> None:
     model = fitted(ConfidenceTreeClassifier(leaf_prediction="naive_bayes"), DENSE, labels(DENSE, 2))
-    with pytest.raises(
-        InputError, match=r"predict by naive Bayes, which splits neither explain nor export.*leaf_prediction"
-    ):
+    with pytest.raises(InputError, match=r"naive Bayes, which splits neither explain nor export.*leaf_prediction"):
         model.explain(DENSE)

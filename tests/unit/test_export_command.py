@@ -51,7 +51,7 @@ def test_what_cannot_be_exported_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--out"):
         export_model(tmp_path / "saved", "onnx", tmp_path / "saved" / "model.onnx")
     export_model(tmp_path / "saved", "onnx", tmp_path / "model.onnx")
-    with pytest.raises(InputError, match="it exists. Choose another name, or replace it with --overwrite"):
+    with pytest.raises(InputError, match=r"it exists\. Choose another name, or replace it with --overwrite"):
         export_model(tmp_path / "saved", "onnx", tmp_path / "model.onnx")
     export_model(tmp_path / "saved", "onnx", tmp_path / "model.onnx", overwrite=True)
     naive = ConfidenceTreeClassifier(leaf_prediction="naive_bayes").fit(FRAME, LABELS)
