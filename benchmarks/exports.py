@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="models whose name has this text")
     given = parser.parse_args()
     lines = [row(name, given.rows) for name in MODELS if given.only in name]
-    print(table(["Model", "trees", "nodes", *FORMATS], lines))
+    print("\n".join(table(["Model", "trees", "nodes", *FORMATS], lines)))
 
 
 if __name__ == "__main__":
