@@ -1,4 +1,4 @@
-"""scikit-learn: a pipeline of the model's tests and a tree, a forest or gradient boosting over their results.
+"""scikit-learn: a pipeline of the model's tests and one tree, averaged trees or gradient boosting over their results.
 
 scikit-learn's trees round their input to float32. So the first step replaces a number by how many thresholds of its
 column lie below it (``numpy.digitize``), and a set of categories becomes a column of its own (``numpy.isin``): small
@@ -29,7 +29,7 @@ class _Tests(NamedTuple):
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
-    """A fitted ``Pipeline``; its last step is a tree, a forest, or gradient boosting.
+    """A fitted ``Pipeline``; its last step is one tree, averaged trees, or gradient boosting.
 
     Boosting takes the classes of ``predict`` from log-odds of at least 0, where the learner's are above 0.
     """
@@ -81,12 +81,12 @@ def _model(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     grown = [_fitted(one(), trees, t, tests, trees.value, labels) for t in range(trees.trees)]
     if not trees.mean:
         return grown[0]
-    forest = (ensemble.RandomForestRegressor if number else ensemble.RandomForestClassifier)(len(grown))
-    forest.estimators_, forest.estimator_, forest.n_outputs_ = grown, one(), 1
-    forest.n_features_in_ = len(tests.steps)
+    averaged = (ensemble.RandomForestRegressor if number else ensemble.RandomForestClassifier)(len(grown))
+    averaged.estimators_, averaged.estimator_, averaged.n_outputs_ = grown, one(), 1
+    averaged.n_features_in_ = len(tests.steps)
     if not number:
-        forest.classes_, forest.n_classes_ = labels, len(labels)
-    return forest
+        averaged.classes_, averaged.n_classes_ = labels, len(labels)
+    return averaged
 
 
 def _boosting(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
