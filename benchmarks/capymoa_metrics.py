@@ -1,7 +1,8 @@
 """Scores of the same predictions by CapyMOA's evaluators, and by ours: ``python benchmarks/capymoa_metrics.py``.
 
 Needs ``pip install capymoa`` and Java. The last column is the largest difference after any prediction from the tenth
-on. Of kappa-M it is that to MOA's definition, which counts a label before it asks for the majority.
+on. Of kappa-M and R2 it is that to MOA's definitions: the majority already has the label that is to be predicted, and
+R2 compares with the mean of the labels before each one, instead of the mean of all.
 """
 
 from __future__ import annotations
@@ -70,11 +71,13 @@ def numbers() -> list[list[str]]:
     schema = Schema.from_custom(["x", "y"], "y")
     theirs, ours = RegressionEvaluator(schema=schema), PrequentialErrors()
     apart = dict.fromkeys(("mae", "rmse", "r2"), 0.0)
+    before = np.concatenate([[0.0], np.cumsum(truth)[:-1] / np.arange(1, N)])
+    running_r2 = 1 - np.cumsum((truth - prediction) ** 2) / np.cumsum((truth - before) ** 2)
     for i in range(N):
         theirs.update(float(truth[i]), float(prediction[i]))
         ours.update(truth[i : i + 1], prediction[i : i + 1])
         if i + 1 >= FIRST:
-            scores = ours.scores()
+            scores = ours.scores() | {"r2": running_r2[i]}
             apart = {name: max(apart[name], abs(getattr(theirs, name)() - scores[name])) for name in apart}
     return [["numbers", name, name, f"{difference:.1e}"] for name, difference in apart.items()]
 

@@ -93,7 +93,7 @@ def outputs(to: str, model: Any, X: Any, trees: Any) -> Any:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         found = session.run(["scores"], {"X": X})[0]
     elif to == "lightgbm":
-        found = model.predict(X, raw_score=True)
+        found = model.predict(X, raw_score=trees.link != "identity")
     elif trees.link != "identity":
         found = model[-1]._raw_predict(model[:-1].transform(X))
     else:

@@ -19,7 +19,7 @@ def outputs_of(to: str, model: Any, X: Any, trees: Any) -> Any:
         session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         return session.run(["scores"], {"X": X})[0]
     if to == "lightgbm":
-        return model.predict(X, raw_score=True, num_threads=1).reshape(len(X), -1)
+        return model.predict(X, raw_score=trees.link != "identity", num_threads=1).reshape(len(X), -1)
     if trees.link != "identity":
         return model.named_steps["model"]._raw_predict(model[:-1].transform(X))
     found = model.predict_proba(X) if len(trees.codes) else model.predict(X)

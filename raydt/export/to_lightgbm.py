@@ -25,7 +25,7 @@ _LARGEST_CATEGORY = 2**20
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
-    """A ``lightgbm.Booster``; ``predict(X, raw_score=True)`` gives the outputs."""
+    """A ``lightgbm.Booster``; ``predict(X)`` gives the outputs, of boosting ``predict(X, raw_score=True)``."""
     from lightgbm import Booster
 
     return Booster(model_str=_text(trees))

@@ -31,7 +31,6 @@ def build(trees: TreeSum, interface: Interface) -> Any:
         "table": trees.value[trees.feature < 0],
         "axis": np.array(1, dtype=np.int64),
         "last": np.array(trees.trees - 1, dtype=np.int64),
-        "count": np.array(float(trees.trees)),
     }
     steps = [
         helper.make_node("TreeEnsemble", ["X"], ["leaf_numbers"], domain="ai.onnx.ml", **_ensemble(trees)),
@@ -41,6 +40,7 @@ def build(trees: TreeSum, interface: Interface) -> Any:
         helper.make_node("Gather", ["sums", "last"], ["total" if trees.mean else "scores"], axis=1),
     ]
     if trees.mean:
+        names["count"] = np.array(float(trees.trees))
         steps.append(helper.make_node("Div", ["total", "count"], ["scores"]))
     given = ["scores"]
     if trees.link != "identity":

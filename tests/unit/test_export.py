@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,16 @@ for library in ("treelite", "onnxruntime", "onnx", "lightgbm", "sklearn", "skops
     pytest.importorskip(library)
 
 
-@cache
+_DESCRIBED: dict[str, tuple[TreeSum | None, Interface]] = {}
+
+
 def exported(trial: Trial) -> tuple[TreeSum | None, Interface]:
+    if trial.name in _DESCRIBED:
+        return _DESCRIBED[trial.name]
     labels = [f"class {code}" for code in range(trial.case.classes)]
     values = {"c": [f"value {code}" for code in range(3)]}
-    return described(trial)[1], Interface.of(small_stream(trial.case)[0], values, labels, by_value=False)
+    interface = Interface.of(small_stream(trial.case)[0], values, labels, by_value=False)
+    return _DESCRIBED.setdefault(trial.name, (described(trial)[1], interface))
 
 
 @every_case("exports")
