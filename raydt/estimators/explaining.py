@@ -77,7 +77,7 @@ class SumOfTrees(Fitted):
         require_counted(self._features())
         trees = self.trees()
         found = explain(trees, rows, **self._sparse_of(X))
-        if len(trees.codes) < 2:
+        if not len(trees.codes) or trees.link == "logistic":
             return Explanation(found.values[:, :, 0], float(found.base[0]))
         columns = np.argsort(trees.codes)
         return Explanation(found.values[:, :, columns], found.base[columns])

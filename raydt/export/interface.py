@@ -68,6 +68,7 @@ class Interface:
             numbers = self.categories.get(described["name"])
             values = {} if numbers is None else {"values": [[value, number] for value, number in numbers.items()]}
             columns.append(described | values)
-        labels = [self.classes[code] for code in trees.codes.tolist()]
+        # A model of two classes may have seen one label.
+        labels = [self.classes[code] if code < len(self.classes) else None for code in trees.codes.tolist()]
         meaning = _OUTPUTS[trees.link] if labels else "the predicted number"
         return {"columns": columns, "outputs": labels or ["prediction"], "meaning": meaning}
