@@ -44,7 +44,7 @@ class SumOfTrees(Fitted):
         """
         self._require_fitted()
         require_counted(self._features())
-        shares: npt.NDArray[np.float64] = self._predictor().importances()
+        shares: npt.NDArray[np.float64] = self._described().importances()
         return shares
 
     def explain(self, X: Any) -> Explanation:
@@ -128,7 +128,11 @@ class SumOfTrees(Fitted):
         classes = getattr(self, "classes_", np.empty(0)).tolist()
         return Interface.of(self._features(), values, classes, self._traits.reading.by_value)
 
+    def _described(self) -> Any:
+        """The predictor with all that its model says of its trees."""
+        return self._predictor()
+
     def trees(self) -> TreeSum:
         """The model as arrays of trees: what explanations and exports are made from."""
         self._require_fitted()
-        return tree_sum_of(self._predictor(), len(getattr(self, "classes_", ())))
+        return tree_sum_of(self._described(), len(getattr(self, "classes_", ())))

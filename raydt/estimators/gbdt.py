@@ -72,6 +72,17 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         n_iter: int = self._predictor().iterations
         return n_iter
 
+    def _described(self) -> Any:
+        """That of the arrays of the model, for which the rows of every node are counted: O(rows x trees)."""
+        return super()._predictor()
+
+    def _predictor(self) -> Any:
+        """That of the trees as they are in memory; of a model that was loaded, of its arrays."""
+        if not hasattr(self, "session_"):
+            return self._described()
+        coordinator: Any = self.session_.coordinator
+        return coordinator.predictor()
+
     @property
     def last_update_(self) -> dict[str, int | float]:
         """Figures of the last call: ``deletes``, ``trees_retrained``, ``rounds``, ``seconds`` and more.
@@ -91,7 +102,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         Errors come at once.
         """
         rows = self._rows(X)
-        staged: Iterator[npt.NDArray[np.float64]] = iter(self._predictor().staged(rows, **self._sparse_of(X)))
+        staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **self._sparse_of(X)))
         return staged
 
 

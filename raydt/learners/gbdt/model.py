@@ -205,12 +205,7 @@ class ConstantPredictor:
         return shares
 
 
-def predictor_of(ensemble: Ensemble | None, constant: float, regression: bool) -> GBDTPredictor | ConstantPredictor:
-    """Predictions of the model in memory; ``constant`` is that of no model."""
-    return ConstantPredictor(constant, regression) if ensemble is None else predictor_of_trees(ensemble)
-
-
-def predictor_of_trees(ensemble: Ensemble) -> GBDTPredictor:
+def predictor_of(ensemble: Ensemble) -> GBDTPredictor:
     """Predictions of trees in memory."""
     e = ensemble
     return GBDTPredictor(e.trees, e.bins, e.classes, e.per, e.loss.origin)
