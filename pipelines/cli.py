@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Formats of files that need no config.
 _KINDS = ["parquet", "arrow", "csv", "libsvm"]
+#: Formats of exported models, as in ``raydt.export``.
+_FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
@@ -213,6 +215,56 @@ def predict(
             err=True,
         )
     _print(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
+    return 0
+
+
+@cli.command(short_help="Write a saved model for treelite, ONNX, LightGBM or scikit-learn.")
+@click.argument("model", metavar="RUN|STATE")
+@click.option(
+    "--to", type=click.Choice(_FORMATS), required=True, help="Format; its library is an extra: raydt[FORMAT]."
+)
+@click.option("--out", required=True, metavar="FILE", help="New file: .tl, .onnx, .txt or .skops, by the format.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
+@JSON
+def export(
+    model: str, to: Literal["treelite", "onnx", "lightgbm", "sklearn"], out: str, overwrite: bool, as_json: bool
+) -> int:
+    """Write the model of a RUN, or of a saved STATE, in the format of another library.
+
+    Its outputs before the link are equal in every double. FILE.json says what columns and outputs are.
+
+    \b
+    Example:  raydt export runs/first --to onnx --out model.onnx
+    """
+    from pipelines.display import export_lines
+    from pipelines.exporting import export_model
+
+    written = export_model(model, to, out, overwrite=overwrite)
+    _print(written, export_lines(written), as_json)
+    return 0
+
+
+@cli.command(short_help="Explain the prediction of one row.")
+@click.argument("model", metavar="RUN|STATE")
+@click.argument("data")
+@click.option("--row", type=int, default=0, show_default=True, help="Number of the row in DATA, from 0.")
+@click.option("--tree", type=int, default=0, show_default=True, help="Number of the tree whose path is shown.")
+@click.option("--kind", type=click.Choice(_KINDS), help="File format of DATA. Default: from its name.")
+@JSON
+def explain(model: str, data: str, row: int, tree: int, kind: str | None, as_json: bool) -> int:
+    """Explain what the model of a RUN, or of a saved STATE, predicts for one row of DATA.
+
+    Shown are the row's path through one tree in words, and how much each feature moves the output from the mean
+    (path-dependent Shapley values of all trees, weighted by the live examples).
+
+    \b
+    Example:  raydt explain runs/first new.parquet --row 3
+    """
+    from pipelines.display import explanation_lines
+    from pipelines.exporting import explain_row
+
+    found = explain_row(model, data, row, tree, kind)
+    _print(found, explanation_lines(found), as_json)
     return 0
 
 

@@ -219,6 +219,35 @@ def purge_lines(done: dict[str, Any]) -> str:
     return "\n".join([table(rows), "", *names, "", "Copies may remain, out of reach, in:", *away])
 
 
+def export_lines(written: dict[str, Any]) -> str:
+    """What an export has written."""
+    outputs = ", ".join(map(str, written["outputs"]))
+    return table(
+        [
+            ("model", written["out"]),
+            ("interface", written["interface"]),
+            ("trees", f"{counted(written['trees'], 'tree')}, {counted(written['nodes'], 'node')}"),
+            ("outputs", outputs),
+        ]
+    )
+
+
+def explanation_lines(found: dict[str, Any]) -> str:
+    """A path in words, then the features that move the output, the largest first."""
+    lines = [f"tree {found['tree']} of {counted(found['trees'], 'tree')}, row {found['row']}"]
+    lines += [f"  {escaped(sentence)}" for sentence in found["path"]]
+    shown = found["values"][:SHOWN]
+    rows = [["mean", *(f"{number:.6g}" for number in found["base"])]]
+    rows += [[escaped(name), *(f"{number:+.6g}" for number in values)] for name, values in shown]
+    if len(found["values"]) > SHOWN:
+        rest = [sum(values[k] for _, values in found["values"][SHOWN:]) for k in range(len(found["base"]))]
+        others = counted(len(found["values"]) - SHOWN, "other feature")
+        rows.append([others, *(f"{number:+.6g}" for number in rest)])
+    rows.append(["output", *(f"{number:.6g}" for number in found["output"])])
+    names = [found["meaning"], *(escaped(str(name)) for name in found["outputs"])]
+    return "\n".join([*lines, "", *columns(names, rows)])
+
+
 def validation_lines(result: dict[str, Any], config: str) -> str:
     """Data, learner and stream of a config, and whether it is valid."""
     names = [f"{feature['name']} ({feature['kind']})" for feature in result["features"]]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from raydt.estimators.explaining import require_counted
+from raydt.estimators.explaining import SumOfTrees, require_counted
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
@@ -25,7 +25,7 @@ class Split(NamedTuple):
     score: float
 
 
-class SparseBestSplit(Classifier):
+class SparseBestSplit(SumOfTrees, Classifier):
     """The best split by one sparse binary feature, while rows are inserted and deleted; two classes.
 
     After every call the split is within (1 + ``alpha``) of the best one, in time proportional to the ones of a row,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from raydt.estimators.explaining import OneTree
+from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
@@ -13,7 +13,7 @@ from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 
 
-class ConfidenceTreeClassifier(OneTree, Classifier):
+class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
     A leaf predicts by naive Bayes or by its majority, whichever has been right more often for the examples that it

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from raydt.estimators.base import Estimator
+from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 
 
-class _ExactForest(Estimator):
+class _ExactForest(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "forest"
@@ -45,13 +43,6 @@ class _ExactForest(Estimator):
         self.tree_options = tree_options
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
-
-    @property
-    def feature_importances_(self) -> npt.NDArray[np.float64]:
-        """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""
-        self._require_fitted()
-        shares: npt.NDArray[np.float64] = self._predictor().importances()
-        return shares
 
     def _open_session(self) -> None:
         super()._open_session()

@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from raydt.estimators.explaining import OneTree
+from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 
 
-class FullyDynamicTreeClassifier(OneTree, Classifier):
+class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
     After every update each node's split is within ``beta`` of the best Gini gain, unless a given ``epsilon`` is above
@@ -113,7 +113,7 @@ class FullyDynamicTreeClassifier(OneTree, Classifier):
         super()._start(X, y, classes)
 
 
-class FullyDynamicTreeRegressor(OneTree, Regressor):
+class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     """A decision tree for numbers that stays feasible while examples are inserted and deleted.
 
     The gain of a split is how much of the variance of its node it takes away. After every update each node's split is

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.errors import UpdateError
 from raydt.estimators.base import Estimator
+from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 from raydt.examples.targets import Targets
 from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
@@ -18,7 +19,7 @@ from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
 _UNTIL_THE_CALL_ENDS = 2**62
 
 
-class _OnlineGradientBoosting(Estimator):
+class _OnlineGradientBoosting(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "gbdt"
@@ -71,12 +72,16 @@ class _OnlineGradientBoosting(Estimator):
         n_iter: int = self._predictor().iterations
         return n_iter
 
-    @property
-    def feature_importances_(self) -> npt.NDArray[np.float64]:
-        """Share of each feature in the gain of all splits, shape (d,); all 0 if there is no split."""
-        self._require_fitted()
-        shares: npt.NDArray[np.float64] = self._predictor().importances()
-        return shares
+    def _described(self) -> Any:
+        """That of the arrays of the model, for which the rows of every node are counted: O(rows x trees)."""
+        return super()._predictor()
+
+    def _predictor(self) -> Any:
+        """That of the trees as they are in memory; of a model that was loaded, of its arrays."""
+        if not hasattr(self, "session_"):
+            return self._described()
+        coordinator: Any = self.session_.coordinator
+        return coordinator.predictor()
 
     @property
     def last_update_(self) -> dict[str, int | float]:
@@ -97,7 +102,7 @@ class _OnlineGradientBoosting(Estimator):
         Errors come at once.
         """
         rows = self._rows(X)
-        staged: Iterator[npt.NDArray[np.float64]] = iter(self._predictor().staged(rows, **self._sparse_of(X)))
+        staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **self._sparse_of(X)))
         return staged
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from raydt.estimators.explaining import OneTree
+from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier
 
 
-class SparseDynamicTreeClassifier(OneTree, Classifier):
+class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     """A decision tree over sparse binary features that stays close to the best splits under insertions and deletions.
 
     There are two classes. Every node tracks its best split and is rebuilt as soon as another beats it: its score is

@@ -307,7 +307,8 @@ class Learner(ABC):
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.
 
         Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. A regression
-        has no ``predict_proba``.
+        has no ``predict_proba``. A model that is a tree, or a sum of trees, is exported and explained by
+        ``tree_sum(n_classes)`` (:class:`raydt.learners.tree_sum.SumOfTrees`).
         """
 
     def promise(self, options: Any) -> Promise:

@@ -1,8 +1,8 @@
-"""Path-dependent Shapley values of one tree: how much each feature moves a row's output from the mean of the tree.
+"""Path-dependent Shapley values of a sum of trees: how much each feature moves a row's output from the mean.
 
 The value of a set of features is the output when only these are known: at a node that asks for another feature, the
 mean of both sides, weighted by the examples that the tree counts there. The values of a row and the mean add up to its
-output.
+output; those of several trees add up.
 
 Invariant: each leaf is a product over the distinct features of its path, so that the values of a tree are a sum over
 its leaves. For a leaf with features j, let z_j be the product of the shares of examples that the nodes of j send its
@@ -16,15 +16,15 @@ Machine Intelligence 2020, algorithm 2, whose loop over the tree is a loop over 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.sparse import SparseRows, is_one
-from raydt.learners.nodes import goes_left
+from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
+from raydt.learners.tree_sum import TreeSum, passes, tests_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
     values : ndarray of float64, shape (n, d, outputs) or (n, d)
         By feature: how much it adds to each output. ``values.sum(axis=1) + base`` are the outputs.
     base : ndarray of float64, shape (outputs,), or float
-        The mean output, weighted by the examples of the tree.
+        The mean output, weighted by the examples of each tree.
     """
 
     values: Floats
@@ -74,17 +74,21 @@ class Paths(NamedTuple):
     share: Floats
 
 
-def paths_of(tree: Mapping[str, npt.NDArray[Any]], cover: Ints) -> Paths:
-    """The leaves of a tree.
+def paths_of(trees: TreeSum, cover: Ints, tree: int) -> Paths:
+    """The leaves of one tree.
 
     Parameters
     ----------
-    tree : mapping of str to ndarray
-        ``feature``, ``left`` and ``right`` by node, in preorder.
+    trees : TreeSum
     cover : ndarray of int64, shape (nodes,)
         Examples at each node; a node without any has as much on either side.
+    tree : int
+        Its number.
     """
-    feature, left, right = (tree[name].tolist() for name in ("feature", "left", "right"))
+    begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
+    feature, left, right, count = (
+        array[begin:stop].tolist() for array in (trees.feature, trees.left - begin, trees.right - begin, cover)
+    )
     leaf: list[int] = []
     starts, slots = [0], [0]
     node: list[int] = []
@@ -96,17 +100,18 @@ def paths_of(tree: Mapping[str, npt.NDArray[Any]], cover: Ints) -> Paths:
     while waiting:
         at, above = waiting.pop()
         if feature[at] >= 0:
-            sizes = cover[[left[at], right[at]]].astype(np.float64)
-            part = sizes / sizes.sum() if sizes.sum() else np.array([0.5, 0.5])
+            a, b = count[left[at]], count[right[at]]
+            part = (a / (a + b), b / (a + b)) if a + b else (0.5, 0.5)
             for child, is_left, z in ((right[at], False, part[1]), (left[at], True, part[0])):
-                waiting.append((child, [*above, (at, is_left, float(z))]))
+                waiting.append((child, [*above, (at, is_left, z)]))
             continue
         distinct: dict[int, float] = {}
+        places: dict[int, int] = {}
         for inner, is_left, z in above:
-            place = [*distinct].index(feature[inner]) if feature[inner] in distinct else len(distinct)
-            distinct[feature[inner]] = distinct.get(feature[inner], 1.0) * z
+            j = feature[inner]
+            distinct[j] = distinct.get(j, 1.0) * z
             node.append(inner)
-            slot.append(place)
+            slot.append(places.setdefault(j, len(places)))
             to_left.append(is_left)
         features += distinct
         shares += distinct.values()
@@ -125,49 +130,52 @@ def paths_of(tree: Mapping[str, npt.NDArray[Any]], cover: Ints) -> Paths:
     )
 
 
-def explain(
-    tree: Mapping[str, npt.NDArray[Any]],
-    cover: Ints,
-    outputs: Floats,
-    categorical: npt.NDArray[np.bool_],
-    X: Floats,
-    sparse: SparseRows,
-) -> Explanation:
-    """Shapley values of the outputs of a tree.
+def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Explanation:
+    """Shapley values of the outputs of a sum of trees before its link.
 
     Parameters
     ----------
-    tree : mapping of str to ndarray
-        ``feature``, ``threshold``, ``left`` and ``right`` by node, in preorder.
-    cover : ndarray of int64, shape (nodes,)
-        Examples at each node.
-    outputs : ndarray of float64, shape (nodes, outputs)
-        Of each leaf; what other nodes have is not read.
-    categorical : ndarray of bool, shape (dense features,)
+    trees : TreeSum
     X, sparse
         The rows, n of them.
 
     Returns
     -------
     Explanation
-        ``values`` has shape (n, dense features + width of the sparse ones, outputs).
+        ``values`` has shape (n, d + s, outputs), and ``base`` shape (outputs,).
+
+    Raises
+    ------
+    InputError
+        The model was saved without the numbers of examples at its nodes.
     """
-    paths = paths_of(tree, cover)
-    longest = int(np.diff(paths.slots).max(initial=0))
-    values = np.zeros((len(X), len(categorical) + sparse.n_features, outputs.shape[1]))
-    at_leaf = np.ascontiguousarray(outputs[paths.leaf], dtype=np.float64)
-    room = Room(
-        goes=np.zeros(len(tree["feature"]), dtype=np.bool_),
-        follows=np.zeros(longest + 1),
-        whole=np.zeros(longest + 1),
-        rest=np.zeros(longest + 1),
-        weight=_weights(longest),
-    )
-    splits = np.ascontiguousarray(tree["feature"]), np.ascontiguousarray(tree["threshold"])
-    rows = np.ascontiguousarray(X, dtype=np.float64), sparse.indptr, sparse.indices
-    _explain(paths, *splits, at_leaf, categorical, *rows, room, values)
-    products = [math.prod(paths.share[i:j].tolist()) for i, j in zip(paths.slots[:-1], paths.slots[1:], strict=True)]
-    return Explanation(values, np.array(products) @ at_leaf)
+    if trees.cover is None:
+        raise InputError(
+            "an earlier version saved this model without the numbers of examples at its nodes",
+            remedy="Save it again from its examples, or explain a state",
+        )
+    ones = sparse or SparseRows.empty(trees.sparse, len(X))
+    rows = np.ascontiguousarray(X, dtype=np.float64), ones.indptr, ones.indices
+    values = np.zeros((len(X), trees.dense + trees.sparse, trees.outputs))
+    tests, base = tests_of(trees), np.zeros(trees.outputs)
+    for tree in range(trees.trees):
+        paths, begin = paths_of(trees, trees.cover, tree), int(trees.starts[tree])
+        longest = int(np.diff(paths.slots).max(initial=0))
+        at_leaf = np.ascontiguousarray(trees.value[paths.leaf + begin])
+        room = Room(
+            goes=np.zeros(int(trees.starts[tree + 1]) - begin, dtype=np.bool_),
+            follows=np.zeros(longest + 1),
+            whole=np.zeros(longest + 1),
+            rest=np.zeros(longest + 1),
+            weight=_weights(longest),
+        )
+        _explain(paths, tests, begin, at_leaf, rows, room, values)
+        ends = zip(paths.slots[:-1], paths.slots[1:], strict=True)
+        base += np.array([math.prod(paths.share[i:j].tolist()) for i, j in ends]) @ at_leaf
+    if trees.mean:
+        values /= trees.trees
+        base /= trees.trees
+    return Explanation(values, base + trees.origin)
 
 
 class Room(NamedTuple):
@@ -190,27 +198,14 @@ def _weights(longest: int) -> Floats:
 
 
 @kernel
-def _explain(
-    paths: Any,
-    feature: Any,
-    threshold: Any,
-    outputs: Any,
-    categorical: Any,
-    X: Any,
-    indptr: Any,
-    indices: Any,
-    room: Any,
-    values: Any,
-) -> None:
-    dense = len(categorical)
+def _explain(paths: Any, tests: Any, begin: int, outputs: Any, rows: Any, room: Any, values: Any) -> None:
+    """Add the values of one tree, whose nodes begin at ``begin``."""
+    X, indptr, indices = rows
     follows, whole, rest = room.follows, room.whole, room.rest
     for i in range(len(X)):
-        for node in range(len(feature)):
-            j = feature[node]
-            if j >= dense:
-                room.goes[node] = not is_one(indices, indptr[i], indptr[i + 1], j - dense)
-            elif j >= 0:
-                room.goes[node] = goes_left(X[i, j], threshold[node], categorical[j])
+        for node in range(len(room.goes)):
+            if tests[0][begin + node] >= 0:
+                room.goes[node] = passes(tests, begin + node, X[i], indices, indptr[i], indptr[i + 1])
         for leaf in range(len(paths.leaf)):
             first, u = paths.slots[leaf], paths.slots[leaf + 1] - paths.slots[leaf]
             follows[:u] = 1.0

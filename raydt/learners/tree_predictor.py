@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.nodes import goes_left, smoothed_shares
 from raydt.learners.number_sums import LabelRange
-from raydt.learners.shapley import Explanation, explain
 from raydt.learners.tree_arrays import RANGE, SUMS
+from raydt.learners.tree_sum import StoredTrees, TreeSum, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -60,6 +61,7 @@ class TreePredictor:
             name: np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right", "counts")
         }
         self._smoothing = smoothing
+        self._cover = model["live"] if "live" in model else self._model["counts"].sum(axis=1)
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
@@ -87,9 +89,9 @@ class TreePredictor:
         """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf if not smoothed."""
         return self._shares(n_classes)[self.apply(X, sparse)]
 
-    def explain(self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None) -> Explanation:
-        """Shapley values of the shares of :meth:`predict_proba`, ``values`` of shape (n, d, n_classes)."""
-        return self._explained(self._shares(n_classes), X, sparse)
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """The tree, whose leaves predict the shares of :meth:`predict_proba`."""
+        return self._as_sum(self._shares(n_classes), np.arange(n_classes))
 
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in the Gini impurity that all splits take away, shape (d,); all 0 without any.
@@ -109,11 +111,11 @@ class TreePredictor:
         total: npt.NDArray[np.float64] = np.bincount(feature[inner], gain, minlength=d).astype(np.float64)
         return total / max(float(total.sum()), float(np.finfo(np.float64).tiny))
 
-    def _explained(
-        self, outputs: npt.NDArray[np.float64], X: npt.NDArray[np.float64], sparse: SparseRows | None
-    ) -> Explanation:
-        ones = sparse or SparseRows.empty(self._sparse, len(X))
-        return explain(self._model, self._model["counts"].sum(axis=1), outputs, self._categorical, X, ones)
+    def _as_sum(self, outputs: npt.NDArray[np.float64], codes: npt.NDArray[np.int64]) -> TreeSum:
+        feature, threshold, left, right = (self._model[name] for name in ("feature", "threshold", "left", "right"))
+        stored = StoredTrees(np.array([0, len(feature)]), feature, threshold, left, right)
+        trees = one_category_left(stored, self._categorical, self._sparse, outputs)
+        return replace(trees, cover=self._cover, codes=codes)
 
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         return smoothed_shares(self._model, n_classes, self._smoothing)
@@ -143,10 +145,9 @@ class NumberPredictor(TreePredictor):
         numbers: Targets = self.numbers[self.apply(X, sparse)]
         return numbers
 
-    def explain(self, X: npt.NDArray[np.float64], n_classes: int = 0, sparse: SparseRows | None = None) -> Explanation:
-        """Shapley values of the predicted numbers, ``values`` of shape (n, d)."""
-        found = self._explained(self.numbers[:, None], X, sparse)
-        return Explanation(found.values[:, :, 0], float(found.base[0]))
+    def tree_sum(self, n_classes: int = 0) -> TreeSum:
+        """The tree, whose leaves predict numbers."""
+        return self._as_sum(self.numbers[:, None], np.empty(0, dtype=np.int64))
 
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in the variance that all splits take away, shape (d,); all 0 without any.

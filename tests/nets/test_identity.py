@@ -24,7 +24,7 @@ WAYS = (
 
 
 def result(trial: Trial, folder: Path, shards: int, size: int, plan: WorkPlan) -> dict[str, Any]:
-    """Digest, predictions, refusals and whole state at the end; restored after each batch of the second half."""
+    """Digest, predictions, scores, refusals and state at the end; restored after each batch of the second half."""
     stream = trial.stream(folder)
     features = trial.features(stream.source)
     session, record = InProcessSession(trial.learner, trial.options, features, shards, plan), Record()

@@ -26,6 +26,8 @@ MODULES = (
     "nets.test_nodes",
     "nets.test_audit_mutants",
     "fuzz.learners",
+    "property.test_tree_sum",
+    "unit.test_export",
 )
 
 

@@ -6,7 +6,7 @@ crash before and after every event it handles, and be paused; a pause that takes
 driver restores the last checkpoint into machines of the next epoch, perhaps another number of them, and reads the
 stream again from there. The driver may crash too: a new one has nothing but the store.
 
-Expected: the same digest, model, rows, predictions and refusals as without any of it.
+Expected: the same digest, model, rows, predictions, scores and refusals as without any of it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from raydt.errors import ExchangeError, StaleEpochError
+from raydt.evaluation.ranking import NO_LEVEL
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.shard import FeatureShard
@@ -56,6 +57,7 @@ class Record:
 
     updates: int = 0
     predictions: list[float | None] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
     refused: list[list[int]] = field(default_factory=list)
     inserts: int = 0
     deletes: int = 0
@@ -65,6 +67,8 @@ class Record:
         assert (batch.start, result.applied) == (self.updates, len(batch)), "an update is missing, or comes twice"
         self.updates = batch.stop
         self.predictions += [None if value != value else value for value in result.predictions.tolist()]  # of NaN
+        unknown = np.full(len(batch), NO_LEVEL)
+        self.levels += (unknown if result.levels is None else result.levels).tolist()
         self.refused += [[batch.start + refusal.position, refusal.reason] for refusal in result.refused]
         self.inserts += result.inserts
         self.deletes += result.deletes

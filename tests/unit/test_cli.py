@@ -46,6 +46,8 @@ def test_commands_are_those_that_work():
         "update",
         "sweep",
         "predict",
+        "export",
+        "explain",
         "audit",
         "purge",
         "verify",

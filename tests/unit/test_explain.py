@@ -1,4 +1,4 @@
-"""Shapley values against their definition, and importances against a loop, of every estimator of one tree."""
+"""Shapley values against their definition and against shap, importances against a loop, and paths in words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import scipy.sparse
 
 from raydt import (
     ConfidenceTreeClassifier,
+    ExactForestClassifier,
+    ExactForestRegressor,
     FullyDynamicTreeClassifier,
     FullyDynamicTreeRegressor,
+    OnlineGradientBoostingClassifier,
+    OnlineGradientBoostingRegressor,
     SparseBestSplit,
     SparseDynamicTreeClassifier,
 )
@@ -151,7 +155,118 @@ def test_the_best_split_is_all_that_counts_and_unknown_widths_are_refused() -> N
             _ = estimator.feature_importances_
 
 
+SMALL = {"max_iter": 5, "max_leaf_nodes": 6, "max_bins": 16, "candidate_fraction": 0.5}
+SUMS_OF_TREES = {
+    "forest, two classes": (ExactForestClassifier(n_estimators=6, sample_share=0.5), labels(DENSE, 2)),
+    "forest, three classes": (ExactForestClassifier(n_estimators=3, sample_share=1.0), labels(DENSE, 3)),
+    "forest, numbers": (ExactForestRegressor(n_estimators=5, sample_share=0.6), DENSE[:, 0] + DENSE[:, 3]),
+    "boosting, two classes": (OnlineGradientBoostingClassifier(**SMALL), labels(DENSE, 2)),
+    "boosting, three classes": (OnlineGradientBoostingClassifier(**SMALL), labels(DENSE, 3)),
+    "boosting, numbers": (OnlineGradientBoostingRegressor(**SMALL), DENSE[:, 0] + DENSE[:, 3]),
+}
+
+
+def sums_of_tree(trees: Any, tree: int) -> tuple[Any, Any]:
+    """One tree of a sum as the definition takes it, and its outputs by node."""
+    part = slice(int(trees.starts[tree]), int(trees.starts[tree + 1]))
+    nodes = {"feature": trees.feature[part], "counts": trees.cover[part]}
+    nodes |= {name: getattr(trees, name)[part] - part.start for name in ("left", "right")}
+    return nodes, trees.value[part]
+
+
+def side_taken(trees: Any, x: Any, begin: int) -> Any:
+    """Whether a row goes left at a node, by its number within the tree that begins there."""
+
+    def left(node: int) -> bool:
+        members = trees.members_of(begin + node).tolist()
+        value = x[trees.feature[begin + node]]
+        return bool(value in members if members else value <= trees.threshold[begin + node])
+
+    return left
+
+
+@pytest.mark.parametrize("name", SUMS_OF_TREES)
+def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: str) -> None:
+    estimator, y = SUMS_OF_TREES[name]
+    for categorical in (None, [0, 4]):
+        model = fitted(estimator.set_params(categorical_features=categorical), DENSE, y, 60)
+        trees, X, found = model.trees(), model._rows(DENSE), model.explain(DENSE)
+        scores = trees.scores(X)[:, np.argsort(trees.codes) if len(trees.codes) else [0]]
+        added = (found.values.sum(axis=1) + found.base).reshape(N, -1)
+        assert np.abs(added - scores).max() < 1e-9
+        if trees.link == "identity":
+            predicted = model.predict_proba(DENSE) if len(trees.codes) else model.predict(DENSE)
+            assert np.abs(added - predicted.reshape(N, -1)).max() < 1e-9
+        for row in (0, 100):
+            total = np.zeros((D, trees.outputs))
+            for tree in range(trees.trees):
+                nodes, outputs = sums_of_tree(trees, tree)
+                left = side_taken(trees, X[row], int(trees.starts[tree]))
+                total += shapley(nodes, outputs, left, D)[0]
+            total = total / trees.trees if trees.mean else total
+            total = total[:, np.argsort(trees.codes)] if len(trees.codes) > 1 else total
+            np.testing.assert_allclose(found.values[row].reshape(D, -1), total, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", SUMS_OF_TREES)
+def test_values_equal_those_of_shap_on_the_exported_model(name: str) -> None:
+    """shap reads LightGBM's trees, boosted ones, and scikit-learn's forests, whose columns are ranks of ours.
+
+    It needs two sides with examples at every node, and computes with float32 thresholds of its own making.
+    """
+    shap = pytest.importorskip("shap")
+    estimator, y = SUMS_OF_TREES[name]
+    model = fitted(estimator.set_params(categorical_features=None), DENSE, y, 60)
+    ours = model.explain(DENSE)
+    if name.startswith("boosting"):
+        booster = model.export("lightgbm")
+        theirs = booster.predict(DENSE, pred_contrib=True).reshape(N, -1, D + 1)
+        theirs, base = np.moveaxis(theirs[:, :, :-1], 1, 2), theirs[:, :, -1]
+        expected = shap.TreeExplainer(booster).shap_values(DENSE)
+        np.testing.assert_allclose(np.asarray(expected).reshape(N, D, -1), theirs, atol=1e-9)
+        np.testing.assert_allclose(base, np.broadcast_to(ours.base, base.shape), atol=1e-9)
+    else:
+        pipeline = model.export("sklearn")
+        used = [int(name.removeprefix("ranks")) for name, _, _ in pipeline[0].transformers]
+        found = shap.TreeExplainer(pipeline[-1]).shap_values(pipeline[0].transform(DENSE), check_additivity=False)
+        theirs = np.zeros((N, D, ours.values.reshape(N, D, -1).shape[2]))
+        theirs[:, used] = np.asarray(found).reshape(N, len(used), -1)
+    np.testing.assert_allclose(ours.values.reshape(N, D, -1), theirs, atol=1e-9)
+
+
+def test_a_path_in_words_names_feature_threshold_and_value() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"age": [20.0, 25.5, 40.0, 60.0] * 10, "pet": ["cat", "dog", "cat", "dog"] * 10})
+    y = ["yes" if age > 30 and pet == "dog" else "no" for age, pet in zip(frame["age"], frame["pet"], strict=True)]
+    model = FullyDynamicTreeClassifier(smoothing=0).fit(frame, y)
+    young, old = model.explain_path(pd.DataFrame({"age": [27.0, 70.0], "pet": ["cat", "dog"]}))
+    assert set(young[:-1]) <= {"age <= 40 (value 27)", "age <= 25.5 (value 27)", "age > 25.5 (value 27)"} | {
+        "pet is cat (value cat)",
+        "pet is not dog (value cat)",
+    }
+    assert any(word.startswith(("age > ", "pet is dog", "pet is not cat")) for word in old)
+    assert "leaf of" in young[-1]
+    assert "no 1, yes 0" in young[-1]
+    unknown = model.explain_path(pd.DataFrame({"age": [27.0], "pet": ["fish"]}))[0]
+    assert all("value unknown" in word for word in unknown if word.startswith("pet"))
+    with pytest.raises(InputError, match="there is no tree 1: the model has 1, numbered from 0"):
+        model.explain_path(frame, tree=1)
+
+
+def test_paths_of_missing_numbers_sparse_features_and_scores() -> None:
+    X = DENSE[:, :2].copy()
+    X[::3, 0] = np.nan
+    boosting = OnlineGradientBoostingClassifier(**SMALL).fit(X, labels(DENSE, 2))
+    words = [sentence for tree in range(5) for path in boosting.explain_path(X[:9], tree) for sentence in path]
+    assert any("x0 is missing" in word for word in words)
+    assert all(word.endswith("to the score") for word in words if word.startswith("leaf"))
+    stump = SparseDynamicTreeClassifier().fit(csr(ONES), labels(ONES, 2))
+    sentences = stump.explain_path(csr(ONES[:5]))
+    assert all(word.endswith((" is 0", " is 1")) for path in sentences for word in path[:-1])
+
+
 def test_leaves_of_naive_bayes_are_not_explained() -> None:
     model = fitted(ConfidenceTreeClassifier(leaf_prediction="naive_bayes"), DENSE, labels(DENSE, 2))
-    with pytest.raises(InputError, match=r"predict by naive Bayes, which splits do not explain.*leaf_prediction"):
+    with pytest.raises(InputError, match=r"naive Bayes, which splits neither explain nor export.*leaf_prediction"):
         model.explain(DENSE)

@@ -27,7 +27,7 @@ ROOMS = {
         ("folders", "finders", "evaluation", "presentation"),
         ("learners",),
         ("sources",),
-        ("streams",),
+        ("export", "streams"),
         ("sessions",),
         ("estimators",),
     ),

@@ -92,13 +92,13 @@ CASES = [
     pytest.param(kind, case, id=f"{kind}, {case.name}")
     for kind, learner in learners().items()
     for case in learner.cases()
-    if case.classes == 2 and not case.warmup
+    if case.classes == 2
 ]
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, case: Any) -> None:
-    """One update at a time, against ``predict_proba`` just before it, without smoothing."""
+    """After the warm-up one update at a time, against ``predict_proba`` just before it, without smoothing."""
     learner = learners()[kind]
     features, batch = small_stream(case)
     options = {**case.options, "kind": kind}
@@ -106,12 +106,14 @@ def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, 
         options["smoothing"] = 0
     session = InProcessSession(learner, learner.Options.model_validate(options), features, 1, case.plan)
     row, given = 0, 0
-    for at in range(len(batch)):
-        carried = int(CARRIES_ROW[batch.op[at]])
-        part, rows = slice(at, at + 1), slice(row, row + carried)
+    warmup, starts = case.warmup, [0, *range(max(1, case.warmup), len(batch))]
+    for at, stop in zip(starts, [*starts[1:], len(batch)], strict=True):
+        carried = int(CARRIES_ROW[batch.op[at:stop]].sum())
+        part, rows = slice(at, stop), slice(row, row + carried)
         sparse = None if batch.sparse is None else batch.sparse[np.arange(row, row + carried)]
         one = UpdateBatch(
-            *(at, batch.op[part], batch.id[part], batch.X[rows], batch.y[rows], 2, batch.row[part], 0), sparse=sparse
+            *(at, batch.op[part], batch.id[part], batch.X[rows], batch.y[rows], 2, batch.row[part], warmup),
+            sparse=sparse,
         )
         row += carried
         more: dict[str, Any] = {} if sparse is None else {"sparse": sparse}

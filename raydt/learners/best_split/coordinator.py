@@ -210,11 +210,11 @@ class BestSplitCoordinator(SequentialCoordinator):
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes on each row's side, shape (n, n_classes)."""
-        return BestSplitPredictor(self.model()).predict_proba(X, n_classes, sparse)
+        return BestSplitPredictor(self.model(), self.features.sparse).predict_proba(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes."""
-        return BestSplitPredictor(self.model()).predict(X, sparse)
+        return BestSplitPredictor(self.model(), self.features.sparse).predict(X, sparse)
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
         """Class code ``y`` of live examples. O(ids)."""

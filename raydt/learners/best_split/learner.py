@@ -91,7 +91,7 @@ class BestSplit(Learner):
 
     def predictor(self, options: BestSplitOptions, features: Features, model: Arrays) -> BestSplitPredictor:
         """Predictions of a saved model."""
-        return BestSplitPredictor(model)
+        return BestSplitPredictor(model, features.sparse)
 
     def audit(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from raydt.arrays.sparse import SparseRows, is_one
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import score_of, scores_of
+from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Int64 = npt.NDArray[np.int64]
@@ -140,10 +142,12 @@ class BestSplitPredictor:
     ----------
     model : mapping of str to ndarray
         Of a model or a state.
+    width : int
+        Number of sparse features.
     """
 
-    def __init__(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.split = Splits.of_arrays(model)
+    def __init__(self, model: Mapping[str, npt.NDArray[Any]], width: int) -> None:
+        self.split, self._width = Splits.of_arrays(model), width
 
     def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         assert sparse is not None
@@ -162,6 +166,26 @@ class BestSplitPredictor:
 
         Those of both sides where a side is empty, and uniform before there are rows.
         """
+        proba: npt.NDArray[np.float64] = self._shares(n_classes)[self._sides(sparse)]
+        return proba
+
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """The split as a tree, whose leaves predict shares.
+
+        Where the two shares of a side are equal, :meth:`predict` takes the majority of both sides.
+        """
+        feature, n, _, n1, _ = (int(column[0]) for column in self.split)
+        shares = self._shares(n_classes)
+        if feature == NO_FEATURE:
+            return constant(0, self._width, shares[0], n, np.arange(n_classes))
+        stored = StoredTrees(
+            np.array([0, 3]), np.array([feature, -1, -1]), np.zeros(3), np.array([1, -1, -1]), np.array([2, -1, -1])
+        )
+        trees = one_category_left(stored, np.empty(0, dtype=np.bool_), self._width, shares[[0, 0, 1]])
+        return replace(trees, cover=np.array([n, n - n1, n1]), codes=np.arange(n_classes))
+
+    def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
+        """Of the side without the feature, and of that with it, shape (2, n_classes)."""
         _, n, c1, n1, c11 = (int(column[0]) for column in self.split)
         counts = np.array([[n - n1 - c1 + c11, c1 - c11], [n1 - c11, c11]], dtype=np.float64)
         counts[counts.sum(axis=1) == 0] = n - c1, c1
@@ -172,5 +196,4 @@ class BestSplitPredictor:
         shares = shares[:, :n_classes]
         shares[shares.sum(axis=1) == 0] = 1.0
         shares /= shares.sum(axis=1, keepdims=True)
-        proba: npt.NDArray[np.float64] = shares[self._sides(sparse)]
-        return proba
+        return shares

@@ -139,6 +139,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         logs += yield from self._take_steps(steps, warm, rows, visited)
         predicted = steps["prediction"] >= 0
         result.predictions[position[predicted]] = steps["prediction"][predicted]
+        result.give_levels(position[predicted], steps["level"][predicted])
         result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
 

@@ -13,7 +13,7 @@ from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
-from raydt.learners.confidence_tree.prediction import settle, tally_all
+from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_all
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
@@ -45,6 +45,9 @@ from raydt.learners.rows import Rows
 from raydt.learners.sequential import Slots
 
 Int64 = npt.NDArray[np.int64]
+
+#: Where the levels of naive Bayes begin.
+_ODDS = level_odds()
 
 
 class DynamicTree:
@@ -125,7 +128,7 @@ class DynamicTree:
     def settle(self, window: Window, scores: Int64, table: Int64, void: npt.NDArray[np.bool_]) -> None:
         """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``)."""
         rules = self._adaptive, self._revisit
-        settle(self.tree, self.examples, self.right, window.path, window.counted, scores, table, void, rules)
+        settle(self.tree, self.examples, self.right, window.path, window.counted, scores, (table, _ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
         """Leaves that predict by naive Bayes now, in preorder."""

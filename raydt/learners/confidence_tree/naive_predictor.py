@@ -18,8 +18,8 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.learners.binning import Bins, code_of
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
-from raydt.learners.shapley import Explanation
 from raydt.learners.tree_predictor import TreePredictor
+from raydt.learners.tree_sum import TreeSum
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Ints = npt.NDArray[np.int64]
@@ -133,7 +133,7 @@ class NaivePredictor(TreePredictor):
         scores[self._prior[leaf] == 0] = np.iinfo(np.int64).min
         return leaves, which, scores
 
-    def explain(self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None) -> Explanation:
+    def tree_sum(self, n_classes: int) -> TreeSum:
         """As of any tree, whose leaves predict the shares of their classes.
 
         Raises
@@ -143,10 +143,10 @@ class NaivePredictor(TreePredictor):
         """
         if len(self._leaves):
             raise InputError(
-                f"{len(self._leaves):,} leaves predict by naive Bayes, which splits do not explain",
-                remedy="Set leaf_prediction: majority to explain predictions",
+                f"{len(self._leaves):,} leaves predict by naive Bayes, which splits neither explain nor export",
+                remedy="Set leaf_prediction: majority to explain predictions or to export the tree",
             )
-        return super().explain(X, n_classes, sparse)
+        return super().tree_sum(n_classes)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,): the leaf's majority, or that of the highest score; the smaller on a tie."""

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.evaluation.ranking import LEVELS
+from raydt.learners.confidence_tree.naive_bayes import UNIT
 from raydt.learners.sequential import ADD, REMOVE
 
 #: What is kept of an example: who was right about it when it came.
@@ -33,6 +35,26 @@ def _naive_class(prior: Any, scores: Any, table: Any) -> int:
     return best
 
 
+def level_odds() -> npt.NDArray[np.int64]:
+    """Log-odds of class 1, in units of T, from which on its share is at level 1, 2, ..., int64, shape (LEVELS,).
+
+    Whole numbers, so that a level does not depend on a processor's logarithm.
+    """
+    half = np.arange(1, LEVELS + 1) - 0.5
+    odds: npt.NDArray[np.int64] = np.rint(UNIT * np.log(half / (LEVELS - half))).astype(np.int64)
+    return odds
+
+
+@inner_kernel
+def _naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
+    """The share of class 1 among the first two classes, as a level; one of them has examples."""
+    if prior[0] == 0 or prior[1] == 0:
+        return LEVELS if prior[1] > 0 else 0
+    difference = table[prior[1]] + scores[1] - table[prior[0]] - scores[0]
+    level: int = np.searchsorted(odds, difference, side="right")
+    return level
+
+
 @inner_kernel
 def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int, revisit: bool) -> None:
     """Count in or out at the nodes that have counted an example who was right about it."""
@@ -49,9 +71,9 @@ def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int, revisit: bool)
 
 @kernel
 def settle(
-    tree: Any, examples: Any, right: Any, path: Any, counted: Any, scores: Any, table: Any, void: Any, rules: Any
+    tree: Any, examples: Any, right: Any, path: Any, counted: Any, scores: Any, tables: Any, void: Any, rules: Any
 ) -> None:
-    """Make the predictions of the steps of a window that are not ``void``, and tally who was right.
+    """Make the predictions of the steps of a window that are not ``void``, with their levels, and tally who was right.
 
     Parameters
     ----------
@@ -60,14 +82,14 @@ def settle(
     counted : Counted
     scores : ndarray of int64, shape (rows scored, K)
         Of naive Bayes, summed over the shards.
-    table : ndarray of int64
-        T of ``naive_bayes``.
+    tables : tuple of ndarray of int64
+        T of ``naive_bayes``, and :func:`level_odds`.
     void : ndarray of bool, shape (steps,)
         Steps that were rolled back.
     rules : tuple of bool
         ``adaptive``, else naive Bayes always; and ``revisit``.
     """
-    adaptive, revisit = rules
+    (adaptive, revisit), (table, odds) = rules, tables
     row = 0
     for i in path.pending:
         step = path.steps[i]
@@ -85,6 +107,8 @@ def settle(
         naive = majority if k < 0 else np.int64(k)
         if not adaptive or tree.nodes[leaf].naive_right >= tree.nodes[leaf].majority_right:
             step.prediction = naive
+            if k == 0 or k == 1:
+                step.level = _naive_level(counted.priors[row - 1], scores[row - 1], table, odds)
         if adaptive and step.kind == ADD:
             label = examples.y[step.slot]
             who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)

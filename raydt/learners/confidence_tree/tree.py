@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.nodes import LEAF, NODES, link, majority, route, split_node, total, unlink
+from raydt.learners.nodes import LEAF, NODES, level_at, link, majority, route, split_node, total, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 #: One node; ``site`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that made
@@ -148,14 +148,16 @@ class Counted(NamedTuple):
 
 
 @inner_kernel
-def _predicted(tree: Any, y: Any, path: Any, step: int, leaf: int, counts: Any) -> int:
+def _predicted(tree: Any, y: Any, path: Any, step: int, leaf: int, counts: Any) -> tuple[int, int]:
     """Majority of a leaf or, where it has no examples, of the nearest node above that has some just before ``step``.
+
+    And the share of class 1 there, as a level.
 
     Later steps that have a leaf were taken before, elsewhere in the tree, and are not to be counted yet. ``counts`` is
     one row of counts to work in. O(depth), of an empty leaf O(depth x later steps).
     """
     if total(tree.counts, leaf) > 0:
-        return majority(tree.counts, leaf)
+        return majority(tree.counts, leaf), level_at(tree.counts, leaf)
     node = leaf
     while True:
         for k in range(counts.shape[1]):
@@ -166,7 +168,7 @@ def _predicted(tree: Any, y: Any, path: Any, step: int, leaf: int, counts: Any) 
                 if path.leaves[i] >= 0 and kind != LOOK and _is_above(tree, node, path.leaves[i]):
                     counts[0, y[path.steps[i].slot]] -= 1 if kind == ADD else -1
         if total(counts, 0) > 0 or tree.nodes[node].parent < 0:
-            return majority(counts, 0)
+            return majority(counts, 0), level_at(counts, 0)
         node = np.int64(tree.nodes[node].parent)
 
 
@@ -225,7 +227,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
         else:
             leaf = route(tree, rules.categorical, rows, np.int64(step.row))
             if rules.scored or step.kind == LOOK:
-                step.prediction = _predicted(tree, examples.y, path, i, leaf, counts)
+                step.prediction, step.level = _predicted(tree, examples.y, path, i, leaf, counts)
         path.leaves[i] = leaf
         if naive and step.kind != REMOVE:
             out.scored[asked] = made

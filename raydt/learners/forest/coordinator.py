@@ -37,6 +37,7 @@ from raydt.learners.forest.model import (
     depths_of,
     each_tree,
     exponent_of,
+    levels_of_votes,
     merged_votes,
     model_arrays,
     numbers_of,
@@ -195,6 +196,8 @@ class ForestCoordinator(SequentialCoordinator):
             votes = merged_votes([reply["votes"] for reply in replies])
             known = numbers_of(votes, exponents[wanted]) if self.options.numeric else codes_of(votes, self._order)
             result.predictions[position[wanted]] = known
+            if not self.options.numeric:
+                result.give_levels(position[wanted], levels_of_votes(votes))
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,12 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.forest.holding import TreeArrays
-from raydt.learners.forest.voting import vote_of_model
+from raydt.learners.forest.voting import SHARE_BITS, leaf_votes, vote_of_model
+from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 from raydt.learners.whole_trees import NUMBER_BITS
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -177,13 +180,28 @@ def codes_of(votes: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> npt.
 
 
 def shares_of(votes: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.float64]:
-    """Shares of the classes, shape (n, n_classes), from votes; uniform without any."""
+    """Shares of the classes, shape (n, n_classes), from votes: the mean of the trees; uniform without any.
+
+    A row's shares add up to 1, less what the votes of each tree were rounded down by: at most K 2^-40.
+    """
     shares = np.zeros((len(votes), n_classes))
     known = min(n_classes, votes.shape[1])
     shares[:, :known] = votes[:, :known]
-    shares[shares.sum(axis=1) == 0] = 1.0
-    shares /= shares.sum(axis=1, keepdims=True)
+    trees = -(-votes.sum(axis=1) >> SHARE_BITS)  # that have a say: each has given 2^40, less what was rounded down
+    shares /= np.ldexp(np.maximum(trees, 1).astype(np.float64), SHARE_BITS)[:, None]
+    shares[trees == 0] = 1.0 / max(1, n_classes)
     return shares
+
+
+#: Votes are cut to so many bits a tree for levels, which are of 13.
+_LEVEL_BITS = 24
+
+
+def levels_of_votes(votes: npt.NDArray[np.int64]) -> Levels:
+    """The share of class 1 of each row as a level; without any votes one half."""
+    ones = votes[:, 1] if votes.shape[1] > 1 else np.zeros(len(votes), dtype=np.int64)
+    trees = -(-votes.sum(axis=1) >> SHARE_BITS)
+    return levels_of(ones >> (SHARE_BITS - _LEVEL_BITS), trees << _LEVEL_BITS, of_nothing=LEVELS // 2)
 
 
 class ForestPredictor:
@@ -224,6 +242,33 @@ class ForestPredictor:
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, n_classes): the mean of those in each row's leaves; uniform without any."""
         return shares_of(self.votes(X), n_classes)
+
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """The mean of the trees with examples; classes ascend by label, which decides equal votes."""
+        feature, threshold, right, totals = self._nodes
+        stops = np.append(self._starts, len(feature))
+        sizes = np.diff(stops)
+        speak = totals[self._starts, 0] > 0 if self._exponent is not None else totals[self._starts].any(axis=1)
+        if not speak.any():
+            silent = np.zeros(1) if self._exponent is not None else np.full(n_classes, 1.0 / max(1, n_classes))
+            return constant(self._d, 0, silent, 0, np.arange(n_classes))
+        kept = np.repeat(speak, sizes)
+        starts = np.concatenate([[0], np.cumsum(sizes[speak])])
+        feature, threshold, right, totals = feature[kept], threshold[kept], right[kept], totals[kept]
+        left = np.arange(len(feature)) - np.repeat(starts[:-1], np.diff(starts)) + 1
+        stored = StoredTrees(starts, feature, threshold, left, right)
+        if self._exponent is not None:
+            n, codes = totals[:, 0], np.empty(0, dtype=np.int64)
+            units = ((totals[:, 1] << NUMBER_BITS) // n).astype(np.float64)
+            value = np.ldexp(units, self._exponent - LABEL_BITS - NUMBER_BITS)[:, None]
+        else:
+            n, known = totals.sum(axis=1), self._order[self._order < n_classes]
+            codes = np.concatenate([known, np.setdiff1d(np.arange(n_classes), known)])
+            votes = np.zeros((len(n), max(n_classes, totals.shape[1])), dtype=np.int64)
+            votes[:, : totals.shape[1]] = leaf_votes(totals)
+            value = np.ldexp(votes[:, codes].astype(np.float64), -SHARE_BITS)
+        trees = one_category_left(stored, self._categorical, 0, value)
+        return replace(trees, cover=n, codes=codes, mean=True)
 
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""

@@ -67,6 +67,9 @@ def check_model(arrays: Arrays, options: GBDTOptions, features: Features, classe
         return
     bins = check_bins(arrays, _kinds(features))
     check_trees(arrays, bins, options.max_leaf_nodes, {**_NODES, "gain": np.float64})
+    if "node_count" in arrays:  # an earlier version did not save it
+        count = typed(arrays, "node_count", np.int64, arrays["node_feature"].shape)
+        require(((count >= 0) & (count < 2**31)).all(), "node_count", "has a number that is not that of examples")
     per = _check_classes(arrays, options, classes)
     require(typed(arrays, "per", np.int64, (1,))[0] == per, "per", "is not the number of trees of an iteration")
 

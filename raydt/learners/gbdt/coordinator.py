@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
+from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -37,7 +38,7 @@ from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
 from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.log import UpdateLog
-from raydt.learners.gbdt.model import constant_of, model_arrays, predictor_of
+from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
 from raydt.learners.gbdt.retraining import TrainingRecord
@@ -177,13 +178,19 @@ class GBDTCoordinator(BatchCoordinator):
         if self.ensemble is not None:
             rows = admitted.row[asked]
             sparse = None if batch.sparse is None else batch.sparse[rows]
-            result.predictions[asked] = self.predict(batch.X[rows], sparse)
+            predictor = predictor_of(self.ensemble)
+            scores = predictor.scores(batch.X[rows], sparse)
+            result.predictions[asked] = predictor.classes_of(scores)
+            if not self.options.regression:
+                result.give_levels(asked, predictor.levels_of(scores))
             return
         after = self.store.slots()
         for i in asked.tolist():  # without a model, from the labels of the examples that are live just then
             deleted_later = admitted.old[i + 1 : part.stop]
             slots = np.concatenate([after, deleted_later[deleted_later >= 0]])
             result.predictions[i] = constant_of(self.store.y[slots[self.store.born[slots] < batch.start + i]])
+        if not self.options.regression:
+            result.give_levels(asked, LEVELS * (result.predictions[asked] == 1))
 
     # ---------------------------------------------------------------- the model changes
 
@@ -322,13 +329,17 @@ class GBDTCoordinator(BatchCoordinator):
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, shape (n, n_classes)."""
-        return predictor_of(self.ensemble, self._constant(), self.options.regression).predict_proba(
-            X, n_classes, sparse
-        )
+        return self.predictor().predict_proba(X, n_classes, sparse)
+
+    def predictor(self) -> GBDTPredictor | ConstantPredictor:
+        """Predictions of the trees as they are now; they change with the next update."""
+        if self.ensemble is not None:
+            return predictor_of(self.ensemble)
+        return ConstantPredictor(self._constant(), self.options.regression)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
         """Class codes, or numbers."""
-        return predictor_of(self.ensemble, self._constant(), self.options.regression).predict(X, sparse)
+        return self.predictor().predict(X, sparse)
 
     def _constant(self) -> float:
         """The prediction without a model: the most frequent class so far, or the mean."""

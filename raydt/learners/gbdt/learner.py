@@ -110,7 +110,7 @@ class GBDT(Learner):
 
     def predictor(self, options: GBDTOptions, features: Features, model: Arrays) -> Any:
         """Predictions of a saved model."""
-        return saved_predictor(model, options)
+        return saved_predictor(model, options, features)
 
     def audit(
         self,

@@ -4,24 +4,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
-from raydt.learners.binning import Bins
+from raydt.evaluation.ranking import LEVELS, Levels
+from raydt.examples.features import Features
+from raydt.learners.binning import SPARSE, Bins
 from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.trees import Trees, gains, score_rows
+from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
 from raydt.learners.rows import Rows
+from raydt.learners.tree_sum import StoredTrees, TreeSum, binned, constant
+
+
+@kernel
+def count_rows(trees: Any, leaf: Any, out: Any) -> None:
+    """Add the rows of each node to ``out``, shape (trees, nodes + 1), whose last column is for rows without a leaf.
+
+    O(rows x trees).
+    """
+    nodes = trees.feature.shape[1]
+    for t in range(len(leaf)):
+        for slot in range(leaf.shape[1]):
+            out[t, min(np.int64(leaf[t, slot]), nodes)] += 1
+        for node in range(nodes):
+            if trees.feature[t, node] == LEAF:
+                up = np.int64(trees.parent[t, node])
+                while up >= 0:
+                    out[t, up] += out[t, node]
+                    up = np.int64(trees.parent[t, up])
 
 
 def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
     """Arrays of the predict-only model.
 
-    ``constant`` is the prediction of a model without trees; ``node_gain`` the gain of each split on the rows in it.
+    ``constant`` is the prediction of a model without trees; ``node_gain`` the gain of each split on the rows in it, and
+    ``node_count`` how many rows each node has.
     """
     if ensemble is None:
         return {"only": np.array([constant], dtype=np.float64)}
@@ -30,6 +54,8 @@ def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
     kept = {name: nodes[name] for name in ("tree_nodes", *(f"node_{n}" for n in ("feature", "cut", "left", "right")))}
     order, _ = e.preorder()
     tree, i = np.nonzero(order >= 0)
+    cover = np.zeros((order.shape[0], order.shape[1] + 1), dtype=np.int64)
+    count_rows(e.trees, e.leaf, cover)
     gain = np.zeros(e.trees.feature.shape)
     gains(e.trees, e.units, gain)
     return {
@@ -37,6 +63,7 @@ def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
         **kept,
         "node_value": nodes["node_value"],
         "node_gain": gain[tree, order[tree, i]],
+        "node_count": cover[tree, order[tree, i]],
         "classes": np.array([e.classes], dtype=np.int64),
         "per": np.array([e.per], dtype=np.int64),
         "origin": np.array([e.loss.origin]),
@@ -57,11 +84,15 @@ class GBDTPredictor:
         Trees of an iteration.
     origin : float
         F of no trees.
+    gain, cover : ndarray, shape (trees, nodes), optional
+        Gain of every split, and examples at every node, of a saved model.
     """
 
-    def __init__(self, trees: Trees, bins: Bins, classes: int, per: int, origin: float, gain: Any = None) -> None:
+    def __init__(
+        self, trees: Trees, bins: Bins, classes: int, per: int, origin: float, gain: Any = None, cover: Any = None
+    ) -> None:
         self._trees, self._bins, self._classes, self._per, self._origin = trees, bins, classes, per, origin
-        self._gain = gain
+        self._gain, self._cover = gain, cover
 
     @property
     def iterations(self) -> int:
@@ -92,6 +123,11 @@ class GBDTPredictor:
         codes: npt.NDArray[np.int32] = (F[:, 0] > 0 if self._per == 1 else F.argmax(axis=1)).astype(np.int32)
         return codes
 
+    def levels_of(self, F: npt.NDArray[np.float64]) -> Levels:
+        """The share of class 1 of each row as a level (:mod:`raydt.evaluation.ranking`), shape (n,)."""
+        levels: Levels = np.floor(softmax(F)[:, 1] * LEVELS + 0.5).astype(np.uint16)
+        return levels
+
     def shares_of(self, F: npt.NDArray[np.float64], n_classes: int) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, shape (n, n_classes); 0 of classes not seen, 1 of an only class."""
         if n_classes == 1:
@@ -112,6 +148,28 @@ class GBDTPredictor:
         """Probabilities of the classes, shape (n, n_classes)."""
         return self.shares_of(self.scores(X, sparse), n_classes)
 
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """The trees of all iterations; one output for two classes or a number, else one for each class seen."""
+        trees, per = self._trees, self._per
+        used = trees.feature >= LEAF
+        place = np.cumsum(used.ravel()).reshape(used.shape) - 1  # among the nodes in use
+        starts = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        within = np.where(used, place - starts[:-1, None], 0)
+        t = np.nonzero(used)[0]
+        feature, cut = trees.feature[used], trees.cut[used]
+        left, right = within[t, trees.left[used]], within[t, trees.right[used]]
+        value = np.zeros((len(t), per))
+        value[np.arange(len(t)), t % per] = trees.value[used]
+        stored = StoredTrees(starts, feature, np.zeros(len(t)), left, right)
+        dense = int((self._bins.kinds != SPARSE).sum())
+        return replace(
+            binned(stored, cut, self._bins, dense, value),
+            cover=None if self._cover is None else self._cover[used],
+            origin=np.full(per, self._origin),
+            link="identity" if self._classes == 0 else "logistic" if per == 1 else "softmax",
+            codes=np.arange(0 if self._classes == 0 else 2)[1:] if per == 1 else np.arange(per),
+        )
+
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in the gain of all splits, shape (d,); all 0 without splits."""
         inner = self._trees.feature >= 0
@@ -121,12 +179,18 @@ class GBDTPredictor:
 
 
 class ConstantPredictor:
-    """Predictions before there is a model: one class, or one number."""
+    """Predictions before there is a model: one class, or one number; ``features`` are d and s."""
 
     iterations = 0
 
-    def __init__(self, constant: float, regression: bool) -> None:
-        self._constant, self._regression = constant, regression
+    def __init__(self, constant: float, regression: bool, features: tuple[int, int] = (0, 0)) -> None:
+        self._constant, self._regression, self._features = constant, regression, features
+
+    def tree_sum(self, n_classes: int) -> TreeSum:
+        """One leaf."""
+        codes = np.arange(n_classes)
+        value = np.array([self._constant]) if self._regression else (codes == int(self._constant)).astype(np.float64)
+        return constant(*self._features, value, 0, codes)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
         """The class code or number, shape (n,)."""
@@ -141,10 +205,8 @@ class ConstantPredictor:
         return shares
 
 
-def predictor_of(ensemble: Ensemble | None, constant: float, regression: bool) -> GBDTPredictor | ConstantPredictor:
-    """Predictions of the model in memory; ``constant`` is that of no model."""
-    if ensemble is None:
-        return ConstantPredictor(constant, regression)
+def predictor_of(ensemble: Ensemble) -> GBDTPredictor:
+    """Predictions of trees in memory."""
     e = ensemble
     return GBDTPredictor(e.trees, e.bins, e.classes, e.per, e.loss.origin)
 
@@ -156,19 +218,22 @@ def constant_of(y: npt.NDArray[Any]) -> float:
     return int(np.bincount(y, minlength=1).argmax())
 
 
-def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions) -> Any:
+def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions, features: Features) -> Any:
     """Predictions of :func:`model_arrays`, or of a state, which has no gains."""
     if "tree_nodes" not in model:
-        constant = float(model["only"][0]) if "only" in model else constant_of(model["y"])
-        return ConstantPredictor(constant, options.regression)
+        only = float(model["only"][0]) if "only" in model else constant_of(model["y"])
+        return ConstantPredictor(only, options.regression, (len(features.names), features.sparse))
     arrays = dict(model)
     trees = trees_of(arrays, options.max_leaf_nodes)
     classes = int(model["classes"][0])
     per = 1 if one_tree(options, classes) else classes
     if "node_gain" not in arrays:
         return GBDTPredictor(trees, Bins.from_arrays(arrays), classes, per, float(model["origin"][0]))
-    gain = np.zeros(trees.feature.shape)
     counts = arrays["tree_nodes"]
     tree = np.repeat(np.arange(len(counts)), counts)
-    gain[tree, np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)] = arrays["node_gain"]
-    return GBDTPredictor(trees, Bins.from_arrays(arrays), classes, per, float(model["origin"][0]), gain)
+    node = np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
+    gain, cover = np.zeros(trees.feature.shape), np.zeros(trees.feature.shape, dtype=np.int64)
+    gain[tree, node] = arrays["node_gain"]
+    cover[tree, node] = arrays.get("node_count", 0)  # an earlier version did not save it
+    known = cover if "node_count" in arrays else None
+    return GBDTPredictor(trees, Bins.from_arrays(arrays), classes, per, float(model["origin"][0]), gain, known)

@@ -1,0 +1,163 @@
+"""Exports of saved models, and the explanation of one row: the commands ``export`` and ``explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.outputs import Input, require_apart
+from pipelines.saving import load_model
+from pipelines.updating.model_data import find_rows, open_rows
+from raydt.errors import InputError
+from raydt.export import FormatName, Interface, suffix_of, write
+from raydt.export.paths import sentences
+from raydt.learners import traits_of
+from raydt.learners.base import NOTHING_DIVIDED
+from raydt.learners.shapley import explain
+from raydt.learners.tree_sum import TreeSum, tree_sum_of
+from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.session import InProcessSession
+from raydt.sources.base import Rows
+
+
+def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write a model in the format of another library.
+
+    Parameters
+    ----------
+    model : path or URI
+        A run folder, its ``model``, or a state.
+    to : {"treelite", "onnx", "lightgbm", "sklearn"}
+    out : path
+        File to write; ``out`` + ``.json`` says what columns and outputs are.
+    overwrite : bool
+        Replace both if they exist.
+
+    Returns
+    -------
+    dict
+        ``out``, ``interface`` (the second file), ``format``, ``trees``, ``nodes`` and ``outputs``.
+
+    Raises
+    ------
+    ConfigError
+        ``out`` lies in a run, a model or a state.
+    InputError
+        A damaged model, a library that is not installed, a model that the format cannot say, or a file that cannot be
+        written.
+    """
+    saved = load_model(model)
+    trees, interface = trees_of(saved), interface_of(saved)
+    target = _target(str(out), to, overwrite)
+    require_apart("--out", str(out), [Input("MODEL", str(model))])
+    beside = write(trees, interface, to, target)
+    return {
+        "out": str(target),
+        "interface": str(beside),
+        "format": to,
+        "trees": trees.trees,
+        "nodes": len(trees.feature),
+        "outputs": interface.describe(trees)["outputs"],
+    }
+
+
+def _target(out: str, to: FormatName, overwrite: bool) -> Path:
+    if "://" in out:
+        raise InputError("--out must be a local file", file=out, remedy="Copy it to remote storage afterwards")
+    target = Path(out).expanduser().resolve()
+    if target.suffix.lower() != suffix_of(to):
+        remedy = f"Use a name that ends in {suffix_of(to)}"
+        raise InputError(f"--out must be a {suffix_of(to)} file for {to}", file=str(target), remedy=remedy)
+    for file in (target, target.with_name(target.name + ".json")):
+        if file.exists() and not overwrite:
+            raise InputError("it exists", file=str(file), remedy="Choose another name, or replace it with --overwrite")
+    return target
+
+
+def trees_of(saved: SavedModel) -> TreeSum:
+    """The trees of a model; of a state, of the model that it restores.
+
+    Raises
+    ------
+    InputError
+        It is no sum of trees.
+    """
+    arrays = saved.arrays
+    if saved.is_state:
+        session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
+        session.restore(saved.arrays, saved.groups)
+        arrays = session.model()
+    predictor = saved.learner.predictor(saved.options, saved.features, arrays)
+    return tree_sum_of(predictor, len(saved.classes))
+
+
+def interface_of(saved: SavedModel) -> Interface:
+    """Columns and classes of a model."""
+    by_value = traits_of(saved.options).reading.by_value
+    return Interface.of(saved.features, saved.categories, saved.classes, by_value)
+
+
+def explain_row(
+    model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None
+) -> dict[str, Any]:
+    """Explain the prediction of one row of a file.
+
+    Parameters
+    ----------
+    model : path or URI
+        A run folder, its ``model``, or a state.
+    data : path or URI
+        Parquet, Arrow IPC, CSV or LIBSVM with the model's feature columns.
+    row : int
+        Zero-based number of the row.
+    tree : int
+        Number of the tree whose path is put into words.
+    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
+        By default from the end of the name.
+
+    Returns
+    -------
+    dict
+        ``row``, ``tree``, ``trees``, ``path`` (sentences), ``meaning`` and ``outputs`` (labels); by output ``base`` and
+        ``output``; and ``values``, a list of the features that move an output, the largest first, each ``[name, [value
+        of each output]]``.
+
+    Raises
+    ------
+    InputError
+        As :func:`export_model`, or the row is not there or cannot be used.
+    """
+    saved = load_model(model)
+    trees, interface = trees_of(saved), interface_of(saved)
+    rows, at = _row(saved, str(data), row, kind)
+    X = rows.X[at : at + 1]
+    sparse = None if rows.sparse is None else rows.sparse[np.array([at])]
+    found = explain(trees, X, sparse)
+    values, base = found.values[0], found.base
+    largest = np.abs(values).max(axis=1)
+    order = np.argsort(-largest, kind="stable")
+    return {
+        "row": row,
+        "tree": tree,
+        "trees": trees.trees,
+        "path": sentences(trees, X, sparse, tree, interface)[0],
+        "meaning": interface.describe(trees)["meaning"],
+        "outputs": interface.describe(trees)["outputs"],
+        "base": base.tolist(),
+        "output": trees.scores(X, sparse)[0].tolist(),
+        "values": [[saved.features.name(j), values[j].tolist()] for j in order.tolist() if largest[j] > 0],
+    }
+
+
+def _row(saved: SavedModel, data: str, row: int, kind: str | None) -> tuple[Rows, int]:
+    """The rows that hold one row of a file, and its place among them."""
+    files, options = find_rows(saved, data, kind, wanted={})
+    for chunk in open_rows(saved, files, options).rows():
+        if chunk.start <= row < chunk.start + len(chunk):
+            at = row - chunk.start
+            if at in chunk.bad:
+                raise chunk.bad[at].without_skipping()
+            return chunk, at
+    raise InputError("there is no such row", file=data, row=row, remedy="Rows are numbered from 0")

@@ -1,0 +1,98 @@
+"""A model as one of treelite, ONNX, LightGBM or scikit-learn, from its neutral description alone.
+
+One module for each format: :func:`build` makes an object of the format's library from a
+:class:`~raydt.learners.tree_sum.TreeSum`, and :func:`write` puts it into a file. Outputs before the link are equal in
+every bit to those of the learner. What a format cannot say is refused.
+
+Not here: what each learner's model means as trees (``tree_sum`` of its predictor).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any, Protocol, cast, get_args
+
+from raydt.errors import InputError
+from raydt.export.interface import FormatName, Interface
+from raydt.learners.tree_sum import TreeSum
+
+__all__ = ["FORMATS", "FormatName", "Interface", "build", "suffix_of", "write"]
+
+#: Names of the formats.
+FORMATS: tuple[str, ...] = get_args(FormatName)
+
+
+class _Format(Protocol):
+    """A module of a format."""
+
+    #: Libraries that it needs, by the names that pip knows, and the ending of its files.
+    LIBRARIES: tuple[str, ...]
+    SUFFIX: str
+
+    def build(self, trees: TreeSum, interface: Interface) -> Any:
+        """Make the library's object."""
+
+    def write(self, model: Any, path: Path) -> None:
+        """Write it to a file."""
+
+
+def _module(to: str) -> _Format:
+    if to not in FORMATS:
+        raise InputError(f"there is no format {to!r}", remedy=f"Choose one of {', '.join(FORMATS)}")
+    return cast(_Format, importlib.import_module(f"raydt.export.to_{to}"))
+
+
+def suffix_of(to: FormatName) -> str:
+    """The ending of files of a format."""
+    return _module(to).SUFFIX
+
+
+def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
+    """The model as an object of a library: ``treelite.Model``, ``onnx.ModelProto``, ``lightgbm.Booster``, ``Pipeline``.
+
+    Raises
+    ------
+    InputError
+        The library is not installed, or the format cannot say what the model is.
+    """
+    module = _module(to)
+    try:
+        return module.build(trees, interface)
+    except ImportError as error:
+        raise _missing(to, module, error) from error
+
+
+def write(trees: TreeSum, interface: Interface, to: FormatName, path: str | Path) -> Path:
+    """Write the model to ``path``, and what its columns and outputs are to ``path`` + ``.json``.
+
+    Returns
+    -------
+    Path
+        Of the second file.
+
+    Raises
+    ------
+    InputError
+        As :func:`build`, or a file cannot be written.
+    """
+    module, target = _module(to), Path(path)
+    model = build(trees, interface, to)
+    beside = target.with_name(target.name + ".json")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        module.write(model, target)
+        text = json.dumps({"format": to, **interface.describe(trees)}, indent=2, ensure_ascii=False)
+        beside.write_text(text + "\n", encoding="utf-8")
+    except ImportError as error:
+        raise _missing(to, module, error) from error
+    except OSError as error:
+        problem = f"the model cannot be written: {error.strerror or error}"
+        raise InputError(problem, file=str(target), remedy="Choose another path") from error
+    return beside
+
+
+def _missing(to: str, module: _Format, error: ImportError) -> InputError:
+    needed = " and ".join(module.LIBRARIES)
+    return InputError(f"an export to {to} needs {needed} ({error})", remedy=f"pip install 'raydt[{to}]'")

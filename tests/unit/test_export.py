@@ -1,0 +1,142 @@
+"""Exported models say in every double what the learner says, for every case; what a format cannot say is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradientBoostingClassifier
+from raydt.errors import InputError
+from raydt.export import FORMATS, Interface, build, suffix_of, write
+from raydt.learners.tree_sum import TreeSum
+from raydt.sessions.warmup import small_stream
+from tests.cases import Trial, every_case
+from tests.exported import largest_difference, outputs_of, probabilities_of
+from tests.property.test_tree_sum import described, plain, rows_of
+
+for library in ("treelite", "onnxruntime", "onnx", "lightgbm", "sklearn", "skops"):
+    pytest.importorskip(library)
+
+
+_DESCRIBED: dict[str, tuple[TreeSum | None, Interface]] = {}
+
+
+def exported(trial: Trial) -> tuple[TreeSum | None, Interface]:
+    if trial.name in _DESCRIBED:
+        return _DESCRIBED[trial.name]
+    labels = [f"class {code}" for code in range(trial.case.classes)]
+    values = {"c": [f"value {code}" for code in range(3)]}
+    interface = Interface.of(small_stream(trial.case)[0], values, labels, by_value=False)
+    return _DESCRIBED.setdefault(trial.name, (described(trial)[1], interface))
+
+
+@every_case("exports")
+@pytest.mark.parametrize("to", FORMATS)
+def test_every_double_is_equal(trial: Trial, to: Any) -> None:
+    trees, interface = exported(trial)
+    if trees is None:  # it says so: test_tree_sum
+        return
+    X, sparse = rows_of(trial.case, 1000, 3)
+    model = build(trees, interface, to)
+    table, scores = np.ascontiguousarray(plain(X, sparse)), trees.scores(X, sparse)
+    assert largest_difference(scores, outputs_of(to, model, table, trees)) == 0.0
+    if trees.link == "identity":
+        return
+    found = probabilities_of(to, model, table)
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+    one = trees.outputs == 1
+    expected = 1 / (1 + np.exp(-scores)) if one else odds / odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found[:, -1:] if one else found, expected, rtol=1e-13)
+
+
+ROWS = np.random.default_rng(5).random((300, 3))
+TARGETS = (ROWS[:, 0] + ROWS[:, 1] > 1).astype(int)
+
+
+def forest() -> Any:
+    return ExactForestClassifier(n_estimators=7, sample_share=0.6).fit(ROWS, TARGETS)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_files_are_read_by_the_formats_library(to: Any, tmp_path: Path) -> None:
+    model, path = forest(), tmp_path / f"model{suffix_of(to)}"
+    built = model.export(to, path)
+    again: Any = None
+    if to == "treelite":
+        import treelite
+
+        again = treelite.Model.deserialize(str(path))
+    elif to == "onnx":
+        import onnx
+
+        again = onnx.load(path)
+    elif to == "lightgbm":
+        import lightgbm
+
+        again = lightgbm.Booster(model_file=str(path))
+    else:
+        import skops.io
+
+        again = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
+    trees = model.trees()
+    assert largest_difference(outputs_of(to, built, ROWS, trees), outputs_of(to, again, ROWS, trees)) == 0.0
+    assert largest_difference(model.predict_proba(ROWS), outputs_of(to, again, ROWS, trees)) == 0.0
+    told = json.loads((tmp_path / f"{path.name}.json").read_text())
+    assert [column["name"] for column in told["columns"]] == ["x0", "x1", "x2"]
+    assert (told["format"], told["outputs"], told["meaning"]) == (to, [0, 1], "shares of the classes")
+
+
+@pytest.mark.parametrize("to", ["treelite", "onnx", "sklearn"])
+def test_categories_that_are_numbers_of_their_values_are_exported(to: Any) -> None:
+    import pandas as pd
+
+    colours = np.array(["red", "green", "blue"])[np.random.default_rng(2).integers(0, 3, 300)]
+    frame = pd.DataFrame({"size": ROWS[:, 0], "colour": colours})
+    y = (colours == "red") ^ (ROWS[:, 0] > 0.5)
+    model = ExactForestClassifier(n_estimators=5, sample_share=1.0).fit(frame, y)
+    numbers = model.interface().categories["colour"]
+    table = np.column_stack([ROWS[:, 0], [numbers[colour] for colour in colours]])
+    assert model.trees().is_set.any()
+    assert largest_difference(model.predict_proba(frame), outputs_of(to, model.export(to), table, model.trees())) == 0.0
+    with pytest.raises(InputError, match=r"LightGBM keeps a bit for each. Choose another format"):
+        model.export("lightgbm")
+
+
+def test_what_lightgbm_would_round_is_refused() -> None:
+    model = FullyDynamicTreeClassifier().fit(ROWS, TARGETS)
+    trees, interface = model.trees(), model.interface()
+    tiny = replace(trees, threshold=np.where(trees.feature >= 0, 1e-36, trees.threshold))
+    with pytest.raises(InputError, match=r"a threshold is 1e-36, and LightGBM takes numbers up to 1e-35 in size as 0"):
+        build(tiny, interface, "lightgbm")
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_neighbouring_doubles_are_told_apart(to: Any) -> None:
+    """Thresholds that float32 would round, and rows on either side of them."""
+    x = np.nextafter(0.1, [[0.0], [1.0]])
+    model = FullyDynamicTreeClassifier(smoothing=0).fit([[0.1], [x[1, 0]]] * 20, [0, 1] * 20)
+    rows = np.concatenate([x, [[0.1]]])
+    assert model.predict(rows).tolist() == [0, 1, 0]
+    found = outputs_of(to, model.export(to), rows, model.trees())
+    assert largest_difference(model.predict_proba(rows), found) == 0.0
+
+
+def test_a_format_that_is_not_there_and_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = OnlineGradientBoostingClassifier(max_iter=2).fit(ROWS, TARGETS)
+    with pytest.raises(InputError, match=r"there is no format 'pmml'. Choose one of treelite, onnx, lightgbm, sklearn"):
+        model.export("pmml")
+    monkeypatch.setitem(__import__("sys").modules, "lightgbm", None)
+    with pytest.raises(InputError, match=r"an export to lightgbm needs lightgbm .*pip install 'raydt\[lightgbm\]'"):
+        model.export("lightgbm")
+
+
+def test_a_file_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    model = forest()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="the model cannot be written"):
+        write(model.trees(), model.interface(), "onnx", tmp_path / "file" / "model.onnx")

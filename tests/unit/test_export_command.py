@@ -1,0 +1,87 @@
+"""``raydt export`` and ``raydt explain``, of models and states that were saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipelines.cli import main
+from pipelines.exporting import explain_row, export_model
+from raydt import ConfidenceTreeClassifier, ExactForestRegressor, FullyDynamicTreeClassifier
+from raydt.errors import ConfigError, InputError
+from tests.exported import largest_difference, outputs_of
+
+DRAW = np.random.default_rng(3)
+FRAME = pd.DataFrame({"age": DRAW.integers(18, 90, 200).astype(float), "pet": DRAW.choice(["cat", "dog"], 200)})
+LABELS = np.where((FRAME["age"] > 40) & (FRAME["pet"] == "dog"), "yes", "no")
+
+
+def classifier() -> Any:
+    return FullyDynamicTreeClassifier().fit(FRAME, LABELS)
+
+
+@pytest.mark.parametrize("with_examples", [False, True])
+def test_a_saved_model_or_state_is_exported(with_examples: bool, tmp_path: Path, capsys: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    model, out = classifier(), tmp_path / "model.onnx"
+    model.save(tmp_path / "saved", with_examples=with_examples)
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(tmp_path / "saved"), "--to", "onnx", "--out", str(out), "--json"])
+    assert ended.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["format"], told["trees"], told["outputs"]) == ("onnx", 1, ["no", "yes"])
+    interface = json.loads(Path(told["interface"]).read_text())
+    numbers = dict(interface["columns"][1]["values"])
+    table = np.column_stack([FRAME["age"], FRAME["pet"].map(numbers)]).astype(float)
+    found = outputs_of("onnx", onnx.load(out), table, model.trees())
+    assert largest_difference(model.predict_proba(FRAME), found) == 0.0
+
+
+def test_what_cannot_be_exported_is_one_error(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    classifier().save(tmp_path / "saved")
+    for out, message in (("model.txt", "--out must be a .onnx file for onnx"), ("s3://b/m.onnx", "a local file")):
+        with pytest.raises(InputError, match=message):
+            export_model(tmp_path / "saved", "onnx", out if "://" in out else tmp_path / out)
+    with pytest.raises(ConfigError, match="--out"):
+        export_model(tmp_path / "saved", "onnx", tmp_path / "saved" / "model.onnx")
+    export_model(tmp_path / "saved", "onnx", tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"it exists\. Choose another name, or replace it with --overwrite"):
+        export_model(tmp_path / "saved", "onnx", tmp_path / "model.onnx")
+    export_model(tmp_path / "saved", "onnx", tmp_path / "model.onnx", overwrite=True)
+    naive = ConfidenceTreeClassifier(leaf_prediction="naive_bayes").fit(FRAME, LABELS)
+    naive.save(tmp_path / "naive", with_examples=True)
+    with pytest.raises(InputError, match=r"predict by naive Bayes.*Set leaf_prediction: majority"):
+        export_model(tmp_path / "naive", "onnx", tmp_path / "naive.onnx")
+    assert not (tmp_path / "naive.onnx").exists()
+
+
+def test_one_row_is_explained_in_words_and_numbers(tmp_path: Path, capsys: Any) -> None:
+    model = classifier()
+    model.save(tmp_path / "saved")
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", str(tmp_path / "saved"), str(tmp_path / "rows.csv"), "--row", "7"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert all(sentence in text for sentence in model.explain_path(FRAME[7:8])[0])
+    found = explain_row(tmp_path / "saved", tmp_path / "rows.csv", 7)
+    assert found["output"] == model.predict_proba(FRAME[7:8])[0].tolist()
+    added = np.array(found["base"]) + np.sum([values for _, values in found["values"]], axis=0)
+    np.testing.assert_allclose(added, found["output"], atol=1e-12)
+    with pytest.raises(InputError, match=r"row 200: there is no such row. Rows are numbered from 0"):
+        explain_row(tmp_path / "saved", tmp_path / "rows.csv", 200)
+
+
+def test_a_state_of_numbers_is_explained_too(tmp_path: Path) -> None:
+    model = ExactForestRegressor(n_estimators=4, sample_share=1.0).fit(FRAME, FRAME["age"] * 2)
+    model.save(tmp_path / "saved", with_examples=True)
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    found = explain_row(tmp_path / "saved", tmp_path / "rows.csv", 0, tree=3)
+    assert (found["trees"], found["outputs"], found["meaning"]) == (4, ["prediction"], "the predicted number")
+    assert found["output"] == model.predict(FRAME[:1]).tolist()
