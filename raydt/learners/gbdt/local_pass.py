@@ -15,7 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places, is_left, segments_of
-from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, probabilities, quantise, residual
+from raydt.learners.gbdt.derivatives import TOGETHER, derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
 from raydt.learners.gbdt.slack import Slack, no_slack, stays, surely_stays
 from raydt.learners.gbdt.split_search import FIELDS, gain_of
@@ -56,7 +56,7 @@ class LocalBatch(NamedTuple):
     Attributes
     ----------
     slots : ndarray of int32, shape (capacity,)
-    F : ndarray of float64, shape (capacity, K')
+    F : ndarray of float64, shape (K', capacity)
     entry : ndarray of int32, shape (K', capacity)
         Ledger entries in the current iteration.
     member : ndarray of bool, shape (capacity,)
@@ -96,7 +96,8 @@ class PassRoom(NamedTuple):
     delta : ndarray of int64, shape (inner nodes, S + 1, 2)
         0 between trees.
     segments : ndarray of uint32, shape (longest row,)
-    p : ndarray of float64, shape (K',)
+    p : ndarray of float64, shape (K' + 2, TOGETHER)
+        As in ``derivatives.probabilities_together``.
     found : ndarray of int64, shape (FIELDS,)
     """
 
@@ -144,7 +145,7 @@ def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, 
         *(order, depth, mark, number),
         delta,
         segments,
-        np.empty(per),
+        np.empty((per + 2, TOGETHER)),
         found,
     )
 
@@ -155,22 +156,20 @@ def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, 
 @inner_kernel
 def _derive(batch: Any, first: int, stop: int, loss: Any, p: Any) -> None:
     """Entries of some rows of the batch in the current iteration, from their scores."""
-    F, entry, slots, y = batch.F, batch.entry, batch.slots, batch.y
+    if not loss.squared:
+        derive_together(batch.F, first, stop, p, batch.entry)
+        return
+    F, entry, slots, y = batch.F[0], batch.entry[0], batch.slots, batch.y
     for i in range(first, stop):
-        if loss.squared:
-            entry[0, i] = residual(y[slots[i]], F[i, 0], loss.unit)
-        else:
-            probabilities(F[i], p)
-            for k in range(len(p)):
-                entry[k, i] = quantise(p[k])
+        entry[i] = residual(y[slots[i]], F[i], loss.unit)
 
 
 @inner_kernel
 def _add_scores(model: Any, batch: Any, t: int, k: int, first: int, stop: int) -> None:
     """Add the values of one tree to the scores of some rows of the batch."""
-    leaf, value, slots, F = model.leaf[t], model.trees.value[t], batch.slots, batch.F
-    for i in range(first, stop):
-        F[i, k] += value[np.uint32(leaf[np.uint32(slots[i])])]
+    leaf, value, slots, F = model.leaf[t], model.trees.value[t], batch.slots, batch.F[k]
+    for i in range(np.uint64(first), np.uint64(stop)):  # unsigned: no test for an index from the end
+        F[i] += value[np.uint32(leaf[np.uint32(slots[i])])]
 
 
 # ---------------------------------------------------------------- training
@@ -178,17 +177,14 @@ def _add_scores(model: Any, batch: Any, t: int, k: int, first: int, stop: int) -
 
 @kernel
 def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: int, room: Any, p: Any) -> None:
-    """Train the iterations from ``first`` up to before ``stop`` on ``own`` rows; ``p`` as in ``derive_together``."""
+    """Train the iterations from ``first`` up to before ``stop`` on ``own`` rows; ``p`` as in ``PassRoom``."""
     trees, loss, slots, y = model.trees, model.loss, batch.slots, batch.y
     for m in range(first, stop):
         row = row_of(local.candidates, m)
         if len(room.places.ends) and (m == first or row):
             nowhere = local.sums.shape[2] - 1
             find_places(slots[:own], local.cells, local.candidates.segment[row], nowhere, room.places)
-        if loss.squared:
-            _derive(batch, 0, own, loss, p[0])
-        else:
-            derive_together(batch.F, own, p, batch.entry)
+        _derive(batch, 0, own, loss, p)
         for k in range(loss.trees):
             t = m * loss.trees + k
             ledger = model.ledger[t]
@@ -553,7 +549,7 @@ def update_pass(
         if joined > n:
             for i in range(n, joined):
                 for k in range(per):
-                    batch.F[i, k] = loss.origin
+                    batch.F[k, i] = loss.origin
             for t in range((m + 1) * per):
                 _add_scores(model, batch, t, t % per, n, joined)
             counts[REFRESHED] += joined - n
