@@ -140,7 +140,7 @@ class LocalTrees:
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
             local = self._sums
             trees, inner, stored = local.sums.shape[:3]
-            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
+            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per, e.tolerance)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
             batch = LocalBatch(
                 slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y

@@ -17,8 +17,8 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places, is_left, segments_of
 from raydt.learners.gbdt.derivatives import TOGETHER, derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
-from raydt.learners.gbdt.slack import Slack, no_slack, stays, surely_stays
-from raydt.learners.gbdt.split_search import FIELDS, gain_of
+from raydt.learners.gbdt.slack import Slack, no_slack, stays
+from raydt.learners.gbdt.split_search import FIELDS
 from raydt.learners.gbdt.staleness import Staleness, compare, units_of
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
@@ -98,6 +98,8 @@ class PassRoom(NamedTuple):
     segments : ndarray of uint32, shape (longest row,)
     p : ndarray of float64, shape (K' + 2, TOGETHER)
         As in ``derivatives.probabilities_together``.
+    top : ndarray of float64, shape (tolerance + 1,)
+        The largest gains of a node; ``tolerance`` is that of ``Rules``.
     found : ndarray of int64, shape (FIELDS,)
     """
 
@@ -122,10 +124,13 @@ class PassRoom(NamedTuple):
     delta: npt.NDArray[np.int64]
     segments: npt.NDArray[np.uint32]
     p: npt.NDArray[np.float64]
+    top: npt.NDArray[np.float64]
     found: npt.NDArray[np.int64]
 
 
-def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
+def pass_room(
+    capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int, tolerance: int
+) -> PassRoom:
     """Scratch for ``capacity`` rows of at most ``longest`` entries, and so many trees of so many inner nodes."""
     nodes = 2 * inner + 1
     slots, leaf, g, h = (np.empty(capacity, dtype=np.int32) for _ in range(4))
@@ -146,6 +151,7 @@ def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, 
         delta,
         segments,
         np.empty((per + 2, TOGETHER)),
+        np.empty(tolerance + 1),
         found,
     )
 
@@ -365,7 +371,7 @@ def _move_in(delta: Any, into: Any) -> None:
 def _check(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, room: Any) -> bool:
     """Mark the topmost touched nodes whose split fails; returns whether the tree has to grow."""
     trees = model.trees
-    feature, G, H = trees.feature[t], trees.G[t], trees.H[t]
+    feature, H = trees.feature[t], trees.H[t]
     needs = False
     room.failed[:] = 0
     for q in range(nodes):
@@ -377,12 +383,7 @@ def _check(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, roo
             room.failed[node] = 1
         elif feature[node] >= 0:
             left = np.int64(trees.left[t, node])
-            fails = H[left] <= 0 or H[left] >= H[node]
-            if not fails and not surely_stays(room.slack, t, node, local.units):
-                gain = gain_of(G[left], H[left], G[node], H[node], local.units)
-                sums, most = local.sums[t, trees.histogram[t, node]], rules.tolerance
-                fails = not stays(room.slack, t, node, sums, G[node], H[node], gain, local, row, most, room.found)
-            if fails:
+            if not 0 < H[left] < H[node] or not stays(trees, t, node, local, row, room.slack, room.top, room.found):
                 room.failed[node] = 1
                 needs = True
     if needs or trees.leaves[t] >= trees.feature.shape[1] // 2 + 1:
@@ -419,7 +420,9 @@ def _grow_again(
         leaf = model.leaf[t, slot]
         room.before[slot], room.moved[slot] = room.value[leaf], trees.moved[t, leaf]
     grow_tree(model, local, t, row, roots, grow_room)
-    room.slack.margin[t] = 0.0
+    for node in range(len(room.mark)):
+        if room.number[node] >= 0:
+            room.slack.bar[t, node] = np.inf
     begin, again = np.int64(0), False
     for r in range(roots):
         collapsed, made = grow_room.root[r, 1] >= 0, grow_room.made[r]
