@@ -16,7 +16,9 @@ from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.cells import ENCODED, CellStore, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.local_pass import (
+from raydt.learners.gbdt.local_pass import train_pass, update_pass
+from raydt.learners.gbdt.open_leaves import LocalSums
+from raydt.learners.gbdt.pass_room import (
     BOUNDED,
     COUNTS,
     DEPTH,
@@ -31,11 +33,8 @@ from raydt.learners.gbdt.local_pass import (
     PassRoom,
     Rules,
     pass_room,
-    sum_up,
-    train_pass,
-    update_pass,
 )
-from raydt.learners.gbdt.open_leaves import LocalSums
+from raydt.learners.gbdt.pass_sums import sum_up
 from raydt.learners.gbdt.tree_growth import GrowthRoom, growth_room
 from raydt.learners.gbdt.update import Counts
 from raydt.learners.rows import RowsOnShards
