@@ -70,6 +70,7 @@ class _Batch(NamedTuple):
     slots: npt.NDArray[np.int32]
     F: npt.NDArray[np.float64]
     entry: npt.NDArray[np.int32]
+    differs: npt.NDArray[np.bool_]
     y: npt.NDArray[np.int32]
 
 
@@ -85,12 +86,14 @@ def test_entries_that_stay(classes: int, tolerance: float) -> None:
     slots = rng.permutation(2 * rows)[:rows].astype(np.int32)
     F = before[slots] + rng.normal(size=(rows, classes)) * tolerance / 2
     stale = staleness(tolerance, 2, 0, loss)
+    differs = np.zeros(classes, dtype=np.bool_)
     plain, blocks = (np.zeros((classes, rows), dtype=np.int32) for _ in range(2))
     _compare_plainly(F, ledger, slots, stale.stays, np.empty(classes), plain)
-    batch = _Batch(slots, np.ascontiguousarray(F.T), blocks, np.zeros(1, dtype=np.int32))
+    batch = _Batch(slots, np.ascontiguousarray(F.T), blocks, differs, np.zeros(1, dtype=np.int32))
     _compare(_Model(loss, ledger), batch, first, rows, stale, np.empty((classes + 2, TOGETHER)))
     assert np.array_equal(plain[:, first:], blocks[:, first:])
     assert not blocks[:, :first].any()
+    assert differs[(blocks != entries[:, slots])[:, first:].any(axis=1)].all()
     stayed = (blocks == entries[:, slots])[:, first:].mean()
     assert 0.2 < stayed < 0.99
 

@@ -141,9 +141,8 @@ class LocalTrees:
             trees, inner, stored = local.sums.shape[:3]
             room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per, e.tolerance)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
-            batch = LocalBatch(
-                slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y
-            )
+            entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
+            batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), y)
             self._room = room, growth_room(capacity, inner + 1, stored - 1), batch
         room, grow_room, batch = self._room
         self._room = room, grow_room, batch._replace(y=y)

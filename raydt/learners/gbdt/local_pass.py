@@ -100,6 +100,7 @@ def update_pass(
             _derive(batch, kept, own, loss, room.p)
             compare(model, batch, m, own, n, rules.stale, room.p)
         else:
+            batch.differs[:] = True
             _derive(batch, kept, n, loss, room.p)
         joined = n
         for k in range(per):

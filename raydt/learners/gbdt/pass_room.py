@@ -47,6 +47,8 @@ class LocalBatch(NamedTuple):
     F : ndarray of float64, shape (K', capacity)
     entry : ndarray of int32, shape (K', capacity)
         Ledger entries in the current iteration.
+    differs : ndarray of bool, shape (K',)
+        Whether entries of others in the current iteration may differ from those of the ledger.
     member : ndarray of bool, shape (capacity,)
         Slots of the batch.
     y : ndarray, by slot
@@ -55,6 +57,7 @@ class LocalBatch(NamedTuple):
     slots: npt.NDArray[np.int32]
     F: npt.NDArray[np.float64]
     entry: npt.NDArray[np.int32]
+    differs: npt.NDArray[np.bool_]
     member: npt.NDArray[np.bool_]
     y: npt.NDArray[Any]
 

@@ -61,6 +61,8 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
             _note(room, changed, slot, node, g, hessian(g, loss.squared))
             changed += 1
             leaf[slot], ledger[slot] = node, entry[i]
+    if not batch.differs[k]:
+        return changed
     for i in range(np.uint64(own), np.uint64(n)):  # unsigned: no test for an index from the end
         slot = np.uint32(slots[i])
         before, now = np.int64(ledger[slot]), np.int64(entry[i])

@@ -241,9 +241,10 @@ def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p
     """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones.
 
     ``batch.F`` has shape (K', rows); ``p`` is scratch, as in ``derivatives.probabilities_together``. The entries are
-    those of :func:`kept_entries`.
+    those of :func:`kept_entries`. Notes in ``batch.differs`` in which trees some may not be those of the ledger.
     """
     loss, ledger, per = model.loss, model.ledger, len(batch.F)
+    batch.differs[:] = True
     F, slots, stays, surely = batch.F, batch.slots, stale.stays, stale.surely
     if loss.squared:
         of_tree, entry = ledger[m], batch.entry[0]
@@ -262,16 +263,17 @@ def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p
             if (score < stays[q, 0]) | (score > stays[q, 1]):
                 entry[i] = quantise(logistic(score))
     else:
+        batch.differs[:] = False
         for begin in range(np.uint64(first), np.uint64(stop), np.uint64(TOGETHER)):
             n = min(np.uint64(TOGETHER), np.uint64(stop) - begin)
             probabilities_together(F, begin, n, p)
             for k in range(per):
-                of_tree, entry, of_class = ledger[m * per + k], batch.entry[k], p[k]
+                of_tree, entry, of_class, differs = ledger[m * per + k], batch.entry[k], p[k], np.uint64(0)
                 for i in range(n):
                     q = np.uint64(of_tree[np.uint32(slots[begin + i])])
-                    now, some = of_class[i], q >> np.uint64(6)
+                    now = of_class[i]
                     entry[begin + i] = q
-                    if (now >= surely[some, 0]) & (now <= surely[some, 1]):
-                        continue
-                    if (now < stays[q, 0]) | (now > stays[q, 1]):
+                    if (now < stays[q, 0]) | (now > stays[q, 1]):  # most are near 0, where 64 share no range
                         entry[begin + i] = quantise(now)
+                        differs += np.uint64(1)
+                batch.differs[k] |= differs > 0
