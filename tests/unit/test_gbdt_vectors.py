@@ -1,20 +1,33 @@
-"""Loops of the training that are written for vectors give the bits of the plain ones."""
+"""Loops that are written for vectors give the bits of the plain ones."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.pairs import add_pair, power_of_two
-from raydt.learners.gbdt.derivatives import TOGETHER, Loss, derive, derive_together
+from raydt.learners.gbdt.derivatives import TOGETHER, Loss, derive, derive_together, quantised
+from raydt.learners.gbdt.staleness import compare, kept_entries, staleness
 
 
 @kernel
-def _together(F: Any, stop: int, p: Any, out: Any) -> None:
-    derive_together(F, stop, p, out)
+def _together(F: Any, first: int, stop: int, p: Any, out: Any) -> None:
+    derive_together(F, first, stop, p, out)
+
+
+@kernel
+def _compare(model: Any, batch: Any, first: int, stop: int, stale: Any, p: Any) -> None:
+    compare(model, batch, 1, first, stop, stale, p)
+
+
+@kernel
+def _compare_plainly(F: Any, ledger: Any, slots: Any, stays: Any, p: Any, out: Any) -> None:
+    for i in range(len(slots)):
+        kept_entries(F[i], ledger, F.shape[1], slots[i], stays, p, out, 0, i)
 
 
 @kernel
@@ -37,9 +50,52 @@ def test_derivatives(classes: int, rows: int, scale: float) -> None:
     F[-1] = 0.0
     plain, vectors = (np.zeros((classes, rows + 1), dtype=np.int32) for _ in range(2))
     derive(F, np.zeros(rows + 1, dtype=np.int32), Loss(classes, False, 0.0, 1.0), np.empty(classes), plain)
-    _together(F, rows, np.empty((classes + 2, TOGETHER)), vectors)
-    assert np.array_equal(plain[:, :rows], vectors[:, :rows])
+    first = rows // 3
+    _together(np.ascontiguousarray(F.T), first, rows, np.empty((classes + 2, TOGETHER)), vectors)
+    assert np.array_equal(plain[:, first:rows], vectors[:, first:rows])
+    assert not vectors[:, :first].any()
     assert not vectors[:, rows:].any()
+
+
+class _Model(NamedTuple):
+    """What ``compare`` needs of a model."""
+
+    loss: Loss
+    ledger: npt.NDArray[np.uint16]
+
+
+class _Batch(NamedTuple):
+    """What ``compare`` needs of a batch."""
+
+    slots: npt.NDArray[np.int32]
+    F: npt.NDArray[np.float64]
+    entry: npt.NDArray[np.int32]
+    differs: npt.NDArray[np.bool_]
+    y: npt.NDArray[np.int32]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10])
+@pytest.mark.parametrize("tolerance", [0.05, 0.3])
+def test_entries_that_stay(classes: int, tolerance: float) -> None:
+    """Some rows of a batch, each in any slot, whose scores have moved by about the tolerance."""
+    rng, rows, first = np.random.default_rng(classes), 3 * TOGETHER + 7, 5
+    loss = Loss(classes, False, 0.0, 1.0)
+    before = rng.normal(size=(2 * rows, classes)) * 4.0
+    entries = quantised(before, np.zeros(len(before), dtype=np.int32), loss)
+    ledger = np.concatenate([np.ones_like(entries), entries]).astype(np.uint16)  # of iterations 0 and 1
+    slots = rng.permutation(2 * rows)[:rows].astype(np.int32)
+    F = before[slots] + rng.normal(size=(rows, classes)) * tolerance / 2
+    stale = staleness(tolerance, 2, 0, loss)
+    differs = np.zeros(classes, dtype=np.bool_)
+    plain, blocks = (np.zeros((classes, rows), dtype=np.int32) for _ in range(2))
+    _compare_plainly(F, ledger, slots, stale.stays, np.empty(classes), plain)
+    batch = _Batch(slots, np.ascontiguousarray(F.T), blocks, differs, np.zeros(1, dtype=np.int32))
+    _compare(_Model(loss, ledger), batch, first, rows, stale, np.empty((classes + 2, TOGETHER)))
+    assert np.array_equal(plain[:, first:], blocks[:, first:])
+    assert not blocks[:, :first].any()
+    assert differs[(blocks != entries[:, slots])[:, first:].any(axis=1)].all()
+    stayed = (blocks == entries[:, slots])[:, first:].mean()
+    assert 0.2 < stayed < 0.99
 
 
 def test_powers_of_two() -> None:

@@ -74,6 +74,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._seq = self._warmup = 0
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
+        self._extent: tuple[int, int, int] | None = None  # nodes, leaves and depth of the trees, where they are known
         self._restored = False  # and the shards do not have the histograms of the state yet
 
     @property
@@ -201,7 +202,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._note(pending.inserts)
         counts = Counts()
         self._record.changes += len(pending)
-        first, live = self.ensemble is None, pending.inserts
+        former, first, live = self.ensemble, self.ensemble is None, pending.inserts
         if self.ensemble is not None:
             trees = len(self.ensemble.leaf)
             due = self._record.is_due(self.options, len(pending), self.store.live, trees)
@@ -224,6 +225,8 @@ class GBDTCoordinator(BatchCoordinator):
             self._record.add_update(counts.work(self.ensemble, len(pending)), len(pending))
         self.store.release(pending.freed)
         self._totals.add(counts)
+        if counts.subtrees or counts.trained or self.ensemble is not former:
+            self._extent = None
         self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
 
     def _train(self, slots: Slots) -> Exchange[Slots]:
@@ -342,7 +345,7 @@ class GBDTCoordinator(BatchCoordinator):
         return self.predictor().predict(X, sparse)
 
     def _constant(self) -> float:
-        """The prediction without a model: the most frequent class so far, or the mean."""
+        """The prediction without a model: the most frequent class so far, or the mean. O(live log(live))."""
         return constant_of(self.store.y[self.store.slots()])
 
     def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
@@ -386,8 +389,10 @@ class GBDTCoordinator(BatchCoordinator):
             self._digested.forget()
 
     def statistics(self) -> dict[str, int]:
-        """Sizes and totals now."""
-        nodes, leaves, depth = extent(self.ensemble.trees) if self.ensemble else (0, 0, 0)
+        """Sizes and totals now. O(1), and O(nodes) after a change of the shape of a tree."""
+        if self._extent is None:
+            self._extent = extent(self.ensemble.trees) if self.ensemble else (0, 0, 0)
+        nodes, leaves, depth = self._extent
         totals = self._totals
         return {
             "active": self.store.live,
@@ -441,5 +446,6 @@ class GBDTCoordinator(BatchCoordinator):
         slots = np.arange(n, dtype=np.int32)
         self._pending.add(slots[pending == TO_INSERT], None, slots[pending == TO_DELETE])
         self.ensemble, self._local, self._restored = None, None, True
+        self._extent = None
         if "tree_nodes" in state:
             self.ensemble = restored(self.options, state, self.store.capacity)

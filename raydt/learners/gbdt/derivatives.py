@@ -119,34 +119,45 @@ TOGETHER = 128
 
 
 @inner_kernel
-def derive_together(F: Any, stop: int, p: Any, out: Any) -> None:
-    """Ledger entries of the first ``stop`` rows of a classification; ``p``, shape (K' + 2, TOGETHER), is scratch.
+def probabilities_together(F: Any, begin: Any, n: Any, p: Any) -> None:
+    """Probabilities of ``n`` rows from ``begin`` on; ``F`` has shape (K', rows), ``p`` (K' + 2, TOGETHER).
 
-    The operations on a row, and so the bits, are those of :func:`probabilities`.
+    They are in ``p[:K', :n]``; the rest is scratch. The operations on a row, and so the bits, are those of
+    :func:`probabilities`.
     """
-    per = np.uint64(F.shape[1])
+    per = np.uint64(len(F))
     if per == 1:
-        for i in range(np.uint64(stop)):
-            out[0, i] = quantise(logistic(F[i, 0]))
+        for i in range(n):
+            p[0, i] = logistic(F[0, begin + i])
         return
     top, total = p[per], p[per + np.uint64(1)]
-    for begin in range(np.uint64(0), np.uint64(stop), np.uint64(TOGETHER)):
-        n = min(np.uint64(TOGETHER), np.uint64(stop) - begin)
+    for i in range(n):
+        top[i], total[i] = F[0, begin + i], 0.0
+    for k in range(np.uint64(1), per):
         for i in range(n):
-            top[i], total[i] = F[begin + i, 0], 0.0
-        for k in range(np.uint64(1), per):
-            for i in range(n):
-                top[i] = max(top[i], F[begin + i, k])
-        for k in range(per):
-            of_class = p[k]
-            for i in range(n):
-                e = exp_of(F[begin + i, k] - top[i])
-                of_class[i] = e
-                total[i] += e
-        for k in range(per):
+            top[i] = max(top[i], F[k, begin + i])
+    for k in range(per):
+        of_class = p[k]
+        for i in range(n):
+            e = exp_of(F[k, begin + i] - top[i])
+            of_class[i] = e
+            total[i] += e
+    for k in range(per):
+        of_class = p[k]
+        for i in range(n):
+            of_class[i] /= total[i]
+
+
+@inner_kernel
+def derive_together(F: Any, first: int, stop: int, p: Any, out: Any) -> None:
+    """Ledger entries of some rows of a classification; arrays as in :func:`probabilities_together`."""
+    for begin in range(np.uint64(first), np.uint64(stop), np.uint64(TOGETHER)):
+        n = min(np.uint64(TOGETHER), np.uint64(stop) - begin)
+        probabilities_together(F, begin, n, p)
+        for k in range(np.uint64(len(F))):
             of_class, entry = p[k], out[k]
             for i in range(n):
-                entry[begin + i] = quantise(of_class[i] / total[i])
+                entry[begin + i] = quantise(of_class[i])
 
 
 @kernel

@@ -100,6 +100,8 @@ class Growth(NamedTuple):
     leaf : ndarray of OPEN_LEAF, shape (leaves,)
     found : ndarray of int64, shape (leaves, FIELDS)
         The best split of each leaf.
+    best : ndarray of float64, shape (1,)
+        Scratch: the gain of one.
     pool : ndarray of int64, shape (histograms, S + 1, 2)
     pool_first : ndarray of int64, shape (jobs,)
         First histogram of each job.
@@ -118,6 +120,7 @@ class Growth(NamedTuple):
     pooled: npt.NDArray[np.int64]
     leaf: npt.NDArray[np.void]
     found: npt.NDArray[np.int64]
+    best: npt.NDArray[np.float64]
     pool: npt.NDArray[np.int64]
     pool_first: npt.NDArray[np.int64]
     places: Places
@@ -140,6 +143,7 @@ def new_growth(
         *(first, opened, pooled),
         leaf,
         np.full((len(leaf), FIELDS), -1),
+        np.empty(1),
         np.empty((int(histograms.sum()), segments + 1, 2), dtype=np.int64),
         np.cumsum(histograms) - histograms,
         no_places(segments),

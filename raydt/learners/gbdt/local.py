@@ -15,9 +15,10 @@ from raydt.examples.features import Features
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.cells import ENCODED, CellStore, room_for_places
-from raydt.learners.gbdt.derivatives import TOGETHER
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.local_pass import (
+from raydt.learners.gbdt.local_pass import train_pass, update_pass
+from raydt.learners.gbdt.open_leaves import LocalSums
+from raydt.learners.gbdt.pass_room import (
     BOUNDED,
     COUNTS,
     DEPTH,
@@ -32,11 +33,8 @@ from raydt.learners.gbdt.local_pass import (
     PassRoom,
     Rules,
     pass_room,
-    sum_up,
-    train_pass,
-    update_pass,
 )
-from raydt.learners.gbdt.open_leaves import LocalSums
+from raydt.learners.gbdt.pass_sums import sum_up
 from raydt.learners.gbdt.tree_growth import GrowthRoom, growth_room
 from raydt.learners.gbdt.update import Counts
 from raydt.learners.rows import RowsOnShards
@@ -84,15 +82,14 @@ class LocalTrees:
 
     def train(self, slots: Slots, y: npt.NDArray[Any], F: npt.NDArray[np.float64], first: int, stop: int) -> None:
         """Train some iterations; ``F``, shape (rows, K'), is the score before and after."""
-        _, grow_room, batch = self._begin(y)
-        own = len(slots)
-        batch.slots[:own], batch.F[:own] = slots, F
-        local, p = self._sums, np.empty((batch.F.shape[1] + 2, TOGETHER))
+        room, grow_room, batch = self._begin(y)
+        own, local = len(slots), self._sums
+        batch.slots[:own], batch.F[:, :own] = slots, F.T
         if self.ensemble.per > 1 or len(local.candidates.cuts) == 1:  # else what is looked up serves one tree only
             places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
             grow_room = grow_room._replace(places=places)
-        train_pass(self.ensemble.arrays(), local, batch, own, first, stop, grow_room, p)
-        F[:] = batch.F[:own]
+        train_pass(self.ensemble.arrays(), local, batch, own, first, stop, grow_room, room.p)
+        F[:] = batch.F[:, :own].T
 
     def update(self, y: npt.NDArray[Any], slots: Slots, role: int, anew: Slots) -> Counts:
         """Take rows through all trees, and others whose derivatives are all computed anew."""
@@ -101,7 +98,7 @@ class LocalTrees:
         others, compares = e.others(slots, anew)
         own, n = len(slots), len(slots) + len(others)
         batch.slots[:own], batch.slots[own:n] = slots, others
-        batch.F[:n] = e.loss.origin
+        batch.F[:, :n] = e.loss.origin
         batch.member[batch.slots[:n]] = True
         rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
@@ -142,11 +139,10 @@ class LocalTrees:
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
             local = self._sums
             trees, inner, stored = local.sums.shape[:3]
-            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
-            slots, F = np.empty(capacity, dtype=np.int32), np.empty((capacity, per))
-            batch = LocalBatch(
-                slots, F, np.empty((per, capacity), dtype=np.int32), np.zeros(capacity, dtype=np.bool_), y
-            )
+            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per, e.tolerance)
+            slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
+            entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
+            batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), y)
             self._room = room, growth_room(capacity, inner + 1, stored - 1), batch
         room, grow_room, batch = self._room
         self._room = room, grow_room, batch._replace(y=y)

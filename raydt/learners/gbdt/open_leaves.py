@@ -14,7 +14,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel
 from raydt.learners.gbdt.candidates import Candidates
 from raydt.learners.gbdt.cells import Cells, add_cells, add_places
-from raydt.learners.gbdt.split_search import LEAST_GAIN, Units, scan
+from raydt.learners.gbdt.split_search import FEATURE, LEAST_GAIN, Units, scan
 
 #: A leaf that was opened: its node, where it is known; its left child, the right one being the next (-1: not split);
 #: its rows ``slots[begin:end]`` and their sums; the gain of its best split, 0 if there is none or the leaf is split;
@@ -51,8 +51,10 @@ def search(local: Any, row: int, room: Any, e: int) -> None:
     leaf = room.leaf[e]
     leaf.gain = 0.0
     if leaf.end - leaf.begin > 1:
-        sums = room.pool[leaf.histogram]
-        _, leaf.gain, _ = scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, LEAST_GAIN, 0, room.found[e])
+        sums, found = room.pool[leaf.histogram], room.found[e]
+        scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, LEAST_GAIN, room.best, found)
+        if found[FEATURE] >= 0:
+            leaf.gain = room.best[0]
 
 
 @inner_kernel

@@ -145,8 +145,8 @@ class GBDTShard(ShardWithRows):
         self._change = change
         self._apply(change, 1)
         better = np.zeros(len(splits), dtype=np.int64)
-        scratch = np.empty(FIELDS, dtype=np.int64)
-        count_better(splits, self._trees, self._candidates, self._units, scratch, better)
+        none = np.empty(0), np.empty(FIELDS, dtype=np.int64)
+        count_better(splits, self._trees, self._candidates, self._units, none, better)
         return better
 
     def _apply(self, change: Change, sign: int) -> None:

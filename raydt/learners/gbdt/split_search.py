@@ -18,8 +18,6 @@ from raydt.learners.gbdt.candidates import row_of
 LEAST_GAIN = 1e-10
 #: Rounding of the comparison without division is far below this.
 _SURELY_LESS = 1.0 - 1e-12
-#: ``enough`` of a count that is wanted in full.
-ALL = 2**62
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
 FEATURE, CUT, LEFT_G, LEFT_H, FIELDS = 0, 1, 2, 3, 4
 #: A split that is to be ranked: sums of its node, and its gain (infinite if a side is empty, which nothing exceeds).
@@ -50,17 +48,19 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 
 @inner_kernel
 def scan(
-    sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, enough: int, found: Any
-) -> tuple[int, float, float]:
-    """How many candidates of a node gain more than ``limit``, counted up to ``enough``.
+    sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, top: Any, found: Any
+) -> tuple[int, float]:
+    """Search all candidates of a node for those that gain more than ``limit``.
 
-    If that is 0, the largest such gain (or 0) is found, and ``found`` takes its split (FIELDS): of equal gains the
-    smaller feature, then the smaller cut. Else the third answer, if all are counted, is the largest abs(G) / (H + l2)
-    of any side. O(C).
+    ``top``, float64, takes the largest such gains: a heap, the smallest first, of ``limit`` where there are too few. If
+    it has one entry, ``found`` takes its split (FIELDS), feature -1 if there is none: of equal gains the smaller
+    feature, then the smaller cut. Returns how many gains there are, if ``top`` is empty; and the largest
+    abs(G) / (H + l2) of any side, if it has two entries or more. O(C), and O(log(top)) for a gain that enters.
     """
+    top[:] = limit
     whole = part(G, H, units) if H > 0 else 0.0
     steepest = abs(G * units.g) / (H * units.h + units.l2) if H > 0 else 0.0
-    better, best = 0, limit
+    better, steep, best = 0, len(top) > 1, len(top) == 1
     found[FEATURE] = -1
     for j in range(len(c.first) - 1):
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
@@ -89,35 +89,51 @@ def scan(
             # Most cannot win, which needs no division: a gain is a sum of parts less the whole.
             a, x = left_G * units.g, left_H * units.h + units.l2
             b, y = (G - left_G) * units.g, (H - left_H) * units.h + units.l2
-            if enough > 0:
+            if steep:
                 if abs(a) > steepest * x:
                     steepest = abs(a) / x
                 if abs(b) > steepest * y:
                     steepest = abs(b) / y
-            if a * a * y + b * b * x < (best + whole) * (x * y) * _SURELY_LESS:
+            if a * a * y + b * b * x < (limit + whole) * (x * y) * _SURELY_LESS:
                 continue
             gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
-            if gain <= best:
+            if gain <= limit:
                 continue
-            better += 1
-            if enough > 0:
-                if better >= enough:
-                    return better, 0.0, steepest
-            else:
-                best = gain
+            if steep:
+                _replace_smallest(top, gain)
+                limit = top[0]
+            elif best:
+                top[0] = limit = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
-    return better, best if found[FEATURE] >= 0 else 0.0, steepest
+            else:
+                better += 1
+    return better, steepest
+
+
+@inner_kernel
+def _replace_smallest(heap: Any, value: float) -> None:
+    """Replace the smallest number of a heap by a larger one."""
+    i, below = 0, 1
+    while below < len(heap):
+        if below + 1 < len(heap) and heap[below + 1] < heap[below]:
+            below += 1
+        if heap[below] >= value:
+            break
+        heap[i] = heap[below]
+        i, below = below, 2 * below + 1
+    heap[i] = value
 
 
 @kernel
-def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, scratch: Any, better: Any) -> None:
+def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, none: Any, better: Any) -> None:
     """How many candidates of the node of each split (``RANKED``) gain more than the split. O(splits x C).
 
-    ``better``, int64, shape (splits,), takes the counts; ``scratch``, int64, has ``FIELDS`` entries.
+    ``better``, int64, shape (splits,), takes the counts; ``none`` are two arrays of scratch, float64 of no and int64 of
+    ``FIELDS`` entries.
     """
     for i in range(len(splits)):
         split = splits[i]
         row = row_of(candidates, split.tree // nodes.per)
         sums = nodes.sums[split.tree, nodes.histogram[split.tree, split.node]]
-        better[i], _, _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, ALL, scratch)
+        better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, none[0], none[1])

@@ -24,7 +24,18 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, probabilities, quantise, residual, softmax
+from raydt.learners.gbdt.derivatives import (
+    ONE,
+    RESIDUAL_BITS,
+    TOGETHER,
+    Loss,
+    logistic,
+    probabilities,
+    probabilities_together,
+    quantise,
+    residual,
+    softmax,
+)
 
 Floats = npt.NDArray[np.float64]
 Units = npt.NDArray[np.uint16]
@@ -227,26 +238,42 @@ def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any,
 
 @inner_kernel
 def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p: Any) -> None:
-    """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones."""
-    loss, ledger, per = model.loss, model.ledger, len(p)
+    """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones.
+
+    ``batch.F`` has shape (K', rows); ``p`` is scratch, as in ``derivatives.probabilities_together``. The entries are
+    those of :func:`kept_entries`. Notes in ``batch.differs`` in which trees some may not be those of the ledger.
+    """
+    loss, ledger, per = model.loss, model.ledger, len(batch.F)
+    batch.differs[:] = True
     F, slots, stays, surely = batch.F, batch.slots, stale.stays, stale.surely
     if loss.squared:
         of_tree, entry = ledger[m], batch.entry[0]
         for i in range(np.uint64(first), np.uint64(stop)):
             slot = np.uint32(slots[i])
-            now = residual(batch.y[slot], F[i, 0], loss.unit)
+            now = residual(batch.y[slot], F[0, i], loss.unit)
             entry[i] = kept_residual(np.int64(of_tree[slot]), now, stale.residual)
     elif per == 1:
         of_tree, entry = ledger[m], batch.entry[0]
         for i in range(np.uint64(first), np.uint64(stop)):
             q = np.uint64(of_tree[np.uint32(slots[i])])  # unsigned: no test for an index from the end
-            score, some = F[i, 0], q >> np.uint64(6)
+            score, some = F[0, i], q >> np.uint64(6)
             entry[i] = q
             if (score >= surely[some, 0]) & (score <= surely[some, 1]):
                 continue
             if (score < stays[q, 0]) | (score > stays[q, 1]):
-                probabilities(F[i], p)
-                entry[i] = quantise(p[0])
+                entry[i] = quantise(logistic(score))
     else:
-        for i in range(first, stop):
-            kept_entries(F[i], ledger, m * per, slots[i], stays, p, batch.entry, 0, i)
+        batch.differs[:] = False
+        for begin in range(np.uint64(first), np.uint64(stop), np.uint64(TOGETHER)):
+            n = min(np.uint64(TOGETHER), np.uint64(stop) - begin)
+            probabilities_together(F, begin, n, p)
+            for k in range(per):
+                of_tree, entry, of_class, differs = ledger[m * per + k], batch.entry[k], p[k], np.uint64(0)
+                for i in range(n):
+                    q = np.uint64(of_tree[np.uint32(slots[begin + i])])
+                    now = of_class[i]
+                    entry[begin + i] = q
+                    if (now < stays[q, 0]) | (now > stays[q, 1]):  # most are near 0, where 64 share no range
+                        entry[begin + i] = quantise(now)
+                        differs += np.uint64(1)
+                batch.differs[k] |= differs > 0

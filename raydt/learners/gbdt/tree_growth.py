@@ -40,6 +40,8 @@ class GrowthRoom(NamedTuple):
         Root above each opened leaf.
     found : ndarray of int64, shape (2 x leaves, FIELDS)
         Its best split.
+    best : ndarray of float64, shape (1,)
+        Scratch: the gain of one.
     pool : ndarray of int64, shape (leaves, S + 1, 2)
     used : ndarray of bool, shape (inner nodes,)
         Histograms of the tree that are in use.
@@ -57,6 +59,7 @@ class GrowthRoom(NamedTuple):
     leaf: npt.NDArray[np.void]
     root_of: npt.NDArray[np.int64]
     found: npt.NDArray[np.int64]
+    best: npt.NDArray[np.float64]
     pool: npt.NDArray[np.int64]
     used: npt.NDArray[np.bool_]
     places: Places
@@ -73,6 +76,7 @@ def growth_room(capacity: int, leaves: int, segments: int) -> GrowthRoom:
         np.empty(2 * leaves, dtype=OPEN_LEAF),
         np.empty(2 * leaves, dtype=np.int64),
         np.empty((2 * leaves, FIELDS), dtype=np.int64),
+        np.empty(1),
         np.empty((leaves, segments + 1, 2), dtype=np.int64),
         np.empty(max(1, leaves - 1), dtype=np.bool_),
         no_places(segments),

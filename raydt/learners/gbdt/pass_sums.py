@@ -1,0 +1,211 @@
+"""What the rows of a batch change in one tree: their leaves and ledger entries, sums of nodes, histograms.
+
+Invariant: a histogram is the sum over the rows below its node, whichever way it was changed: sums are integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.gbdt.candidates import row_of
+from raydt.learners.gbdt.cells import is_left, segments_of
+from raydt.learners.gbdt.derivatives import gradient, hessian
+from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
+from raydt.learners.gbdt.window import DELETED, INSERTED
+
+
+@inner_kernel
+def _route(model: Any, local: Any, t: int, slot: int) -> int:
+    """Leaf of a row in one tree, by its cells. O(depth)."""
+    feature, cut, left, right = model.trees.feature[t], model.trees.cut[t], model.trees.left[t], model.trees.right[t]
+    categorical, offsets = local.candidates.categorical, local.candidates.offsets
+    node = np.int64(0)
+    while feature[node] >= 0:
+        goes_left = is_left(local.cells, slot, np.int64(feature[node]), np.int64(cut[node]), categorical, offsets)
+        node = np.int64(left[node] if goes_left else right[node])
+    return int(node)
+
+
+@inner_kernel
+def _note(room: Any, n: int, slot: int, node: int, G: int, H: int) -> None:
+    """Note one row that changes the tree."""
+    room.slots[n], room.leaf[n], room.g[n], room.h[n] = slot, node, G, H
+    room.G[node] += G
+    room.H[node] += H
+    room.absolute[node, 0] += abs(G)
+    room.absolute[node, 1] += abs(H)
+    room.rows[node] += 1
+
+
+@inner_kernel
+def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, own: int, n: int, room: Any) -> int:
+    """Change ledger and leaves of the rows of a batch in one tree; returns how many rows change its sums."""
+    loss, leaf, ledger = model.loss, model.leaf[t], model.ledger[t]
+    slots, y, entry = batch.slots, batch.y, batch.entry[k]
+    changed = 0
+    if role == DELETED:
+        for i in range(own):
+            slot = slots[i]
+            g = gradient(np.int64(ledger[slot]), y[slot], k, loss)
+            _note(room, changed, slot, np.int64(leaf[slot]), -g, -hessian(g, loss.squared))
+            changed += 1
+            leaf[slot] = model.absent
+    elif role == INSERTED:
+        for i in range(own):
+            slot = slots[i]
+            g = gradient(np.int64(entry[i]), y[slot], k, loss)
+            node = _route(model, local, t, np.int64(slot))
+            _note(room, changed, slot, node, g, hessian(g, loss.squared))
+            changed += 1
+            leaf[slot], ledger[slot] = node, entry[i]
+    if not batch.differs[k]:
+        return changed
+    for i in range(np.uint64(own), np.uint64(n)):  # unsigned: no test for an index from the end
+        slot = np.uint32(slots[i])
+        before, now = np.int64(ledger[slot]), np.int64(entry[i])
+        if before == now:
+            continue
+        old, new = gradient(before, y[slot], k, loss), gradient(now, y[slot], k, loss)
+        G, H = new - old, hessian(new, loss.squared) - hessian(old, loss.squared)
+        _note(room, changed, slot, np.int64(leaf[slot]), G, H)
+        changed += 1
+        ledger[slot] = now
+    return changed
+
+
+@inner_kernel
+def list_nodes(trees: Any, t: int, room: Any) -> int:
+    """Nodes in preorder and their depths; returns how many there are."""
+    n = 0
+    node = np.int64(0)
+    room.depth[0] = 0
+    while node >= 0:
+        if n:
+            room.depth[node] = room.depth[trees.parent[t, node]] + 1
+        room.order[n] = node
+        n += 1
+        node = np.int64(next_in_preorder(trees, t, node))
+    return n
+
+
+@inner_kernel
+def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: int, room: Any) -> None:
+    """Change the sums of all nodes on the paths of some rows, the values of their leaves, and the histograms."""
+    trees = model.trees
+    feature, parent, G, H = trees.feature[t], trees.parent[t], trees.G[t], trees.H[t]
+    path, inner = np.int64(0), np.int64(0)
+    room.touched[:] = 0
+    for q in range(nodes - 1, -1, -1):
+        node = np.int64(room.order[q])
+        if feature[node] == LEAF:
+            path += room.rows[node] * room.depth[node]
+        if room.rows[node]:
+            room.touched[node] = 1
+            G[node] += room.G[node]
+            H[node] += room.H[node]
+            absolute = room.absolute[node]
+            room.slack.G[t, node] += absolute[0]
+            room.slack.H[t, node] += absolute[1]
+            if feature[node] == LEAF:
+                trees.value[t, node] = value_of(G[node], H[node], model.rates)
+            else:
+                inner += 1
+            up = np.int64(parent[node])
+            if up >= 0:
+                room.G[up] += room.G[node]
+                room.H[up] += room.H[node]
+                room.rows[up] += room.rows[node]
+                room.absolute[up, 0] += absolute[0]
+                room.absolute[up, 1] += absolute[1]
+            absolute[0] = absolute[1] = 0
+            room.G[node] = room.H[node] = room.rows[node] = 0
+    if not inner:
+        return
+    sums, histogram = local.sums[t], trees.histogram[t]
+    segment, stored = local.candidates.segment[row], sums.shape[1]
+    # Along the paths, or to the last inner node and then from node to node: the same sums, whichever takes longer.
+    bottom_up = (path - changed) * len(room.segments) > inner * stored
+    into = room.delta if bottom_up else sums
+    for i in range(changed):
+        node = np.int64(parent[room.leaf[i]])
+        if room.g[i] == 0 and room.h[i] == 0:
+            continue
+        dg, dh = np.int64(room.g[i]), np.int64(room.h[i])
+        length = segments_of(np.uint32(room.slots[i]), local.cells, segment, room.segments)
+        while node >= 0:
+            of_node = into[histogram[node]]
+            for e in range(np.uint64(length)):
+                s = room.segments[e]
+                of_node[s, 0] += dg
+                of_node[s, 1] += dh
+            node = -1 if bottom_up else np.int64(parent[node])
+    if bottom_up:
+        for q in range(nodes - 1, -1, -1):
+            node = np.int64(room.order[q])
+            if feature[node] < 0 or not room.touched[node]:
+                continue
+            h, up = np.int64(histogram[node]), np.int64(parent[node])
+            if up >= 0:
+                _move_up(room.delta[h], sums[h], room.delta[histogram[up]])
+            else:
+                _move_in(room.delta[h], sums[h])
+
+
+@inner_kernel
+def _move_up(delta: Any, into: Any, above: Any) -> None:
+    """Add a histogram to two others, and make it 0."""
+    for s in range(np.uint64(len(delta))):
+        G, H = delta[s, 0], delta[s, 1]
+        into[s, 0] += G
+        into[s, 1] += H
+        above[s, 0] += G
+        above[s, 1] += H
+        delta[s, 0], delta[s, 1] = 0, 0
+
+
+@inner_kernel
+def _move_in(delta: Any, into: Any) -> None:
+    """Add a histogram to another one, and make it 0."""
+    for s in range(np.uint64(len(delta))):
+        into[s, 0] += delta[s, 0]
+        into[s, 1] += delta[s, 1]
+        delta[s, 0], delta[s, 1] = 0, 0
+
+
+@kernel
+def sum_up(model: Any, local: Any, y: Any, slots: Any, room: Any) -> None:
+    """Make all histograms from the leaves and the ledger entries of all rows."""
+    trees, loss = model.trees, model.loss
+    for t in range(len(trees.feature)):
+        row = row_of(local.candidates, t // loss.trees)
+        ledger, leaf = model.ledger[t], model.leaf[t]
+        nodes = list_nodes(trees, t, room)
+        sums, histogram, parent = local.sums[t], trees.histogram[t], trees.parent[t]
+        segment = local.candidates.segment[row]
+        for q in range(nodes):
+            node = np.int64(room.order[q])
+            if trees.feature[t, node] >= 0:
+                sums[histogram[node]] = 0
+        for i in range(len(slots)):
+            slot = slots[i]
+            node = np.int64(parent[leaf[slot]])
+            if node < 0:
+                continue
+            g = gradient(np.int64(ledger[slot]), y[slot], t % loss.trees, loss)
+            dg, dh = np.int64(g), np.int64(hessian(g, loss.squared))
+            length = segments_of(np.uint32(slot), local.cells, segment, room.segments)
+            of_node = sums[histogram[node]]
+            for e in range(np.uint64(length)):
+                s = room.segments[e]
+                of_node[s, 0] += dg
+                of_node[s, 1] += dh
+        for q in range(nodes - 1, 0, -1):
+            node = np.int64(room.order[q])
+            if trees.feature[t, node] >= 0:
+                of_node, above = sums[histogram[node]], sums[histogram[parent[node]]]
+                for s in range(len(of_node)):
+                    above[s, 0] += of_node[s, 0]
+                    above[s, 1] += of_node[s, 1]
