@@ -6,8 +6,6 @@ are counted again.
 
 from __future__ import annotations
 
-import math
-
 from raydt.learners.confidence_tree.coordinator import LONGEST
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, sparse_aware_rows
@@ -43,8 +41,6 @@ class ConfidenceTreeCosts(Costs):
         received = bins + 8 * n * (sizes.columns + shards) + round(4 * n * sizes.ones)
         received += checks * sizes.groups * 24 * (2 + max(2, sizes.classes))
         scored = counted if self._options.leaf_prediction != "majority" else 0
-        if self._options.revisit:  # a row is counted at every node of its route, and scored at its leaf
-            scored = round(scored / max(1.0, math.log2(splits + 1)))
         sent += shards * _SCORED * scored
         received += shards * 8 * max(2, sizes.classes) * scored
         cells = (sizes.columns + sizes.ones) * counted
