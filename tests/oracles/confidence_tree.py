@@ -344,6 +344,7 @@ class ConfidenceTwin(FudyadtTwin):
         )
         self.changes.append((now // 2, v.depth, best.feature, reason))
         examples, v.examples = list(self.below(v)), []
+        v.trial = Trial(restarted=v.trial.restarted)
         v.left, v.right = Node(now, v.depth + 1), Node(now, v.depth + 1)
         for e in examples:
             side = v.left if self.is_left_of(best.feature, best.cut, self.codes(e.x)) else v.right

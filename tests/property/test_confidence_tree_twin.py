@@ -123,7 +123,7 @@ LEAST = {
     "mcdiarmid": (30, 60),
 }
 #: Restarts that the fixed streams with drift have at least.
-RESTARTS = {"practical": 4, "corrected": 1, "mcdiarmid": 1}
+RESTARTS = {"practical": 4, "corrected": 1}
 
 
 @pytest.mark.parametrize("drift", [False, True], ids=["kept", "drift"])
@@ -152,7 +152,12 @@ def test_differential_with_refused_updates(
 
 
 long_streams = st.builds(
-    grown, st.integers(0, 2**32 - 1), classes=st.integers(2, 3), refusals=st.just(False), oldest=st.booleans()
+    grown,
+    st.integers(0, 2**32 - 1),
+    classes=st.integers(2, 3),
+    refusals=st.just(False),
+    oldest=st.booleans(),
+    flips=st.booleans(),
 )
 
 

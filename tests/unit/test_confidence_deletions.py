@@ -173,7 +173,7 @@ def own_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """An inner node keeps what it counted as a leaf."""
     clear = DynamicTree.clear
 
-    def mistaken(self: DynamicTree, node: int) -> int:
+    def mistaken(self: DynamicTree, node: int) -> list[int]:
         own = self.tree.own[node].copy()
         places = clear(self, node)
         self.tree.own[node] = own

@@ -101,7 +101,7 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "own of an inner node": ("gini", put("own", 1), "'own' does not count"),
     "own of a restarted tree": ("drift", add("own", 1, (0, 0)), "'own' does not count"),
     "what a trial counts": ("drift", add("trial_own", 1, lambda s: (tried(s), 0)), "'trial_own' does not count"),
-    "flat trials": ("drift", made("trial_own", np.ravel), "'trial_own' does not have"),
+    "flat trials": ("drift", made("trial_own", np.ravel), "'trial_own' is not int64"),
     "a trial in the future": ("drift", put("trial_began", 10**6 + 1, lambda s: tried(s)), "'trial_began' is no comp"),
     "a restart in the future": ("drift", put("trial_restarted", 10**6 + 1), "'trial_restarted' is no comp"),
     "negative tallies": ("drift", put("trial_better", -1), "'trial_better' is below 0"),

@@ -153,7 +153,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             compares, renews = self._due()
             last = int(np.searchsorted(adds, begin)) + min(compares, renews) - 1
             stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
-            logs.append((yield from self._advance(steps, np.arange(begin, stop), rows, visited)))
+            logs.append((yield from self._advance(steps[begin:stop], rows, visited[begin:stop])))
             if self.options.drift_period and self.live.bins is not None:
                 yield from self._leave_trials(steps[begin:stop])
                 if compares <= renews and last < len(adds):
@@ -252,18 +252,16 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
         visited = np.zeros(len(steps), dtype=np.int64)
-        log = yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=self.live.naive)
+        log = yield from self._advance(steps, rows, visited, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
         self._compared = int(steps["stamp"].max(initial=0))
         return log
 
     def _advance(
-        self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, visited: Int64, *, scored: bool = True
+        self, steps: npt.NDArray[np.void], rows: Rows, visited: Int64, *, scored: bool = True
     ) -> Exchange[Log]:
         """Take some steps, window by window."""
-        adds = steps["kind"] == ADD
-        adds[: which[0] if len(which) else len(steps)] = False
-        adds[which[-1] + 1 if len(which) else 0 :] = False
+        adds, which = steps["kind"] == ADD, np.arange(len(steps))
         label = np.where(adds, self.store.y[np.where(adds, steps["slot"], 0)], 0) if len(steps) else which
         times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
@@ -273,7 +271,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             begin, at = at, max(at, min(len(which), at + LONGEST - len(waiting)))
             waiting = np.concatenate([waiting, which[begin:at]])
             pending, waiting = waiting[:LONGEST], waiting[LONGEST:]
-            path = Path(steps, pending, leaves, visited, int(which[at - 1]) + 1)
+            path = Path(steps, pending, leaves, visited, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
@@ -354,7 +352,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _apply(self, changes: list[Change]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
         live, slots = self.live, [self.live.rows_of(change.node) for change in changes]
-        gone = [live.clear(change.node) for change in changes]
+        gone = [site for change in changes for site in live.clear(change.node)]
         feature = np.array([change.feature for change in changes], dtype=np.int64)
         cut = np.array([change.cut for change in changes], dtype=np.int64)
         ends = np.cumsum([len(part) for part in slots], dtype=np.int64)

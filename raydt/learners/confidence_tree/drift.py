@@ -10,8 +10,9 @@ the period. Then the trials count it. A node is restarted if
   numbers is more than sqrt(``CERTAINTY``) of its standard deviations (McNemar's test), and
 - the tree has made a larger share of errors there during the trial than before it.
 
-It then is a leaf, whatever was below, whose counts are those of the trial. With p insertions in a period a trial is
-compared once it has seen p / 2 examples, ends after ``LONGEST`` p, and the next one begins p examples later.
+A restarted node is a leaf, whatever was below, whose counts are those of the trial. With p insertions in a period a
+trial is compared once it has seen p / 2 examples, ends after ``LONGEST`` p, and the next one begins p examples later. A
+leaf that is split begins its tallies again.
 
 The tallies of errors are whole numbers about predictions of the past: no deletion changes them, as none makes a
 prediction undone. The counts of a trial are of live examples: a deleted example leaves them at once.

@@ -165,13 +165,18 @@ class DynamicTree:
         """No node is deeper."""
         return int(self.tree.nodes["depth"][: int(self.tree.reg[USED])].max())
 
-    def clear(self, leaf: int) -> int:
-        """Ready a leaf to be split; returns its site, whose statistics the shards may forget."""
-        nodes = self.tree.nodes
-        site = int(nodes["site"][leaf])
-        nodes["site"][leaf], self.tree.own[leaf] = -1, 0
+    def clear(self, leaf: int) -> list[int]:
+        """Ready a leaf to be split; returns the sites whose statistics the shards may forget.
+
+        Its trial ends, and its tallies begin again: what is below a new split has few examples yet, and must not be
+        compared with what the leaf did.
+        """
+        nodes, trials = self.tree.nodes, self.tree.trials
+        sites = [int(site) for site in (nodes["site"][leaf], trials["site"][leaf]) if site >= 0]
+        nodes["site"][leaf], self.tree.own[leaf], self.tree.fresh[leaf] = -1, 0, 0
         nodes["majority_right"][leaf] = nodes["naive_right"][leaf] = 0
-        return site
+        self._without_trial(leaf, int(trials["restarted"][leaf]))
+        return sites
 
     def restart(self, node: int, stamp: int) -> list[int]:
         """Make a node a leaf that has counted what its trial has; returns the sites whose statistics may be forgotten.
@@ -193,9 +198,7 @@ class DynamicTree:
         self.tree.own[node], self.tree.fresh[node] = self.tree.fresh[node], 0
         nodes["majority_right"][node] = nodes["naive_right"][node] = 0
         tally_rows(self.tree, self.examples, self.right, slots)
-        trials[node] = np.zeros((), dtype=trials.dtype)
-        trials["began"][node] = trials["site"][node] = -1
-        trials["restarted"][node] = stamp
+        self._without_trial(node, stamp)
         forgotten: list[int] = gone[gone >= 0].tolist()
         return forgotten
 
@@ -212,6 +215,12 @@ class DynamicTree:
         trials["began"][node] = trials["site"][node] = -1
         self.tree.fresh[node] = 0
         return site
+
+    def _without_trial(self, node: int, restarted: int) -> None:
+        trials = self.tree.trials
+        trials[node] = np.zeros((), dtype=trials.dtype)
+        trials["began"][node] = trials["site"][node] = -1
+        trials["restarted"][node] = restarted
 
     def _next_tallies(self, node: int) -> None:
         trial = self.tree.trials[node : node + 1]
