@@ -148,7 +148,7 @@ class ConfidenceTwin(FudyadtTwin):
         self.side = SIDES[bounds.criterion_of(options)]
         self.root = Node()
         self.bins: list[Any] = []
-        #: Were right when an example came: majority, naive Bayes, the prediction.
+        #: Were right when an example came: majority, naive Bayes; and whether the tree made no error that counts.
         self.right: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
@@ -233,7 +233,8 @@ class ConfidenceTwin(FudyadtTwin):
         if self.options.leaf_prediction == "adaptive":
             majority = self.majority(e.x)
             naive = self.naive(e.x, path[-1], majority)
-            self.right[e.id, e.born] = (majority == e.y, naive == e.y, self.predict(e.x) == e.y)
+            young = len(self.own(path[-1])) < self.options.drift_period // 8
+            self.right[e.id, e.born] = (majority == e.y, naive == e.y, self.predict(e.x) == e.y or young)
         path[-1].examples.append(e)
         path[-1].arrivals += 1
         if path[-1].arrivals >= self.options.grace_period:
@@ -269,7 +270,9 @@ class ConfidenceTwin(FudyadtTwin):
     def conclude(self, v: Node, now: int) -> None:
         trial = v.trial
         lead = trial.better - trial.worse
-        risen = trial.wrong * trial.seen_before > trial.wrong_before * trial.seen
+        more = float(trial.wrong * trial.seen_before - trial.wrong_before * trial.seen)
+        rest = float(trial.seen_before - trial.wrong_before)
+        risen = more > 0 and more * more > 8 * (float(trial.seen * trial.wrong_before) * rest)
         if trial.began >= 0 and lead > 0 and lead * lead > 8 * (trial.better + trial.worse) and risen:
             self.restart(v, now)
             return

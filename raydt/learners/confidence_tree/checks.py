@@ -29,7 +29,7 @@ from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_
 from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
 from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import MAJORITY_RIGHT, NAIVE_RIGHT, PREDICTED_RIGHT
+from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
 from raydt.learners.confidence_tree.shard import SEEN
 from raydt.learners.confidence_tree.statistics import encode
 
@@ -125,7 +125,7 @@ def check_state(
     bins = check_bins(arrays, features.kinds) if fixed else None
     if options.leaf_prediction == "adaptive" and fixed:
         right = typed(arrays, "was_right", np.uint8, (arrays["id"].size,))
-        most = MAJORITY_RIGHT | NAIVE_RIGHT | (PREDICTED_RIGHT if options.drift_period else 0)
+        most = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
         require((right <= most).all(), "was_right", f"is not from 0 to {most}")
     _check_splits(arrays, inner, bins, features, totals, fixed=not options.renewal)
     for name in ("renewed", "lived"):

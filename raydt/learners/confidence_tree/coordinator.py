@@ -81,7 +81,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live = DynamicTree(
             features,
             options.grace_period,
-            follows=options.drift_period > 0,
+            drift_period=options.drift_period,
             leaf_prediction=options.leaf_prediction,
         )
         self._decider = Decider(

@@ -8,9 +8,11 @@ the period. Then the trials count it. A node is restarted if
 
 - its trial was right and the tree wrong so much more often than the other way round, that the difference of these two
   numbers is more than sqrt(``CERTAINTY``) of its standard deviations (McNemar's test), and
-- the tree has made a larger share of errors there during the trial than before it.
+- the tree has made more errors there during the trial than its share before it lets expect, by as many standard
+  deviations.
 
-A restarted node is a leaf, whatever was below, whose counts are those of the trial. With p insertions in a period a
+Errors of leaves that have counted fewer than p / ``YOUNG`` examples do not count, p the insertions of a period: below a
+new split all leaves are young. A restarted node is a leaf, whatever was below, whose counts are those of the trial. A
 trial is compared once it has seen p / 2 examples, ends after ``LONGEST`` p, and the next one begins p examples later. A
 leaf that is split begins its tallies again.
 
@@ -29,14 +31,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
-from raydt.learners.confidence_tree.prediction import PREDICTED_RIGHT, naive_class
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.confidence_tree.prediction import BLAMELESS, naive_class
 
 Int64 = npt.NDArray[np.int64]
 
 #: A trial ends once it has seen so many times the examples of a period.
 LONGEST = 10
-#: The difference of two counts of errors is squared and compared with this multiple of their sum.
+#: A leaf is not blamed for errors before it has counted this part of the examples of a period.
+YOUNG = 8
+#: How many variances the square of a difference must exceed.
 CERTAINTY = 8
 
 #: By node. ``began`` is the stamp from after which the trial counts (-1: there is none), ``site`` where the shards keep
@@ -91,7 +95,7 @@ def _meet(tree: Any, members: Any, right: Any, slots: Any, young: int, pairs: An
         while v >= 0:
             trial = tree.trials[v]
             trial.seen += 1
-            trial.wrong += 0 if right[slots[i]] & PREDICTED_RIGHT else 1
+            trial.wrong += 0 if right[slots[i]] & BLAMELESS else 1
             v = np.int64(tree.nodes[v].parent)
     return n, asked
 
@@ -124,11 +128,19 @@ def judge(tree: Any, y: Any, right: Any, slots: Any, pairs: Any, scores: Any, ta
         p = pairs.scored[i]
         slot, v = slots[pairs.example[p]], pairs.node[p]
         own = naive_class(tree.fresh[v], scores[i], table) == y[slot]
-        trees = (right[slot] & PREDICTED_RIGHT) != 0
+        trees = (right[slot] & BLAMELESS) != 0
         tree.trials[v].better += 1 if own and not trees else 0
         tree.trials[v].worse += 1 if trees and not own else 0
     for p in range(len(pairs.example)):
         tree.fresh[pairs.node[p], y[slots[pairs.example[p]]]] += 1
+
+
+@inner_kernel
+def _risen(trial: Any) -> bool:
+    """Whether the tree makes surely more errors than before; products of floats alone, so that no bit can differ."""
+    more = np.float64(trial.wrong * trial.seen_before - trial.wrong_before * trial.seen)
+    rest = np.float64(trial.seen_before - trial.wrong_before)
+    return bool(more > 0.0 and more * more > CERTAINTY * (np.float64(trial.seen * trial.wrong_before) * rest))
 
 
 @kernel
@@ -149,7 +161,7 @@ def decide(tree: Any, order: Any, period: int, verdicts: Any) -> None:
             continue
         lead = trial.better - trial.worse
         sure = lead > 0 and lead * lead > CERTAINTY * (trial.better + trial.worse)
-        if sure and trial.wrong * trial.seen_before > trial.wrong_before * trial.seen:
+        if sure and _risen(trial):
             verdicts[i] = RESTART
             deepest = depth
         elif trial.seen >= LONGEST * period:

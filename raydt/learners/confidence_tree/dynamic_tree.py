@@ -11,7 +11,7 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
-from raydt.learners.confidence_tree.drift import in_trials
+from raydt.learners.confidence_tree.drift import YOUNG, in_trials
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.learners.confidence_tree.prediction import settle, tally_rows
@@ -55,8 +55,8 @@ class DynamicTree:
     ----------
     features : Features
     grace_period : int
-    follows : bool
-        Whether drift is followed (``drift``).
+    drift_period : int
+        As of the options (``drift``).
     leaf_prediction : str
 
     Attributes
@@ -77,10 +77,10 @@ class DynamicTree:
     """
 
     def __init__(
-        self, features: Features, grace_period: int, *, follows: bool, leaf_prediction: LeafPrediction
+        self, features: Features, grace_period: int, *, drift_period: int, leaf_prediction: LeafPrediction
     ) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self._follows = grace_period, follows
+        self._grace, self._period = grace_period, drift_period
         self.naive, self._adaptive = leaf_prediction != "majority", leaf_prediction == "adaptive"
         self.right = np.empty(0, dtype=np.uint8)
         self.store = ExampleStore(0, 0)
@@ -121,7 +121,7 @@ class DynamicTree:
 
     def settle(self, window: Window, scores: Int64, table: Int64, void: npt.NDArray[np.bool_]) -> None:
         """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``)."""
-        rules = self._adaptive, self._follows
+        rules = self._adaptive, 1 + self._period // YOUNG if self._period else 0
         settle(self.tree, self.examples, self.right, window.path, window.counted, scores, table, void, rules)
 
     def naive_leaves(self) -> Int64:
@@ -153,7 +153,7 @@ class DynamicTree:
         leaf = self.members["leaf"][slots]
         own = 2 * self.store.born[slots] + 1 > nodes["created"][leaf]
         parts = [slots[own]], [nodes["site"][leaf[own]]]
-        if self._follows:
+        if self._period:
             pairs = in_trials(self.tree, examples, slots, compared, self.deepest)
             parts[0].append(slots[pairs.example])
             parts[1].append(self.tree.trials["site"][pairs.node])
@@ -262,7 +262,7 @@ class DynamicTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, position = canonical_tree(self.tree, self.splits, trials=self._follows), preorder(self.tree)[1]
+        arrays, position = canonical_tree(self.tree, self.splits, trials=self._period > 0), preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
         right = {"was_right": self.right[slots]} if self._adaptive and self.bins is not None else {}
         return {**arrays, **bins, **right, "leaf": position[self.members["leaf"][slots]]}

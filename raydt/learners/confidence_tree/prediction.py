@@ -15,9 +15,9 @@ import numpy as np
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.sequential import ADD, REMOVE
 
-#: What is kept of an example: who was right about it when it came; where drift is followed also whether what was
-#: predicted was right (``PREDICTED_RIGHT``).
-MAJORITY_RIGHT, NAIVE_RIGHT, PREDICTED_RIGHT = 1, 2, 4
+#: What is kept of an example: who was right about it when it came; where drift is followed also whether its prediction
+#: is no error of the tree: it was right, or its leaf had counted few examples yet (``BLAMELESS``).
+MAJORITY_RIGHT, NAIVE_RIGHT, BLAMELESS = 1, 2, 4
 
 
 @inner_kernel
@@ -59,10 +59,11 @@ def settle(
         T of ``naive_bayes``.
     void : ndarray of bool, shape (steps,)
         Steps that were rolled back.
-    rules : tuple of bool
-        ``adaptive``, else naive Bayes always; and whether ``PREDICTED_RIGHT`` is kept.
+    rules : tuple of bool and int
+        ``adaptive``, else naive Bayes always; and, where drift is followed, one more than the examples below which a
+        leaf is not blamed (0: ``BLAMELESS`` is not kept).
     """
-    adaptive, follows = rules
+    adaptive, young = rules
     row = 0
     for i in path.pending:
         step = path.steps[i]
@@ -83,7 +84,8 @@ def settle(
         if adaptive and step.kind == ADD:
             label = examples.y[step.slot]
             who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)
-            who |= PREDICTED_RIGHT if follows and step.prediction == label else 0
+            if young > 0 and (step.prediction == label or counted.priors[row - 1].sum() < young - 1):
+                who |= BLAMELESS
             right[step.slot] = who
             _tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
 
