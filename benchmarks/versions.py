@@ -44,10 +44,10 @@ REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"model": "sliding_window", "window": 50_000, "warmup": 1000},
         {"kind": "confidence_tree", "c": 0.02},
     ),
-    "confidence_tree, revisit": (
+    "confidence_tree, drift": (
         {**_SEA, "generator": "randcbt", "n": 900_000},
         {"model": "sliding_window", "window": 20_000, "warmup": 1000},
-        {"kind": "confidence_tree", "c": 0.02, "revisit": True},
+        {"kind": "confidence_tree", "c": 0.02, "drift_period": 200},
     ),
     "sparse_tree": (
         {**_SPARSE, "irrelevant": 2000, "n": 60_000},

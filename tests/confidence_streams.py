@@ -1,7 +1,7 @@
 """Streams for the tests of the confidence tree: numbers with gaps, categories, sparse features; its twin and a session.
 
 The label follows two of the features, with noise, and two others from the middle on, so that small grace periods and
-narrow widths make many splits, and ``revisit`` has something to replace.
+narrow widths make many splits, and drift restarts nodes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,12 @@ class GroupedStream(MixedStream):
 
 
 def grown(
-    seed: int, events: int = 240, classes: int = 2, refusals: bool = False, oldest: bool = False
+    seed: int, events: int = 240, classes: int = 2, refusals: bool = False, oldest: bool = False, flips: bool = False
 ) -> GroupedStream:
-    """A stream from a seed: columns of all kinds, values that repeat; ``oldest``: the oldest examples leave first."""
+    """A stream from a seed: columns of all kinds, values that repeat.
+
+    ``oldest``: the oldest examples leave first; ``flips``: from the middle on each label is another one.
+    """
     rng = np.random.default_rng(seed)
     kinds = tuple(bool(k) for k in rng.random(int(rng.integers(1, 5))) < 0.35)
     sparse = int(rng.integers(0, 5)) if classes == 2 else 0
@@ -63,15 +66,17 @@ def grown(
         cells = rng.integers(0, distinct, d)
         cells[len(kinds) :] %= 2
         middle = np.where(np.arange(d) < len(kinds), distinct // 2, 1)
-        a, b = early if i < events // 2 else late
+        a, b = early if flips or i < events // 2 else late
         label = (int(cells[a] >= middle[a]) + int(cells[b] >= middle[b])) % classes
         if rng.random() < noise:
             label = int(rng.integers(classes))
+        if flips and i >= events // 2:
+            label = classes - 1 - label
         x = [float(v) for v in cells]
         for j, categorical in enumerate(kinds):
             if rng.random() < (gaps if i < events // 2 else gaps + gaps_late):
                 x[j] = -1.0 if categorical else math.nan
-        op = int(rng.choice(MIX, p=GROWING if i < events // 2 else CHANGING))
+        op = int(rng.choice(MIX, p=GROWING if flips or i < events // 2 else CHANGING))
         drawn.append((op, int(rng.integers(4 if oldest else 256)), tuple(x), label))
     lead = int(rng.choice((1, 8, 25, events // 4)))
     columns = replace(script(drawn, (*kinds, *[False] * sparse), lead, refusals), warmup=lead)
@@ -124,7 +129,6 @@ COMMON: dict[str, list[Any]] = {
     "grace_period": [1, 4, 9, 15],
     "max_bins": [2, 3, 6, 32],
     "rival": ["feature", "split"],
-    "revisit": [False, False, True],
     "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive"],
 }
 
@@ -133,8 +137,9 @@ def drawn_options(rng: np.random.Generator, classes: int, rule: str, **fixed: An
     """Options that decide the model, each key drawn from its list."""
     lists = {**RULES[rule], **COMMON}
     options = {key: values[int(rng.integers(len(values)))] for key, values in lists.items()} | fixed
-    if not options["revisit"]:
-        options["renew_bins"] = (None, 0, 1, 5, 20)[int(rng.integers(5))]
+    options["renew_bins"] = (None, 0, 1, 5, 20)[int(rng.integers(5))]
+    if options["leaf_prediction"] == "adaptive" and "drift_period" not in options:
+        options["drift_period"] = (0, 1, 3, 4, 9)[int(rng.integers(5))]
     if classes > 2 and options.get("criterion") == "kearns_mansour":
         options["criterion"] = "gini"
     return options
@@ -200,8 +205,20 @@ def observed(state: dict[str, Any]) -> dict[str, Any]:
         "renewed": int(state["renewed"][0]),
         "lived": int(state["lived"][0]),
         "classes": int(state["classes"][0]),
+        "compared": int(state["compared"][0]),
+        "trials": trials_of(state),
         "was_right": state["was_right"][order].tolist() if "was_right" in state else [],
     }
+
+
+def trials_of(state: dict[str, Any]) -> list[tuple[int, ...]]:
+    """Of each node what its trial has, as the twin writes it."""
+    n = len(state["feature"])
+    if "trial_began" not in state:
+        return [(-1, -1, 0, 0, 0, 0, 0, 0, 0, 0)] * n
+    names = ("began", "restarted", "seen_before", "wrong_before", "seen", "wrong", "better", "worse")
+    columns = [state[f"trial_{name}"].tolist() for name in names]
+    return [(*row, *padded(own)) for *row, own in zip(*columns, state["trial_own"].tolist(), strict=True)]
 
 
 def assert_same_tree(session: InProcessSession, twin: ConfidenceTwin, where: str = "") -> None:

@@ -15,7 +15,7 @@ COMMANDS = {
     "figure3": ("figure3", "performance against number of leaves on real data, in random orders (Figure 3)"),
     "defaults": ("prequential", "accuracy and time of the defaults beside river's Hoeffding trees, on ten streams"),
     "choice": ("choice", "accuracy of the settings among which the defaults were chosen, on ten streams"),
-    "drift": ("drift", "accuracy of the defaults over windows of the last examples, on ten streams"),
+    "drift": ("drift", "accuracy where drift is followed, and over windows of the last examples, on ten streams"),
     "whole": ("whole", "time of a whole replay beside the session's, by length of the stream"),
     "river": ("river", "time and accuracy beside river's HoeffdingTreeClassifier on Electricity"),
 }
@@ -55,7 +55,8 @@ def main() -> None:
     )
     parser.add_argument("--trees", type=int, default=50, help="random trees of figure2")
     parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
-    parser.add_argument("--settings", type=int, default=12, help="values of c, and of delta for each baseline")
+    words = "values of c, and of delta for each baseline; of drift so many rows"
+    parser.add_argument("--settings", type=int, default=12, help=words)
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with streams of its own")
     given = vars(parser.parse_args())
     KIT.run(given["name"], Request(**{**given, "data": tuple(given["data"])}))

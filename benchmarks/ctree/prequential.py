@@ -47,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bins stay": {"renew_bins": 0},
     "majority": {"leaf_prediction": "majority"},
     "naive Bayes": {"leaf_prediction": "naive_bayes"},
-    "revisit": {"revisit": True},
+    "drift 200": {"drift_period": 200},
     "before": {"c": 0.05, "max_bins": 256, "renew_bins": 0, "leaf_prediction": "majority"},
 }
 

@@ -20,7 +20,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     has counted. Bins of features are made from the rows of the first call, and again from the live rows as more come
     (``renew_bins``), so that the first call may be short. Numeric features may have NaN, which goes right at every
     split. After a deletion all counts are those of the examples that remain, in the same structure; splits stay, unless
-    ``revisit`` finds them beaten.
+    ``drift_period`` restarts their node.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         Largest number of bins of a feature.
     renew_bins : int, optional
         Fewest insertions after which the bins are made again from the live rows; more if more were live at the last
-        time; 0 keeps those of the first call. By default 100, but 0 with ``revisit`` or ``confidence="theorem"``.
+        time; 0 keeps those of the first call. By default 100, but 0 with ``confidence="theorem"``.
     rival : {"feature", "split"}
         Split that the best one must beat: the best on another feature, or every other split, as in the theorems.
     finder : {"exact", "updgini", "updent"}
@@ -57,8 +57,9 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         right more often.
     strict : bool, default False
         For ``hoeffding``: use twice the width.
-    revisit : bool, default False
-        Whether a split that another one beats is replaced.
+    drift_period : int, default 0
+        Insertions between two comparisons of each node with a leaf of recent examples, which takes its place once it
+        predicts better; 0 does not follow drift. 200 follows it well.
     categorical_features : sequence of str, int or bool, optional
         Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
         text columns of frames always are.
@@ -112,7 +113,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         finder_alpha: float = 0.1,
         leaf_prediction: LeafPrediction = "adaptive",
         strict: bool = False,
-        revisit: bool = False,
+        drift_period: int = 0,
         categorical_features: Sequence[str | int] | None = None,
         n_features: int | None = None,
         feature_groups: int = 16,
@@ -131,7 +132,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         self.finder_alpha = finder_alpha
         self.leaf_prediction = leaf_prediction
         self.strict = strict
-        self.revisit = revisit
+        self.drift_period = drift_period
         self.categorical_features = categorical_features
         self.n_features = n_features
         self.feature_groups = feature_groups

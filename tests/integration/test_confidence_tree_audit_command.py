@@ -34,8 +34,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "learner",
-    [{"c": 0.03}, {"c": 0.03, "revisit": True}, {"c": 0.03, "finder": "updgini"}, {"rule": "hoeffding", "delta": 0.01}],
-    ids=["exact", "revisit", "updgini", "hoeffding"],
+    [
+        {"c": 0.03},
+        {"c": 0.03, "drift_period": 50},
+        {"c": 0.03, "finder": "updgini"},
+        {"rule": "hoeffding", "delta": 0.01},
+    ],
+    ids=["exact", "drift", "updgini", "hoeffding"],
 )
 def test_a_run_is_audited(data: Path, learner: dict[str, Any], tmp_path: Path) -> None:
     job = {

@@ -3,7 +3,7 @@
 Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining",
 Algorithm 1. Where this leaves the paper: the best split has the smallest Phi-hat (line 5 prints argmax); leaves are
 checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted;
-with ``revisit`` the splits of inner nodes are looked at again.
+with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.drift``).
 
 Nothing is counted here in advance. Leaves hold their examples as plain rows; at every check all of those that the node
 has counted are gone through once for each cut. All features are columns of ``x``: first the dense ones, then the sparse
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, NamedTuple
 
 from tests.oracles import confidence_bounds as bounds
@@ -56,6 +56,24 @@ class Record:
     reason: int
 
 
+@dataclass
+class Trial:
+    """What a node counts afresh, and how it did."""
+
+    began: int = -1
+    restarted: int = -1
+    seen_before: int = 0
+    wrong_before: int = 0
+    seen: int = 0
+    wrong: int = 0
+    better: int = 0
+    worse: int = 0
+
+    def after(self, began: int) -> Trial:
+        seen, wrong = self.seen_before + self.seen, self.wrong_before + self.wrong
+        return Trial(began, self.restarted, seen, wrong)
+
+
 @dataclass(eq=False)
 class Node:
     created: int = -1
@@ -65,6 +83,7 @@ class Node:
     left: Node | None = None
     right: Node | None = None
     examples: list[Example] = field(default_factory=list)
+    trial: Trial = field(default_factory=Trial)
 
     @property
     def is_leaf(self) -> bool:
@@ -129,11 +148,12 @@ class ConfidenceTwin(FudyadtTwin):
         self.side = SIDES[bounds.criterion_of(options)]
         self.root = Node()
         self.bins: list[Any] = []
-        self.right: dict[tuple[int, int], tuple[bool, bool]] = {}  # majority, naive Bayes, when an example came
+        #: Were right when an example came: majority, naive Bayes; and whether the tree made no error that counts.
+        self.right: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
-        self.t = self.renewed = self.lived = 0
-        self.done = dict.fromkeys(("checks", "splits", "ties", "replaced", "pruned"), 0)
+        self.t = self.renewed = self.lived = self.compared = 0
+        self.done = dict.fromkeys(("checks", "splits", "ties", "restarted"), 0)
         self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
         self.routes: list[int] = []  # nodes whose counts each update changed
         self.n_classes = self.K = 2
@@ -151,6 +171,8 @@ class ConfidenceTwin(FudyadtTwin):
         if self.warmup_left == 0:
             prediction = self.predict(x)
             self.routes[-1] += self.add(example)
+            if self.options.drift_period and self.t % self.options.drift_period == 0:
+                self.compare(stamp(example))
             self.renew()
             return prediction
         self.root.examples.append(example)
@@ -182,6 +204,7 @@ class ConfidenceTwin(FudyadtTwin):
         for e in sorted(rows, key=lambda e: e.born):
             self.add(e)
         self.renewed, self.lived = self.t, len(rows)
+        self.compared = max(map(stamp, rows), default=0)
 
     def make_bins(self, rows: list[Example]) -> None:
         self.bins, self.encoded = [], {}
@@ -209,29 +232,72 @@ class ConfidenceTwin(FudyadtTwin):
         path = self.path(e.x)
         if self.options.leaf_prediction == "adaptive":
             majority = self.majority(e.x)
-            self.right[e.id, e.born] = (majority == e.y, self.naive(e.x, path[-1], majority) == e.y)
+            naive = self.naive(e.x, path[-1], majority)
+            young = len(self.own(path[-1])) < self.options.drift_period // 8
+            self.right[e.id, e.born] = (majority == e.y, naive == e.y, self.predict(e.x) == e.y or young)
         path[-1].examples.append(e)
-        for v in path if self.options.revisit else path[-1:]:
-            v.arrivals += 1
-            if v.arrivals >= self.options.grace_period:
-                v.arrivals = 0
-                gone = self.split_leaf(v, stamp(e)) if v.is_leaf else self.revisit(v, stamp(e), added=True)
-                if gone:
-                    break
+        path[-1].arrivals += 1
+        if path[-1].arrivals >= self.options.grace_period:
+            path[-1].arrivals = 0
+            self.split_leaf(path[-1], stamp(e))
         return len(path)
 
     def remove(self, e: Example, now: int) -> int:
         """A REMOVE; the nodes on its route."""
         path = self.path(e.x)
         path[-1].examples.remove(e)
-        for v in path if self.options.revisit else ():
-            if not v.is_leaf and stamp(e) > v.created:
-                v.arrivals += 1
-                if v.arrivals >= self.options.grace_period:
-                    v.arrivals = 0
-                    if self.revisit(v, now, added=False):
-                        break
         return len(path)
+
+    # ------------------------------------------------------------------ drift
+
+    def compare(self, now: int) -> None:
+        """Each trial against the tree, on the examples since the last comparison; then what follows for every node."""
+        recent = [e for e in self.below(self.root) if stamp(e) > self.compared]
+        for v in self.preorder(self.root):
+            come = [e for e in recent if v in self.path(e.x)]
+            trial = v.trial
+            if trial.began >= 0 and trial.seen >= self.options.drift_period // 2:
+                known = self.tried(v)
+                for e in come:
+                    own, tree = self.naive_of(e.x, known, -1) == e.y, self.right[e.id, e.born][2]
+                    trial.better += own and not tree
+                    trial.worse += tree and not own
+            trial.seen += len(come)
+            trial.wrong += sum(not self.right[e.id, e.born][2] for e in come)
+        self.compared = now
+        self.conclude(self.root, now)
+
+    def conclude(self, v: Node, now: int) -> None:
+        trial = v.trial
+        lead = trial.better - trial.worse
+        more = float(trial.wrong * trial.seen_before - trial.wrong_before * trial.seen)
+        rest = float(trial.seen_before - trial.wrong_before)
+        risen = more > 0 and more * more > 8 * (float(trial.seen * trial.wrong_before) * rest)
+        if trial.began >= 0 and lead > 0 and lead * lead > 8 * (trial.better + trial.worse) and risen:
+            self.restart(v, now)
+            return
+        if trial.began >= 0 and trial.seen >= 10 * self.options.drift_period:
+            v.trial = trial.after(began=-1)
+        elif trial.began < 0 and trial.seen >= self.options.drift_period:
+            v.trial = trial.after(began=now)
+        if not v.is_leaf:
+            self.conclude(v.left, now)
+            self.conclude(v.right, now)
+
+    def restart(self, v: Node, now: int) -> None:
+        """A leaf that has counted what its trial has."""
+        self.done["restarted"] += 1
+        self.changes.append((now // 2, v.depth, -1, 2))
+        v.examples = list(self.below(v))
+        v.record = v.left = v.right = None
+        v.arrivals, v.created = 0, v.trial.began
+        v.trial = Trial(restarted=now)
+
+    def tried(self, v: Node) -> list[Example]:
+        """The live examples that a node's trial has counted."""
+        if v.trial.began < 0:
+            return []
+        return [e for e in self.below(v) if v.trial.began < stamp(e) <= self.compared]
 
     # ------------------------------------------------------------------ decisions
 
@@ -254,32 +320,6 @@ class ConfidenceTwin(FudyadtTwin):
         self.done["splits"] += 1
         self.done["ties"] += reason == 1
         self.split(v, now, best, rival, eps, reason)
-        return True
-
-    def revisit(self, v: Node, now: int, *, added: bool) -> bool:
-        """Look at a split again, at an ADD or a REMOVE of stamp ``now``; whether its subtree has gone."""
-        self.done["checks"] += 1
-        own, split = self.own(v), v.record
-        assert split is not None
-        total = self.counts(own)
-        left = self.counts([e for e in own if self.is_left_of(split.feature, split.cut, self.codes(e.x))])
-        cuts = sorted(self.cuts(own))
-        if sum(n > 0 for n in total) < 2 or sum(left) in (0, len(own)) or not cuts:
-            self.collapse(v, now)
-            return True
-        best = cuts[0]  # compared as the rule compares: with splits on other features, or with all others
-        if best.feature == split.feature and (self.options.rival == "feature" or best.cut == split.cut):
-            return False
-        current = Cut(self.phi(left, minus(total, left)), split.feature, split.cut, left)
-        eps = self.width(v, len(own))
-        if not bounds.beats(self.options, best.phi, current.phi, eps):
-            return False
-        if added:
-            self.done["splits"] += 1
-            self.done["replaced"] += 1
-            self.split(v, now, best, current, eps, 2)
-        else:
-            self.collapse(v, now)
         return True
 
     def width(self, v: Node, m: int) -> float:
@@ -307,17 +347,11 @@ class ConfidenceTwin(FudyadtTwin):
         )
         self.changes.append((now // 2, v.depth, best.feature, reason))
         examples, v.examples = list(self.below(v)), []
+        v.trial = Trial(restarted=v.trial.restarted)
         v.left, v.right = Node(now, v.depth + 1), Node(now, v.depth + 1)
         for e in examples:
             side = v.left if self.is_left_of(best.feature, best.cut, self.codes(e.x)) else v.right
             side.examples.append(e)
-
-    def collapse(self, v: Node, now: int) -> None:
-        self.done["pruned"] += 1
-        self.changes.append((now // 2, v.depth, -1, 3))
-        v.examples = list(self.below(v))
-        v.record = v.left = v.right = None
-        v.arrivals = 0
 
     # ------------------------------------------------------------------ candidates
 
@@ -370,7 +404,7 @@ class ConfidenceTwin(FudyadtTwin):
 
     def own(self, v: Node) -> list[Example]:
         """The live examples that a node has counted itself."""
-        if not self.started or not (v.is_leaf or self.options.revisit):
+        if not self.started or not v.is_leaf:
             return []
         return [e for e in self.below(v) if stamp(e) > v.created]
 
@@ -380,13 +414,15 @@ class ConfidenceTwin(FudyadtTwin):
             return majority
         if self.options.leaf_prediction == "adaptive":
             right = [self.right[e.id, e.born] for e in self.own(leaf)]
-            if sum(of_majority for of_majority, _ in right) > sum(of_naive for _, of_naive in right):
+            if sum(who[0] for who in right) > sum(who[1] for who in right):
                 return majority
         return self.naive(x, leaf, majority)
 
     def naive(self, x: tuple[float, ...], leaf: Node, majority: int) -> int:
         """Naive Bayes on what the leaf has counted, of features that are sparse and 0 without them."""
-        own = self.own(leaf)
+        return self.naive_of(x, self.own(leaf), majority)
+
+    def naive_of(self, x: tuple[float, ...], own: list[Example], otherwise: int) -> int:
         total, here = self.counts(own), self.codes(x)
         scores: dict[int, int] = {k: log_of(n) for k, n in enumerate(total) if n}
         for j in range(self.d):
@@ -395,7 +431,7 @@ class ConfidenceTwin(FudyadtTwin):
             same = self.counts([e for e in own if self.pool(j, self.codes(e.x)[j]) == self.pool(j, here[j])])
             for k in scores:
                 scores[k] += log_of(same[k]) - log_of(total[k])
-        return max(scores, key=lambda k: (scores[k], -k)) if scores else majority
+        return max(scores, key=lambda k: (scores[k], -k)) if scores else otherwise
 
     def pool(self, j: int, code: int) -> int:
         """The group of a bin: sixteen of about as many bins of numbers each."""
@@ -411,10 +447,11 @@ class ConfidenceTwin(FudyadtTwin):
         return 0
 
     def right_of(self, rows: list[Example]) -> list[int]:
-        """Who was right about examples: 1 the majority, 2 naive Bayes; nothing where nobody keeps it."""
+        """Who was right about examples: 1 the majority, 2 naive Bayes, 4 the tree if drift is followed."""
         if self.options.leaf_prediction != "adaptive" or not self.started:
             return []
-        return [a + 2 * b for a, b in (self.right[e.id, e.born] for e in rows)]
+        third = 4 if self.options.drift_period else 0
+        return [a + 2 * b + third * c for a, b, c in (self.right[e.id, e.born] for e in rows)]
 
     # ------------------------------------------------------------------ comparison
 
@@ -443,6 +480,8 @@ class ConfidenceTwin(FudyadtTwin):
             "classes": self.K,
             "renewed": self.renewed,
             "lived": self.lived,
+            "compared": self.compared,
+            "trials": [(*astuple(v.trial), *padded(self.counts(self.tried(v)))) for v in nodes],
         }
 
 

@@ -34,14 +34,14 @@ CASES: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
     "strict": ({**_LATE, "rule": "hoeffding", "strict": True, "delta": "1/t", "tie_threshold": 0.2}, 2, 0, 60, 900),
     "corrected": ({**_LATE, "rule": "corrected"}, 2, 0, 60, 900),
     "mcdiarmid": ({**_LATE, "rule": "mcdiarmid", "tie_threshold": 12.0}, 2, 0, 60, 900),
-    "revisit": ({**_SOON, "revisit": True}, 3, 0, 60, 1600),
+    "drift": ({**_SOON, "drift_period": 20}, 3, 0, 60, 1600),
     "renewed": ({**_SOON, "renew_bins": 20}, 3, 0, 60, 900),
     "renewed sparse": ({**_SOON, "renew_bins": 20, "leaf_prediction": "naive_bayes"}, 2, 20, 60, 900),
     "majority": ({**_SOON, "leaf_prediction": "majority"}, 2, 0, 60, 900),
     "sparse": (_SOON, 2, 20, 60, 900),
     "updgini": ({**_SOON, "finder": "updgini", "c": 0.02}, 2, 20, 60, 900),
     "updent": ({**_SOON, "finder": "updent", "c": 0.005}, 2, 20, 60, 900),
-    "revisit sparse": ({**_SOON, "revisit": True, "c": 0.03}, 2, 20, 60, 1600),
+    "drift sparse": ({**_SOON, "drift_period": 20, "c": 0.03}, 2, 20, 60, 1600),
     "warming": (_SOON, 2, 20, 500, 300),
 }
 

@@ -19,7 +19,7 @@ from tests.oracles.fudyadt import Example
 SETTINGS: dict[str, dict[str, Any]] = {
     "kept": {"c": 0.005, "grace_period": 3, "max_bins": 6},
     "renewed": {"c": 0.005, "grace_period": 3, "max_bins": 6, "renew_bins": 5},
-    "revisit": {"c": 0.005, "grace_period": 3, "max_bins": 6, "revisit": True},
+    "drift": {"c": 0.005, "grace_period": 3, "max_bins": 6, "drift_period": 4},
     "theorem": {"confidence": "theorem", "delta": 0.9, "tie_threshold": 4.0, "grace_period": 6, "max_bins": 6},
     "updgini": {"c": 0.005, "grace_period": 3, "max_bins": 6, "finder": "updgini"},
     "updent": {"c": 0.005, "grace_period": 3, "max_bins": 6, "finder": "updent"},
@@ -183,7 +183,7 @@ def own_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = [(at_another_place, "kept"), (never_forgotten, "kept"), (own_kept, "kept")]
-MISTAKES += [(never_forgotten, "revisit")]
+MISTAKES += [(never_forgotten, "drift")]
 
 
 @pytest.mark.parametrize(("mistake", "setting"), MISTAKES, ids=lambda v: getattr(v, "__name__", v))

@@ -57,7 +57,11 @@ def leaf_of(state: Any) -> int:
     return int(np.where(state["feature"] < 0, state["own"].sum(axis=1), -1).argmax())
 
 
-@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "renewed", "revisit", "updgini"])
+def tried(state: Any) -> int:
+    return int(state["trial_own"].sum(axis=1).argmax())
+
+
+@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "renewed", "drift", "updgini"])
 @pytest.mark.parametrize("column", [*SPLITS, *SCORES])
 def test_every_number_of_a_record_is_found(name: str, column: str) -> None:
     sound = case(name)
@@ -78,12 +82,17 @@ def test_every_number_of_a_record_is_found(name: str, column: str) -> None:
         ("gini", "counts", (0, 0), 1, "class counts differ"),
         ("gini", "own", leaf_of, 1, "what is counted differs"),
         ("gini", "own", 0, 1, "what is counted differs"),
-        ("revisit", "own", 0, 1, "what is counted differs"),
+        ("drift", "own", 0, 1, "what is counted differs"),
+        ("drift", "trial_own", tried, 1, "what a trial counts differs"),
+        ("drift", "trial_began", tried, 2, "trial_began is no comparison"),
+        ("drift", "trial_restarted", leaf_of, 2, "trial_restarted is no comparison"),
+        ("drift", "compared", 0, 2, "compared is"),
         ("gini", "leaf", 0, 1, "leaf of"),
         ("gini", "y", 0, 1, "label of"),
         ("gini", "born", 0, 1, "time of insertion"),
         ("gini", "since", leaf_of, 1, "since differs"),
-        ("revisit", "since", leaf_of, 15, "since cannot be"),
+        ("drift", "since", leaf_of, 1, "since differs"),
+        ("drift", "since", leaf_of, 15, "since cannot be"),
         ("gini", "created", leaf_of, 2, "created is not the split above"),
         ("gini", "t", 0, 1, "t is"),
         ("gini", "classes", 0, 1, "classes is"),
@@ -226,7 +235,7 @@ def test_a_tree_without_splits_has_nothing_to_prove() -> None:
         ({"tie_threshold": 0.25}, "gini is never above 0.5"),
         ({"tie_threshold": 0.25, "criterion": "kearns_mansour"}, "kearns_mansour is never above 0.5"),
         ({"tie_threshold": 0.1735, "criterion": "entropy"}, "entropy is never above 0.347"),
-        ({"revisit": True}, "more often than Theorem 4 counts"),
+        ({"drift_period": 200}, "restarted nodes count examples"),
     ],
 )
 def test_what_is_not_promised(settings: dict[str, Any], reason: str) -> None:

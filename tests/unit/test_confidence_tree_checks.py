@@ -70,6 +70,11 @@ def leaf(state: Arrays) -> int:
     return int(np.where(state["feature"] < 0, state["own"].sum(axis=1), -1).argmax())
 
 
+def tried(state: Arrays) -> int:
+    """The node whose trial has counted the most."""
+    return int(state["trial_own"].sum(axis=1).argmax())
+
+
 def drop_kinds(state: Arrays, groups: dict[int, Arrays]) -> None:
     state.pop("bins_kinds")
 
@@ -94,7 +99,19 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "a class that is not there": ("gini", put("y", 2), "'y' names a class"),
     "own": ("gini", add("own", 1, lambda s: (leaf(s), 0)), "'own' does not count"),
     "own of an inner node": ("gini", put("own", 1), "'own' does not count"),
-    "own of an inner node that counts": ("revisit", add("own", -1, (0, 0)), "'own' does not count"),
+    "own of a restarted tree": ("drift", add("own", 1, (0, 0)), "'own' does not count"),
+    "what a trial counts": ("drift", add("trial_own", 1, lambda s: (tried(s), 0)), "'trial_own' does not count"),
+    "flat trials": ("drift", made("trial_own", np.ravel), "'trial_own' is not int64"),
+    "a trial in the future": ("drift", put("trial_began", 10**6 + 1, lambda s: tried(s)), "'trial_began' is no comp"),
+    "a restart in the future": ("drift", put("trial_restarted", 10**6 + 1), "'trial_restarted' is no comp"),
+    "negative tallies": ("drift", put("trial_better", -1), "'trial_better' is below 0"),
+    "more errors than examples": ("drift", put("trial_wrong", 10**6), "'trial_wrong' is more than"),
+    "more errors before": ("drift", put("trial_wrong_before", 10**6), "'trial_wrong_before' is more than"),
+    "better than possible": ("drift", put("trial_better", 10**6), "'trial_better' is more than"),
+    "worse than possible": ("drift", put("trial_worse", 10**6), "'trial_worse' is more than"),
+    "a trial too long": ("drift", put("trial_seen", 10**6), "'trial_seen' is of a"),
+    "no place of a trial": ("drift", put("trial_place", -1, lambda s: tried(s)), "'trial_place' is not of the nodes"),
+    "compared in the future": ("drift", put("compared", 10**6), "'compared' is not among"),
     "flat own": ("gini", made("own", np.ravel), "'own' does not have"),
     "own of fewer classes": ("gini", made("own", lambda a: a[:, :1]), "'own' does not count the classes"),
     "created": ("gini", add("created", 2, leaf), "'created' is not when"),
@@ -236,7 +253,7 @@ def test_every_byte_of_a_random_kind_is_refused_or_harmless() -> None:
     """Random whole numbers anywhere: refused with an error that is no accident, or a state that can go on."""
     rng = np.random.default_rng(3)
     refused = 0
-    for name in ("gini", "revisit sparse", "updgini"):
+    for name in ("gini", "drift sparse", "updgini"):
         options, features, classes, state, groups, _ = case(name)
         for _ in range(150):
             arrays, parts = dict(state), {g: dict(part) for g, part in groups.items()}

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.display import audit_lines
 from pipelines.report.svg import path, readout
-from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE
+from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE
 from raydt.learners.confidence_tree.describe import (
     POINTED,
     SHOWN,
@@ -33,14 +33,14 @@ NAN = float("nan")
 
 
 def events(n=1):
-    """A split by a number, on a tie, that replaces another, and a prune, over and over."""
+    """A split by a number, on a tie, by a category, and a restart, over and over."""
     one = {
         "seq": [9, 19, 29, 39],
         "depth": [0, 1, 0, 1],
         "feature": [0, 2, 1, -1],
         "threshold": [0.25, 0.0, 0.0, NAN],
         "m": [100, 50, 400, 0],
-        "reason": [RULE, TIE, REVISIT, PRUNED],
+        "reason": [RULE, TIE, RULE, RESTARTED],
         "rival_feature": [1, -1, 0, -1],
         "rival_threshold": [0.0, NAN, np.inf, NAN],
         "phi": [0.2, 0.3, 0.1, NAN],
@@ -57,8 +57,8 @@ def test_splits_are_told_by_their_names():
     assert [row.cells for row in table.rows] == [
         ("10", "0", "a \N{LESS-THAN OR EQUAL TO} 0.25", "100", "0.3", "b = red", "0.1", "0.2", "0.05", "rule"),
         ("20", "1", "offer is 1", "50", "0.05", "none", "0", "0.05", "0.1", "tie"),
-        ("30", "0", "b = red", "400", "0.4", "a is there", "0.2", "0.2", "0.02", "replaced"),
-        ("40", "1", "none any more", *["\N{EN DASH}"] * 6, "a leaf again"),
+        ("30", "0", "b = red", "400", "0.4", "a is there", "0.2", "0.2", "0.02", "rule"),
+        ("40", "1", "none any more", *["\N{EN DASH}"] * 6, "restarted"),
     ]
     assert table.remark.startswith("All 4 changes of the tree.")
     many = splits(events(100), RULED, NAMES)
@@ -76,12 +76,11 @@ def test_gains_are_in_the_unit_of_the_width():
 
 def test_charts_have_every_change():
     chart = over_time(events(3), 200)
-    assert [mark.now for mark in chart.panels[0].marks] == ["3"] * 4
+    assert [mark.now for mark in chart.panels[0].marks] == ["6", "3", "3"]
     sure = leads(events(), RULED)
     assert [(mark.name, mark.values) for mark in sure.panels[0].marks] == [
-        ("by the rule", ("\N{EN DASH}", "2", "\N{EN DASH}")),
+        ("by the rule", ("\N{EN DASH}", "2", "5")),
         ("on a tie", ("0.25", "\N{EN DASH}", "\N{EN DASH}")),
-        ("in the place of another", ("\N{EN DASH}", "\N{EN DASH}", "5")),
     ]
     assert sure.names[0] == "update 20, 50 examples"
     many = leads(events(POINTED), RULED)
@@ -124,9 +123,9 @@ def test_a_lead_is_a_share_of_what_is_asked_for():
 
 
 def test_words():
-    figures = {"checks": 1200, "splits": 3, "ties": 1, "replaced": 9, "replaced_splits": 1, "pruned": 2}
-    said = "3 splits (1 on a tie, 1 in the place of another) in 1,200 checks; 2 nodes became leaves again"
-    assert splits_in_words(figures) == said  # ``replaced`` of a summary is of updates
+    figures = {"checks": 1200, "splits": 3, "ties": 1, "restarted": 2}
+    said = "3 splits (1 on a tie) in 1,200 checks; 2 nodes were restarted"
+    assert splits_in_words(figures) == said
     assert splits_in_words({"checks": 1, "splits": 0}) == "0 splits in 1 check"
     assert why_no_split(figures) == ""
     assert why_no_split({"checks": 1, "splits": 0}).startswith("no split in 1 check. To split sooner: a smaller c")

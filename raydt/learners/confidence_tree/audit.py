@@ -84,7 +84,7 @@ def audit(
             "nodes": len(truth.tree),
             "splits": inner,
             "splits_replayed": replayed,
-            "counters": len(truth.counted[0]),
+            "counters": len(truth.counted[0]) + len(truth.in_trials[0]),
         },
         worst={name: value for name, value in records.worst().items() if math.isfinite(value)},
         failures=broken + infeasible,
@@ -112,15 +112,51 @@ def _nodes(state: Arrays, truth: Recounted) -> list[str]:
         (own != truth.own).any(axis=1), "what is counted differs", "{r} instead of {c}", r=own, c=truth.own
     )
     made = np.where(tree.parent >= 0, truth.stamp[tree.parent], -1)
-    failures += found(tree.built != made, "created is not the split above", "{r}, not {m}", r=tree.built, m=made)
-    since, counts = tree.s, (tree.feature < 0) | options.revisit
+    first = np.where(truth.restarted < 0, made, tree.built)  # a restarted node counts from when its trial began
+    failures += found(tree.built != first, "created is not the split above", "{r}, not {m}", r=tree.built, m=first)
+    failures += _trials(state, truth, made)
+    since, counts = tree.s, tree.feature < 0
     failures += found((since < 0) | (since >= options.grace_period) | (~counts & (since > 0)), "since cannot be")
-    if truth.complete and not options.revisit:
-        come = np.array([len(truth.arrivals(v)) for v in range(len(tree))])
+    if truth.complete:
+        later = zip([truth.arrivals(v) for v in range(len(tree))], truth.restarted, strict=True)
+        come = np.array([int((truth.born[rows] > again).sum()) for rows, again in later])
         inner = tree.feature >= 0
         rest = np.where(inner, 0, come % options.grace_period)
         failures += found(since != rest, "since differs from the examples", "{r} instead of {e}", r=since, e=rest)
         failures += found(inner & (come % options.grace_period > 0), "a split between two checks")
+    return failures
+
+
+def _trials(state: Arrays, truth: Recounted, made: Ints) -> list[str]:
+    """Check what trials have counted, and that each began, and each restart was, at a comparison after the split above.
+
+    Their tallies of errors are about predictions of the past, which cannot be made again.
+    """
+    if not truth.options.drift_period:
+        return []
+    fresh = padded(state["trial_own"], truth.classes)
+    failures = found(
+        (fresh != truth.fresh).any(axis=1), "what a trial counts differs", "{r} instead of {c}", r=fresh, c=truth.fresh
+    )
+    again = truth.restarted >= 0
+    times = {
+        "trial_began": truth.began,
+        "trial_restarted": truth.restarted,
+        "created": np.where(again, truth.tree.built, -1),
+    }
+    for name, time in times.items():
+        late = (time >= 0) & ((time <= made) | (time > truth.compared))
+        if truth.complete:
+            late |= (time >= 0) & ~np.isin(time, truth.comparisons())
+        failures += found(late, f"{name} is no comparison since the split above", "{t}", t=time)
+    order = again & (truth.tree.built >= truth.restarted)
+    failures += found(order, "a node was restarted before its trial began")
+    if truth.complete:
+        comparisons = truth.comparisons()
+        warm = truth.born[truth.first & truth.taken]
+        last = int(comparisons[-1]) if len(comparisons) else int(warm.max(initial=0))
+        if truth.compared != last:
+            failures.append(f"compared is {truth.compared}, and it should be {last}")
     return failures
 
 
@@ -151,10 +187,9 @@ def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list
 def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -> list[str]:
     """Check the counts of the shards at every node against the live examples, and sparse features in their buckets."""
     failures = []
-    rows, nodes = truth.counted
-    place, K = state["place"].astype(np.int64)[nodes], truth.classes
+    rows, place, K = *_places(state, truth), truth.classes
     if truth.features.sparse:
-        failures += _sparse_statistics(truth, groups, place)
+        failures += _sparse_statistics(truth, groups, rows, place)
     if not truth.fixed:
         return failures
     for number, group in sorted(groups.items()):
@@ -177,9 +212,15 @@ def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -
     return failures
 
 
-def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], place: Ints) -> list[str]:
+def _places(state: Arrays, truth: Recounted) -> tuple[Ints, Ints]:
+    """Rows that leaves and trials have counted, and the place of each at the shards."""
+    parts = [(truth.counted, "place")] + [(truth.in_trials, "trial_place")] * ("trial_place" in state)
+    rows = np.concatenate([rows for (rows, _), _ in parts])
+    return rows, np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
+
+
+def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[str]:
     """Counters of the sparse features of all groups, and the limits of their buckets."""
-    rows, _ = truth.counted
     ones, width = truth.sparse[rows], truth.features.sparse
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
     where, feature = np.divmod(key, width)

@@ -22,13 +22,14 @@ from raydt.learners.checking import (
     require,
     typed,
 )
-from raydt.learners.confidence_tree.bounds import REVISIT
+from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.coordinator import SCALARS
-from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES
+from raydt.learners.confidence_tree.drift import LONGEST
+from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES, TRIAL_TYPES
 from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
 from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import MAJORITY_RIGHT, NAIVE_RIGHT
+from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
 from raydt.learners.confidence_tree.shard import SEEN
 from raydt.learners.confidence_tree.statistics import encode
 
@@ -39,10 +40,10 @@ _SCORES = ("phi", "rival_phi", "impurity", "epsilon")
 
 
 class _Counted(NamedTuple):
-    """Which examples are counted where: pairs of a row and a node; and where each node has its place."""
+    """Which examples are counted where: pairs of a row and a place; and the places there are, and what each counts."""
 
     row: Ints
-    node: Ints
+    at: Ints
     own: Ints
     place: Ints
 
@@ -124,10 +125,12 @@ def check_state(
     bins = check_bins(arrays, features.kinds) if fixed else None
     if options.leaf_prediction == "adaptive" and fixed:
         right = typed(arrays, "was_right", np.uint8, (arrays["id"].size,))
-        require((right <= (MAJORITY_RIGHT | NAIVE_RIGHT)).all(), "was_right", "is not from 0 to 3")
+        most = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
+        require((right <= most).all(), "was_right", f"is not from 0 to {most}")
     _check_splits(arrays, inner, bins, features, totals, fixed=not options.renewal)
     for name in ("renewed", "lived"):
         require(totals[name] <= totals["t"], name, "is more than 't'")
+    require(totals["compared"] <= 2 * totals["seq"], "compared", "is not among the first 'seq' updates")
     counted = _check_nodes(arrays, inner, options, totals, fixed)
     for number, group in groups.items():
         if bins is not None:
@@ -188,7 +191,7 @@ def _check_splits(
     else:
         fits = fits and _may_be_cuts(rival[there], rival_cut[there], features)
     require(fits, "split_rival_cut", "names a cut that is not there")
-    require(((split["reason"] >= 0) & (split["reason"] <= REVISIT)).all(), "split_reason", "is none")
+    require(((split["reason"] >= 0) & (split["reason"] <= TIE)).all(), "split_reason", "is none")
     for name in _SCORES:
         require(np.isfinite(split[name]).all(), f"split_{name}", "has a score that is not finite")
 
@@ -234,33 +237,82 @@ def _check_nodes(
     for side in ("left", "right"):
         expected[arrays[side][inner]] = arrays["split_stamp"]
         parent[arrays[side][inner]] = inner
-    require(np.array_equal(created, expected), "created", "is not when the split above was made")
     counts = np.ones(n, dtype=np.bool_)
-    counts[inner] = options.revisit
+    counts[inner] = False
+    began = np.full(n, -1, dtype=np.int64)
+    place, counted = arrays["place"].astype(np.int64), own
+    if options.drift_period:
+        _check_trials(arrays, expected, options, totals)
+        restarted, began = arrays["trial_restarted"] >= 0, arrays["trial_began"]
+        require((created[restarted] > expected[restarted]).all(), "created", "is not after the split above was made")
+        expected[restarted] = created[restarted]
+    require(np.array_equal(created, expected), "created", "is not when the split above was made")
     require(((since >= 0) & (since < options.grace_period)).all(), "since", "is not below 'grace_period'")
     require(not since[~counts].any() and (fixed or not since.any()), "since", "is of a node that counts nothing")
-    row, node = _counted_rows(arrays, parent, counts, fixed)
-    found = np.zeros_like(own)
+    rows, nodes, trials = _counted_rows(arrays, parent, began, totals["compared"], fixed)
     require(own.shape == arrays["counts"].shape, "own", "does not count the classes")
-    np.add.at(found, (node, arrays["y"][row]), 1)
-    require(np.array_equal(found, own), "own", "does not count the live examples that came since 'created'")
-    place = arrays["place"].astype(np.int64)
+    leaves = counts[nodes] & (2 * arrays["born"][rows] + 1 > created[nodes])
+    _require_counted(arrays, rows[leaves], nodes[leaves], "own")
     require(np.array_equal(place >= 0, counts), "place", "is not of the nodes that count examples")
-    require(len(np.unique(place[counts])) == counts.sum(), "place", "has the same number for two nodes")
-    return _Counted(row, node, own, place)
+    row, at = rows[leaves], place[nodes[leaves]]
+    if options.drift_period:
+        _require_counted(arrays, rows[trials], nodes[trials], "trial_own")
+        of_trials = arrays["trial_place"].astype(np.int64)
+        require(np.array_equal(of_trials >= 0, began >= 0), "trial_place", "is not of the nodes with a trial")
+        row, at = np.concatenate([row, rows[trials]]), np.concatenate([at, of_trials[nodes[trials]]])
+        place, counted = np.concatenate([place, of_trials]), np.concatenate([own, arrays["trial_own"]])
+    used = place[place >= 0]
+    require(len(np.unique(used)) == len(used), "place", "has the same number for two nodes")
+    return _Counted(row, at, counted, place)
 
 
-def _counted_rows(arrays: Arrays, parent: Ints, counts: npt.NDArray[np.bool_], fixed: bool) -> tuple[Ints, Ints]:
-    """Pairs of a row and a node that has counted it. O(rows x depth)."""
+def _require_counted(arrays: Arrays, row: Ints, node: Ints, name: str) -> None:
+    """An array counts the classes of these rows at these nodes."""
+    found = np.zeros_like(arrays[name])
+    np.add.at(found, (node, arrays["y"][row]), 1)
+    require(np.array_equal(found, arrays[name]), name, "does not count the live examples that came since its time")
+
+
+def _check_trials(arrays: Arrays, made: Ints, options: ConfidenceTreeOptions, totals: Mapping[str, int]) -> None:
+    """Trials began, and nodes were restarted, at insertions after the node was made; tallies can be."""
+    n = len(made)
+    for name, dtype in TRIAL_TYPES.items():
+        typed(arrays, name, dtype, arrays["counts"].shape if name == "trial_own" else (n,))
+    began, restarted = arrays["trial_began"], arrays["trial_restarted"]
+    for name, stamp in (("trial_began", began), ("trial_restarted", restarted)):
+        past = (stamp <= totals["compared"]) & (stamp > made) & (stamp % 2 == 1)
+        require((past | (stamp == -1)).all(), name, "is no comparison since the node was made")
+    again = restarted >= 0
+    require((arrays["created"][again] < restarted[again]).all(), "trial_restarted", "is not after 'created'")
+    seen, wrong = arrays["trial_seen"], arrays["trial_wrong"]
+    for part in ("trial_seen", "trial_seen_before", "trial_wrong", "trial_wrong_before", "trial_better", "trial_worse"):
+        require((arrays[part] >= 0).all(), part, "is below 0")
+    require((wrong <= seen).all(), "trial_wrong", "is more than 'trial_seen'")
+    before = arrays["trial_wrong_before"] <= arrays["trial_seen_before"]
+    require(before.all(), "trial_wrong_before", "is more than 'trial_seen_before'")
+    require((arrays["trial_better"] <= wrong).all(), "trial_better", "is more than 'trial_wrong'")
+    require((arrays["trial_worse"] <= seen - wrong).all(), "trial_worse", "is more than the tree was right")
+    running = began >= 0
+    require((seen[running] < LONGEST * options.drift_period).all(), "trial_seen", "is of a trial that has ended")
+    idle = arrays["trial_better"][~running].any() or arrays["trial_worse"][~running].any()
+    require(not idle, "trial_better", "is of a node without a trial")
+    require((seen[~running] < options.drift_period).all(), "trial_seen", "is of a node that has a trial")
+
+
+def _counted_rows(
+    arrays: Arrays, parent: Ints, began: Ints, compared: int, fixed: bool
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Pairs of a row and a node on its route, and whether the trial of that has counted it. O(rows x depth)."""
     row, node = np.arange(arrays["id"].size), arrays["leaf"].astype(np.int64)
     stamp = 2 * arrays["born"] + 1
     rows, nodes = [row[:0]], [node[:0]]
     while fixed and len(row):
-        at = counts[node] & (stamp[row] > arrays["created"][node])
-        rows.append(row[at])
-        nodes.append(node[at])
+        rows.append(row)
+        nodes.append(node)
         row, node = row[parent[node] >= 0], parent[node][parent[node] >= 0]
-    return np.concatenate(rows), np.concatenate(nodes)
+    all_rows, all_nodes = np.concatenate(rows), np.concatenate(nodes)
+    came, since = stamp[all_rows], began[all_nodes]
+    return all_rows, all_nodes, (since >= 0) & (came > since) & (came <= compared)
 
 
 def _check_statistics(group: Arrays, bins: Bins, counted: _Counted, classes: int) -> None:
@@ -290,7 +342,7 @@ def _check_bins(group: Arrays, bins: Bins, y: npt.NDArray[Any], counted: _Counte
         return
     codes = np.empty(X.shape, dtype=np.uint16)
     encode(X, bins, np.arange(len(X), dtype=np.int32), codes)
-    place = counted.place[counted.node]
+    place = counted.at
     for begin, size, column in zip(np.cumsum(bins.counts()) - bins.counts(), bins.counts(), codes.T, strict=True):
         at = (place * size + column[counted.row]) * classes + y[counted.row]
         expected = np.bincount(at, minlength=places * size * classes).reshape(places, size, classes)
@@ -302,7 +354,7 @@ def _check_seen(
     group: Arrays, sparse: SparseRows, y: npt.NDArray[Any], counted: _Counted, options: ConfidenceTreeOptions
 ) -> None:
     """Counters of the sparse features are those of the rows, and buckets are there."""
-    row, place = counted.row, counted.place[counted.node]
+    row, place = counted.row, counted.at
     ones = sparse[row]
     width = max(1, sparse.n_features)
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)

@@ -23,13 +23,14 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.exchange.messages import Ask, Exchange
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.binning import Bins, joined
-from raydt.learners.confidence_tree.bounds import REVISIT, TIE
+from raydt.learners.confidence_tree import drift
+from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Window
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
-from raydt.learners.confidence_tree.log import Logged, logged
+from raydt.learners.confidence_tree.log import Logged, logged, restarted
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import log_table
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
@@ -37,15 +38,16 @@ from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import Path, roll_back
 from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
-from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
-from raydt.learners.speculation import WindowLength
+from raydt.learners.sequential import ADD, LOOK, REMOVE, STEP, SequentialCoordinator, Slots, steps_of
 
 Int64 = npt.NDArray[np.int64]
 
-#: Steps of the longest window, and of the shortest.
-LONGEST, SHORTEST = 1 << 12, 1 << 6
+#: Steps of the longest window.
+LONGEST = 1 << 12
+#: More insertions than there will be.
+NEVER = 1 << 62
 #: Totals of a state: whole numbers under these names.
-SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "checks", "splits", "ties", "replaced", "pruned")
+SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
 
 
 class _Counts(NamedTuple):
@@ -54,8 +56,7 @@ class _Counts(NamedTuple):
     checks: int = 0
     splits: int = 0
     ties: int = 0
-    replaced: int = 0
-    pruned: int = 0
+    restarted: int = 0
 
 
 class ConfidenceTreeCoordinator(SequentialCoordinator):
@@ -78,21 +79,23 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
         self.live = DynamicTree(
-            features, options.grace_period, revisit=options.revisit, leaf_prediction=options.leaf_prediction
+            features,
+            options.grace_period,
+            drift_period=options.drift_period,
+            leaf_prediction=options.leaf_prediction,
         )
         self._decider = Decider(
             options.split_rule(len(features)),
             by_feature=options.rival == "feature",
             confirms=options.finder != "exact",
-            revisit=options.revisit,
         )
         self._warmup = self._t = 0
         self._renewal = options.renewal if features.names else 0
         self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._length = WindowLength(SHORTEST, LONGEST, LONGEST)
-        self._reversed = np.empty((4, 0), dtype=np.int32)  # deltas by which the shards have yet to roll back
+        self._compared = 0  # the stamp of the last comparison, or of the last row of the warm-up
+        self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
         self._logs, self._sent = log_table(0), 0  # the table of naive Bayes, and how much of it the shards have
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
 
@@ -144,28 +147,95 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return joined_logs(logs)
 
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: Rows, visited: Int64) -> Exchange[list[Log]]:
-        """Take the steps from ``begin`` on; the bins are renewed after the insertions at which that is due."""
+        """Take the steps from ``begin`` on; after the insertions where it is due compare trials and renew the bins."""
         logs: list[Log] = []
         adds = np.flatnonzero(steps["kind"] == ADD)
         while begin < len(steps):
-            stop, due = len(steps), self._renewed + max(self._lived, self._renewal) - self._t
-            last = int(np.searchsorted(adds, begin)) + due - 1
-            renews = self._renewal > 0 and self.live.bins is not None and last < len(adds)
-            if renews:
-                stop = int(adds[last]) + 1
-            logs.append((yield from self._advance(steps, np.arange(begin, stop), rows, visited)))
-            if renews:
+            compares, renews = self._due()
+            last = int(np.searchsorted(adds, begin)) + min(compares, renews) - 1
+            stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
+            logs.append((yield from self._advance(steps[begin:stop], rows, visited[begin:stop])))
+            if self.options.drift_period and self.live.bins is not None:
+                yield from self._leave_trials(steps[begin:stop])
+                if compares <= renews and last < len(adds):
+                    logs.append((yield from self._compare(int(steps["stamp"][stop - 1]))))
+            if renews <= compares and last < len(adds):
                 yield from self._renew()
             begin = stop
         return logs
 
+    def _due(self) -> tuple[int, int]:
+        """Insertions up to the next comparison, and up to the next renewal of the bins."""
+        if self.live.bins is None:
+            return NEVER, NEVER
+        period = self.options.drift_period
+        compares = period - self._t % period if period else NEVER
+        renews = self._renewed + max(self._lived, self._renewal) - self._t if self._renewal else NEVER
+        return compares, renews
+
+    def _leave_trials(self, steps: npt.NDArray[np.void]) -> Exchange[None]:
+        """After some steps: take what they have deleted out of the trials, and note what waits to be compared."""
+        removed = steps["slot"][steps["kind"] == REMOVE]
+        self._waiting = np.concatenate([self._waiting, steps["slot"][steps["kind"] == ADD]])
+        if not len(removed):
+            return
+        self._waiting = self._waiting[~np.isin(self._waiting, removed)]
+        live = self.live
+        pairs = drift.in_trials(live.tree, live.examples, removed, self._compared, live.deepest)
+        np.subtract.at(live.tree.fresh, (pairs.node, self.store.y[removed[pairs.example]]), 1)
+        if len(pairs.node):
+            yield from self._count_trials(pairs, removed, -1)
+
+    def _compare(self, stamp: int) -> Exchange[Log]:
+        """Compare all trials with the tree (``drift``) just after an insertion; returns the log of the restarts."""
+        live, slots = self.live, self._waiting
+        self._compared, self._waiting = stamp, slots[:0]
+        pairs = drift.meet(live.tree, live.members, live.right, slots, self.options.drift_period, live.deepest)
+        replies = (yield from self._count_trials(pairs, slots, 1)) if len(pairs.node) else []
+        scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
+        drift.judge(live.tree, self.store.y, live.right, slots, pairs, scores, self._logs)
+        order = preorder(live.tree)[0].astype(np.int64)
+        verdicts = np.empty(len(order), dtype=np.int64)
+        drift.decide(live.tree, order, self.options.drift_period, verdicts)
+        nodes = {what: order[verdicts == what].tolist() for what in (drift.BEGIN, drift.END, drift.RESTART)}
+        log = [restarted(stamp, int(live.tree.nodes["depth"][node])) for node in nodes[drift.RESTART]]
+        gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
+        gone += [live.end_trial(node) for node in nodes[drift.END]]
+        if gone:
+            yield Tell("forget", {"gone": np.array(gone, dtype=np.int32)})
+            live.free(gone)
+        for node in nodes[drift.BEGIN]:
+            live.begin_trial(node, stamp)
+        self._counts = self._counts._replace(restarted=self._counts.restarted + len(log))
+        return logged(log)
+
+    def _count_trials(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64]]]:
+        """Have the shards score examples by trials, then count them in or out."""
+        deltas = np.stack(
+            [
+                slots[pairs.example],
+                self.live.tree.trials["site"][pairs.node],
+                np.full(len(pairs.node), sign),
+                self.store.y[slots[pairs.example]],
+            ]
+        ).astype(np.int32)
+        asks = deltas[:, pairs.scored]
+        asks[2] = 0  # all are scored by what was counted before
+        payload = {
+            "sites": self.live.sites,
+            "classes": self.live.tree.counts.shape[1],
+            "deltas": np.concatenate([asks, deltas], axis=1),
+            "checks": np.empty((0, 2), dtype=np.int64),
+            "scored": np.arange(len(pairs.scored)),
+            "logs": self._more_logs(self.live.tree.fresh[pairs.node]),
+        }
+        return (yield Ask("count", payload))
+
     def _renew(self) -> Exchange[None]:
-        """Make the bins again, from the live examples, and have the shards count by them what leaves have counted."""
-        slots, sites, counted = self.live.counted()
+        """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
+        slots, counted = self.live.counted(self._compared)
         self._renewed, self._lived = self._t, len(slots)
-        labels = self.store.y[slots[counted]]
-        what = np.stack([slots[counted], sites[counted], labels]).astype(np.int32)
-        parts = yield Ask("renew", {"slots": slots, "counted": what})
+        parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
     def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
@@ -183,27 +253,26 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
         visited = np.zeros(len(steps), dtype=np.int64)
-        log = yield from self._advance(steps, np.arange(len(steps)), rows, visited, scored=self.live.naive)
+        log = yield from self._advance(steps, rows, visited, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
+        self._compared = int(steps["stamp"].max(initial=0))
         return log
 
     def _advance(
-        self, steps: npt.NDArray[np.void], which: Int64, rows: Rows, visited: Int64, *, scored: bool = True
+        self, steps: npt.NDArray[np.void], rows: Rows, visited: Int64, *, scored: bool = True
     ) -> Exchange[Log]:
         """Take some steps, window by window."""
-        adds = steps["kind"] == ADD
-        adds[: which[0] if len(which) else len(steps)] = False
-        adds[which[-1] + 1 if len(which) else 0 :] = False
+        adds, which = steps["kind"] == ADD, np.arange(len(steps))
         label = np.where(adds, self.store.y[np.where(adds, steps["slot"], 0)], 0) if len(steps) else which
         times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
         leaves, altered = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
         waiting, at = which[:0], 0
         while len(waiting) or at < len(which):
-            begin, at = at, max(at, min(len(which), at + self._length.steps - len(waiting)))
+            begin, at = at, max(at, min(len(which), at + LONGEST - len(waiting)))
             waiting = np.concatenate([waiting, which[begin:at]])
-            pending, waiting = waiting[: self._length.steps], waiting[self._length.steps :]
-            path = Path(steps, pending, leaves, visited, int(which[at - 1]) + 1)
+            pending, waiting = waiting[:LONGEST], waiting[LONGEST:]
+            path = Path(steps, pending, leaves, visited, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
@@ -213,38 +282,34 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             void[again] = True
             self._settle(window, scores, void)
             self._note(window, changes, void)
-            log += [self._logged(change) for change in changes]
+            log += [self._logged(change, steps) for change in changes]
             if changes:
                 yield from self._apply(changes)
             waiting = np.concatenate([again, waiting])
-            if self.options.revisit:  # a change rolls back all later steps
-                self._length.adapt(changed=len(changes) > 0)
         if len(steps):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
-        return logged(sorted(log, key=lambda entry: steps["stamp"][entry.change.step]), steps)
+        return logged(sorted(log, key=lambda entry: entry.stamp))
 
-    def _logged(self, change: Change) -> Logged:
+    def _logged(self, change: Change, steps: npt.NDArray[np.void]) -> Logged:
         """A change as the log takes it, before the tree is changed."""
-        new, node = change.split, self.live.tree.nodes[change.node]
-        compared = [(change.feature, change.cut), (-1, -1) if new is None else (new.rival_feature, new.rival_cut)]
-        return Logged(change, int(node["depth"]), *(self.live.threshold(*split) for split in compared))
+        new, stamp = change.split, int(steps["stamp"][change.step])
+        compared = [(change.feature, change.cut), (new.rival_feature, new.rival_cut)]
+        at = [self.live.threshold(*split) for split in compared]
+        return Logged(stamp, int(self.live.tree.nodes["depth"][change.node]), change.feature, new, *at)
 
     def _count(self, window: Window) -> Exchange[list[tuple[Int64, Int64]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
-        if not len(window.counted.entries) and not self._reversed.size:
+        if not len(window.counted.entries):
             return []
-        nodes = self.live.tree.nodes[window.counted.checks["node"]]
-        undone = self._reversed.shape[1]
-        checks = [window.counted.checks["entry"] + undone, nodes["site"], nodes["feature"], nodes["cut"]]
+        sites = self.live.tree.nodes["site"][window.counted.checks["node"]]
         payload = {
             "sites": self.live.sites,
             "classes": self.live.tree.counts.shape[1],
-            "deltas": np.concatenate([self._reversed, window.counted.deltas], axis=1),
-            "checks": np.stack(checks, axis=1).astype(np.int64),
-            "scored": window.counted.scored + undone,
+            "deltas": window.counted.deltas,
+            "checks": np.stack([window.counted.checks["entry"], sites], axis=1).astype(np.int64),
+            "scored": window.counted.scored,
             "logs": self._more_logs(window.counted.priors),
         }
-        self._reversed = self._reversed[:, :0]
         return (yield Ask("count", payload))
 
     def _more_logs(self, priors: Int64) -> Int64:
@@ -264,55 +329,39 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live.settle(window, summed, self._logs, void)
 
     def _roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
-        """Roll back the steps whose path changes alter; these steps, to process again.
+        """Roll back the steps after a split at its leaf; these steps, to process again.
 
-        ``altered`` is False for every step, before and after.
+        The shards forget what they have counted at that leaf. ``altered`` is False for every step, before and after.
         """
-        leaves, pending, deltas = window.path.leaves, window.path.pending, window.counted.deltas
+        leaves, pending, counted = window.path.leaves, window.path.pending, window.counted
         for change in changes:
             later = pending[pending > change.step]
-            altered[later if self.options.revisit else later[leaves[later] == change.node]] = True
+            altered[later[leaves[later] == change.node]] = True
         again = pending[altered[pending]]
         if len(again):
-            roll_back(self.live.tree, self.live.examples, window.path, altered, window.counted.entries, deltas)
-            if self.options.revisit:  # else all of them are at sites that are given back
-                # The last first, so that nothing is counted out that has yet to be counted in.
-                self._reversed = deltas[:, altered[window.counted.entries["step"]]][:, ::-1]
-                self._reversed[2] *= -1
+            roll_back(self.live.tree, self.live.examples, window.path, altered, counted.entries, counted.deltas)
             altered[again] = False
         return again
 
     def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
-        """Count checks and changes."""
-        done = ~void[window.counted.checks["step"]]
-        for change in changes:  # what was due further down at the same step is gone
-            below = window.counted.checks["depth"] > self.live.tree.nodes["depth"][change.node]
-            done &= ~((window.counted.checks["step"] == change.step) & below)
-        reasons = [None if change.split is None else change.split.reason for change in changes]
-        more = _Counts(
-            int(done.sum()),
-            sum(reason is not None for reason in reasons),
-            reasons.count(TIE),
-            reasons.count(REVISIT),
-            reasons.count(None),
-        )
-        self._counts = _Counts(*(a + b for a, b in zip(self._counts, more, strict=True)))
+        """Count checks and splits."""
+        done = int((~void[window.counted.checks["step"]]).sum())
+        ties = sum(change.split.reason == TIE for change in changes)
+        checks, splits, tied, again = self._counts
+        self._counts = _Counts(checks + done, splits + len(changes), tied + ties, again)
 
     def _apply(self, changes: list[Change]) -> Exchange[None]:
-        """Change the tree, and ask for the side of every row of what is split."""
-        live, gone = self.live, [site for change in changes for site in self.live.clear(change.node)]
-        new = [change for change in changes if change.split is not None]
-        slots = [live.rows_of(change.node) for change in new]
-        feature = np.array([change.feature for change in new], dtype=np.int64)
-        cut = np.array([change.cut for change in new], dtype=np.int64)
+        """Split leaves, and ask for the side of each of their rows."""
+        live, slots = self.live, [self.live.rows_of(change.node) for change in changes]
+        gone = [site for change in changes for site in live.clear(change.node)]
+        feature = np.array([change.feature for change in changes], dtype=np.int64)
+        cut = np.array([change.cut for change in changes], dtype=np.int64)
         ends = np.cumsum([len(part) for part in slots], dtype=np.int64)
         payload = {"gone": np.array(gone, dtype=np.int32), "feature": feature, "cut": cut, "ends": ends}
-        replies = yield Ask("divide", payload | {"slots": np.concatenate([np.empty(0, dtype=np.int32), *slots])})
-        if self._reversed.size:  # at most of trees that are revisited
-            self._reversed = self._reversed[:, ~np.isin(self._reversed[1], gone)]
+        replies = yield Ask("divide", payload | {"slots": np.concatenate(slots)})
         live.free(gone)
         used = [0] * len(replies)
-        for change, rows, shard in zip(new, slots, self._rows.owners(feature).tolist(), strict=True):
+        for change, rows, shard in zip(changes, slots, self._rows.owners(feature).tolist(), strict=True):
             begin = used[shard]
             used[shard] = stop = begin + len(rows)
             live.divide(change, rows, np.unpackbits(replies[shard], count=stop)[begin:].view(np.bool_))
@@ -393,7 +442,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
-        totals = self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *self._counts
+        bins = self._renewed, self._lived
+        totals = self._seq, self._warmup, self._t, self._classes, *bins, self._compared, *self._counts
         scalars = zip(SCALARS, totals, strict=True)
         return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
@@ -401,6 +451,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
-        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, *counts = totals
-        self._counts, self._length = _Counts(*counts), WindowLength(SHORTEST, LONGEST, LONGEST)
-        self._reversed, self._sent, self._naive = np.empty((4, 0), dtype=np.int32), 0, None
+        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, self._compared, *counts = totals
+        self._counts, self._sent, self._naive = _Counts(*counts), 0, None
+        stamp = 2 * self.store.born[: self.store.live] + 1
+        waiting = np.flatnonzero(stamp > self._compared).astype(np.int32)
+        self._waiting = waiting[np.argsort(stamp[waiting])]

@@ -6,14 +6,12 @@ are counted again.
 
 from __future__ import annotations
 
-import math
-
 from raydt.learners.confidence_tree.coordinator import LONGEST
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, sparse_aware_rows
 
 #: Bytes of a row that is counted, and of a check that is asked for.
-_DELTA, _CHECK = 16, 32
+_DELTA, _CHECK = 16, 16
 #: Bytes that name a row to be scored by naive Bayes, for which every shard answers with a whole number for each class.
 _SCORED = 8
 #: Rows of a leaf that is split.
@@ -41,19 +39,22 @@ class ConfidenceTreeCosts(Costs):
         sent = sparse_aware_rows(sizes, n, sizes.batches) + shards * 8 * n
         sent += shards * (_DELTA * counted + _CHECK * checks + 4 * _SPLIT_ROWS * splits)
         received = bins + 8 * n * (sizes.columns + shards) + round(4 * n * sizes.ones)
-        received += checks * sizes.groups * 24 * (2 + max(2, sizes.classes))
+        received += checks * sizes.groups * 16 * (2 + max(2, sizes.classes))
         scored = counted if self._options.leaf_prediction != "majority" else 0
-        if self._options.revisit:  # a row is counted at every node of its route, and scored at its leaf
-            scored = round(scored / max(1.0, math.log2(splits + 1)))
         sent += shards * _SCORED * scored
         received += shards * 8 * max(2, sizes.classes) * scored
         cells = (sizes.columns + sizes.ones) * counted
         return Cost(sizes.batches + 2 + shape.levels, sent, received, cells, counted)
 
     def batch(self, sizes: Sizes, shape: Shape) -> Cost:
-        """New rows, and windows without a check; of deletions only those are counted whose leaf has counted them."""
+        """New rows, and windows without a check; of deletions only those are counted whose leaf has counted them.
+
+        A window ends where trials are compared; what these exchange is not counted.
+        """
         b, new = sizes.batch, sizes.inserts
         scored = new if self._options.leaf_prediction != "majority" else 0
         sent = sparse_aware_rows(sizes, new, 1) + sizes.shards * (_DELTA * new + _SCORED * scored)
         received = sizes.shards * 8 * max(2, sizes.classes) * scored
-        return Cost(1 + -(-b // LONGEST), sent, received, (sizes.columns + sizes.ones) * b, b)
+        period = self._options.drift_period
+        windows = max(-(-b // LONGEST), new // period if period else 0)
+        return Cost(1 + windows, sent, received, (sizes.columns + sizes.ones) * b, b)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.confidence_tree.bounds import REVISIT, SplitRule
+from raydt.learners.confidence_tree.bounds import SplitRule
 from raydt.learners.confidence_tree.impurity import (
     BEST,
     COUNTS,
@@ -22,7 +22,6 @@ from raydt.learners.confidence_tree.impurity import (
 )
 from raydt.learners.confidence_tree.model import Split
 from raydt.learners.confidence_tree.tree import Counted, Path, Tree
-from raydt.learners.nodes import LEAF
 
 Int64 = npt.NDArray[np.int64]
 
@@ -42,21 +41,22 @@ class Times(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Decision about a node after a step.
+    """Decision to split a leaf after a step.
 
     Attributes
     ----------
     node, step : int
     feature, cut : int
-        Of its new split; -1 of a node that becomes a leaf.
-    split : Split or None
+        Of its new split.
+    split : Split
+        Its record.
     """
 
     node: int
     step: int
     feature: int
     cut: int
-    split: Split | None
+    split: Split
 
 
 class _Due(NamedTuple):
@@ -65,8 +65,6 @@ class _Due(NamedTuple):
     check: int
     node: int
     step: int
-    inner: bool
-    leaving: bool
     m: int
     t: int
     classes: int
@@ -87,23 +85,21 @@ class Decider:
         Whether the rival is on another feature.
     confirms : bool
         Whether candidates are approximate, so that what passes the test is looked at again, exactly.
-    revisit : bool
-        Whether a change of one node voids all that comes after.
     """
 
-    def __init__(self, rule: SplitRule, *, by_feature: bool, confirms: bool, revisit: bool) -> None:
-        self._rule, self._by_feature, self._confirms, self._revisit = rule, by_feature, confirms, revisit
+    def __init__(self, rule: SplitRule, *, by_feature: bool, confirms: bool) -> None:
+        self._rule, self._by_feature, self._confirms = rule, by_feature, confirms
         self._criterion = CRITERIA.index(rule.criterion)
         self._table = xlogx_table(0)
 
     def decide(self, tree: Tree, window: Window, times: Times, replies: list[Any]) -> Exchange[list[Change]]:
-        """The changes that the checks of a window come to: the first of each leaf, with ``revisit`` the first of all.
+        """The changes that the checks of a window come to: the first of each leaf.
 
         ``replies`` are the candidates of all shards.
         """
         passed: dict[int, list[int]] = {}
         changes: dict[int, Change] = {}
-        for due in self._due(tree, window, times, np.arange(len(window.counted.checks)), replies):
+        for due in self._due(window, times, np.arange(len(window.counted.checks)), replies):
             if due.node in changes and not self._confirms:
                 continue  # of a leaf that is split by now
             change = self._change(window, due)
@@ -111,56 +107,40 @@ class Decider:
                 continue
             changes[due.node] = change
             passed.setdefault(due.node, []).append(due.check)
-            if self._revisit:
-                break
         return (yield from self._confirmed(tree, window, times, passed)) if self._confirms else list(changes.values())
 
-    def _due(self, tree: Tree, window: Window, times: Times, which: Int64, replies: list[Any]) -> list[_Due]:
+    def _due(self, window: Window, times: Times, which: Int64, replies: list[Any]) -> list[_Due]:
         """Of some checks, to which the shards have answered, those that may come to something."""
         if not len(which):
             return []
         owns = np.ascontiguousarray(window.counted.owns[which])
         checks, classes = owns.shape
-        found = np.empty((checks, 3, COUNTS + classes), dtype=np.int64)
-        scores, impurity = np.empty((checks, 3)), np.empty(checks)
+        found = np.empty((checks, 2, COUNTS + classes), dtype=np.int64)
+        scores, impurity = np.empty((checks, 2)), np.empty(checks)
         self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
         merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
-        node, step, depth, entry = (window.counted.checks[name][which] for name in ("node", "step", "depth", "entry"))
-        inner, m, t, known = tree.nodes["feature"][node] != LEAF, owns.sum(axis=1), times.t[step], times.classes[step]
+        node, step, depth = (window.counted.checks[name][which] for name in ("node", "step", "depth"))
+        m, t, known = owns.sum(axis=1), times.t[step], times.classes[step]
         of_checks = zip(m.tolist(), t.tolist(), depth.tolist(), known.tolist(), strict=True)
         width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
         rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
         beats = self._rule.beats(scores[:, BEST], rival, width)
         # Most checks of leaves come to nothing, which takes long to find out one by one.
-        some = inner | beats | (width <= self._rule.tie_threshold)
-        leaving = window.counted.deltas[2, entry] < 0
-        columns = which, node, step, inner, leaving, m, t, known, width, owns, found, scores, impurity
+        some = beats | (width <= self._rule.tie_threshold)
+        columns = which, node, step, m, t, known, width, owns, found, scores, impurity
         return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
 
     def _change(self, window: Window, due: _Due) -> Change | None:
         """Return the decision of a check."""
-        best, rival, current = due.candidates
-        best_phi, rival_phi, current_phi = due.scores
-        if due.inner and _is_void(best, current, due.own):
-            return Change(due.node, due.step, LEAF, LEAF, None)
+        best, rival = due.candidates
         if best[FEATURE] < 0:
             return None
-        reason = REVISIT
-        if due.inner:
-            # By the same rule a split is compared with those on other features, or with all others.
-            same = best[:CUT] == current[:CUT] if self._by_feature else best[:COUNTS] == current[:COUNTS]
-            if same or not self._rule.beats(best_phi, current_phi, due.width):
-                return None
-            if due.leaving:
-                return Change(due.node, due.step, LEAF, LEAF, None)
-            rival, rival_phi = current, current_phi
-        else:
-            rival_phi = rival_phi if rival[FEATURE] >= 0 else due.impurity
-            why = self._rule.reason(best_phi, rival_phi, due.impurity, due.width)
-            if why is None:
-                return None
-            reason = why
+        best_phi, rival_phi = due.scores
+        rival_phi = rival_phi if rival[FEATURE] >= 0 else due.impurity
+        reason = self._rule.reason(best_phi, rival_phi, due.impurity, due.width)
+        if reason is None:
+            return None
         against = rival[:COUNTS] if rival[FEATURE] >= 0 else [-1, -1]
         stamp = int(window.path.steps["stamp"][due.step])
         scores = best_phi, rival_phi, due.impurity, due.width
@@ -185,16 +165,10 @@ class Decider:
             deltas = window.counted.deltas[:, np.concatenate(parts)]
             replies = yield Ask("confirm", {"sites": tree.nodes["site"][nodes], "later": later, "deltas": deltas})
             passed = {node: checks[1:] for node, checks in passed.items()}
-            for due in self._due(tree, window, times, asked, replies):
+            for due in self._due(window, times, asked, replies):
                 change = self._change(window, due)
                 if change is not None:
                     changes.append(change)
                     passed[due.node] = []
             passed = {node: checks for node, checks in passed.items() if checks}
         return changes
-
-
-def _is_void(best: list[int], current: list[int], own: list[int]) -> bool:
-    """Whether an inner node has nothing to split any more: one class, one side, or no candidate."""
-    left = sum(current[COUNTS:])
-    return sum(n > 0 for n in own) < 2 or left in (0, sum(own)) or best[FEATURE] < 0

@@ -1,8 +1,8 @@
 """How the confidence tree presents itself: every split with what it was decided by, and how sure these decisions were.
 
-Works on the events (an entry for each split, and for each node that became a leaf again), on the arrays of the model,
-which has the records of the splits that stand, and on the options. Scores become gains (of the impurity of the node),
-in the unit of the widths.
+Works on the events (an entry for each split, and for each node that was restarted as a leaf), on the arrays of the
+model, which has the records of the splits that stand, and on the options. Scores become gains (of the impurity of the
+node), in the unit of the widths.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from raydt.learners.confidence_tree.bounds import PRUNED, REVISIT, RULE, TIE, SplitRule
+from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE, SplitRule
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.description import (
     Description,
@@ -39,18 +39,15 @@ from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, li
 from raydt.presentation.words import ABSENT, count, counted, figure, number
 
 #: What the log counts.
-COUNTS = ("checks", "splits", "ties", "replaced", "pruned")
-#: Counts that have another name in a summary, where theirs is taken: there ``replaced`` is of updates.
-OUTCOME = {"replaced": "replaced_splits"}
+COUNTS = ("checks", "splits", "ties", "restarted")
 #: Splits that are listed, and that can be pointed at one by one in a chart.
 SHOWN, POINTED = 50, 300
 #: What a change was made for: in the table, and its name and tone in charts.
-WHY = {RULE: "rule", TIE: "tie", REVISIT: "replaced", PRUNED: "a leaf again"}
+WHY = {RULE: "rule", TIE: "tie", RESTARTED: "restarted"}
 _LOOKS = {
     RULE: ("by the rule", "learner"),
     TIE: ("on a tie", "f1"),
-    REVISIT: ("in the place of another", "delete"),
-    PRUNED: ("a leaf again", "reset"),
+    RESTARTED: ("restarted as a leaf", "reset"),
 }
 _COLUMNS = {"seq", "depth", "feature", "threshold", "m", "reason", "rival_feature", "rival_threshold"}
 _SCORES = {"phi", "rival_phi", "impurity", "epsilon"}
@@ -85,7 +82,7 @@ class ConfidenceTreeDescription(Description):
 
     def outcome(self, statistics: Mapping[str, int], name: Any) -> dict[str, Any]:
         """How the tree came to its splits: the counts."""
-        return {OUTCOME.get(key, key): statistics[key] for key in COUNTS if key in statistics}
+        return {key: statistics[key] for key in COUNTS if key in statistics}
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """The size of the tree, and its splits."""
@@ -102,7 +99,7 @@ class ConfidenceTreeDescription(Description):
         """The splits of a call."""
         work = effects.work
         return ReceiptWords(
-            short=f"{work['splits']:,} splits, {work['pruned']:,} pruned",
+            short=f"{work['splits']:,} splits, {work['restarted']:,} restarted",
             counts=node_counts(effects),
             lines=[("splits", splits_in_words(work)), *remaining(work, "counts_changed", *COUNTS)],
             titles={"path": "nodes changed", "changed": "tree changed"},
@@ -145,7 +142,7 @@ def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: S
     if not (run.events.keys() >= _COLUMNS | _SCORES and len(run.events["seq"])):
         why = why_no_split(run.summary) if "checks" in run.summary else ""
         return [*blocks, Text(f"{why[:1].upper()}{why[1:]}." if why else "The run recorded no split.", "none")]
-    sure = [leads(run.events, rule)] if (run.events["reason"] != PRUNED).any() else []
+    sure = [leads(run.events, rule)] if (run.events["reason"] != RESTARTED).any() else []
     return [*blocks, over_time(run.events, run.updates), *sure, splits(run.events, rule, run.names)]
 
 
@@ -161,15 +158,11 @@ def _options(run: RunRecords) -> ConfidenceTreeOptions | None:
 
 
 def splits_in_words(figures: Mapping[str, Any]) -> str:
-    """How many splits there were, of what kinds and out of how many checks; ``figures`` name them either way."""
-    ties, replaced, pruned = (
-        int(figures.get(OUTCOME.get(name, name), figures.get(name, 0))) for name in ("ties", "replaced", "pruned")
-    )
-    parts = [f"{count(ties)} on a tie"] if ties else []
-    parts += [f"{count(replaced)} in the place of another"] if replaced else []
-    kinds = f" ({', '.join(parts)})" if parts else ""
-    again = f"; {counted(pruned, 'node')} became {'a leaf' if pruned == 1 else 'leaves'} again" if pruned else ""
-    return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}{again}"
+    """How many splits there were, of what kinds and out of how many checks, and how many nodes were restarted."""
+    ties, again = int(figures.get("ties", 0)), int(figures.get("restarted", 0))
+    kinds = f" ({count(ties)} on a tie)" if ties else ""
+    restarts = f"; {counted(again, 'node')} {'was' if again == 1 else 'were'} restarted" if again else ""
+    return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}{restarts}"
 
 
 def why_no_split(figures: Mapping[str, Any]) -> str:
@@ -226,7 +219,7 @@ def splits(events: Columns, rule: SplitRule, names: Names) -> Table:
     half = SHOWN // 2
     for i in range(total) if total <= SHOWN else [*range(half), *range(total - half, total)]:
         reason, depth = int(events["reason"][i]), count(events["depth"][i])
-        if reason == PRUNED:
+        if reason == RESTARTED:
             rows.append(Row((count(events["seq"][i] + 1), depth, "none any more", *[ABSENT] * 6, WHY[reason])))
             continue
         rival = int(events["rival_feature"][i])
@@ -308,7 +301,7 @@ def over_time(events: Columns, updates: int) -> Chart:
 
 def leads(events: Columns, rule: SplitRule) -> Chart:
     """By how many times what was needed each split led its rival, by the examples it was decided by."""
-    split = np.flatnonzero(events["reason"] != PRUNED)
+    split = np.flatnonzero(events["reason"] != RESTARTED)
     split = split[np.argsort(events["m"][split], kind="stable")]
     table = {name: column[split] for name, column in events.items()}
     _, _, lead, needed = _gains(table, rule)

@@ -11,9 +11,10 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
+from raydt.learners.confidence_tree.drift import YOUNG, in_trials
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
-from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_all
+from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
@@ -57,7 +58,8 @@ class DynamicTree:
     ----------
     features : Features
     grace_period : int
-    revisit : bool
+    drift_period : int
+        As of the options (``drift``).
     leaf_prediction : str
 
     Attributes
@@ -78,10 +80,10 @@ class DynamicTree:
     """
 
     def __init__(
-        self, features: Features, grace_period: int, *, revisit: bool, leaf_prediction: LeafPrediction
+        self, features: Features, grace_period: int, *, drift_period: int, leaf_prediction: LeafPrediction
     ) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self._revisit = grace_period, revisit
+        self._grace, self._period = grace_period, drift_period
         self.naive, self._adaptive = leaf_prediction != "majority", leaf_prediction == "adaptive"
         self.right = np.empty(0, dtype=np.uint8)
         self.store = ExampleStore(0, 0)
@@ -108,26 +110,21 @@ class DynamicTree:
     def walk(self, path: Path, rows: Rows, *, counted: bool = True, scored: bool = True) -> Window:
         """Take the pending steps as if the tree did not change; ``counted`` unless in a warm-up."""
         tree = self.tree
-        per = 1 + (int(tree.nodes["depth"][: int(tree.reg[USED])].max()) if self._revisit else 0)
-        room = len(path.pending) * per if counted else 0
+        room = len(path.pending) if counted else 0
         entries, deltas = empty(room, ENTRY), empty((4, room), np.int32)
         checks = empty(room // self._grace + len(tree.nodes), CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = Rules(self.categorical, self._grace if counted else 0, self._revisit, scored, self.naive)
+        rules = Rules(self.categorical, self._grace if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
         asked, priors = np.empty(rows_scored, np.int64), np.empty((rows_scored, tree.own.shape[1]), np.int64)
         out = Counted(entries, deltas, checks, owns, asked, priors)
         made, due, rows_scored = walk(tree, self.examples, rows, path, rules, out, np.empty_like(tree.counts[:1]))
-        checks, owns = checks[:due], owns[:due]
-        if self._revisit:  # a step may check several nodes, the one nearest to the root comes first
-            order = np.lexsort((checks["depth"], checks["step"]))
-            checks, owns = checks[order], owns[order]
         of_rows = asked[:rows_scored], priors[:rows_scored]
-        return Window(path, Counted(entries[:made], deltas[:, :made], checks, owns, *of_rows))
+        return Window(path, Counted(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
 
     def settle(self, window: Window, scores: Int64, table: Int64, void: npt.NDArray[np.bool_]) -> None:
         """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``)."""
-        rules = self._adaptive, self._revisit
+        rules = self._adaptive, 1 + self._period // YOUNG if self._period else 0
         settle(self.tree, self.examples, self.right, window.path, window.counted, scores, (table, _ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
@@ -146,49 +143,97 @@ class DynamicTree:
         list_rows(self.tree, self.members, leaf, slots)
         return slots
 
-    def counted(self) -> tuple[Slots, Int64, npt.NDArray[np.bool_]]:
-        """Slots of the live examples, the site of the leaf of each, and whether that has counted it. O(examples)."""
+    def counted(self, compared: int) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """Slots of the live examples; and slot, site and class of each that a leaf or trial has counted, shape (3, n).
+
+        ``compared`` is the stamp of the last comparison (``drift``). O(examples x depth).
+        """
         order = preorder(self.tree)[0]
-        leaves = order[self.tree.nodes["feature"][order] < 0].astype(np.int64)
+        nodes, examples = self.tree.nodes, self.examples
+        leaves = order[nodes["feature"][order] < 0].astype(np.int64)
         slots = np.empty(int(self.tree.counts[0].sum()), dtype=np.int32)
         list_leaves(self.tree, self.members, leaves, slots)
-        nodes = self.tree.nodes[self.members["leaf"][slots]]
-        return slots, nodes["site"].astype(np.int64), 2 * self.store.born[slots] + 1 > nodes["created"]
+        leaf = self.members["leaf"][slots]
+        own = 2 * self.store.born[slots] + 1 > nodes["created"][leaf]
+        parts = [slots[own]], [nodes["site"][leaf[own]]]
+        if self._period:
+            pairs = in_trials(self.tree, examples, slots, compared, self.deepest)
+            parts[0].append(slots[pairs.example])
+            parts[1].append(self.tree.trials["site"][pairs.node])
+        at, sites = (np.concatenate(part) for part in parts)
+        return slots, np.stack([at, sites, self.store.y[at]]).astype(np.int32)
 
-    def clear(self, node: int) -> list[int]:
-        """Ready a node for its change, and return the sites whose statistics the shards may forget.
+    @property
+    def deepest(self) -> int:
+        """No node is deeper."""
+        return int(self.tree.nodes["depth"][: int(self.tree.reg[USED])].max())
 
-        An inner node becomes a leaf, and the sites are those of the nodes below, which are freed. A leaf, which is to
-        be split, gives up its own; with ``revisit`` it keeps that and continues to count.
+    def clear(self, leaf: int) -> list[int]:
+        """Ready a leaf to be split; returns the sites whose statistics the shards may forget.
+
+        Its trial ends, and its tallies begin again: what is below a new split has few examples yet, and must not be
+        compared with what the leaf did.
         """
-        nodes = self.tree.nodes
-        if nodes["feature"][node] >= 0:
-            return self._collapse(node)
-        if self._revisit:
-            return []
-        site = int(nodes["site"][node])
-        nodes["site"][node], self.tree.own[node] = -1, 0
-        nodes["majority_right"][node] = nodes["naive_right"][node] = 0
-        return [site]
+        nodes, trials = self.tree.nodes, self.tree.trials
+        sites = [int(site) for site in (nodes["site"][leaf], trials["site"][leaf]) if site >= 0]
+        nodes["site"][leaf], self.tree.own[leaf], self.tree.fresh[leaf] = -1, 0, 0
+        nodes["majority_right"][leaf] = nodes["naive_right"][leaf] = 0
+        self._without_trial(leaf, int(trials["restarted"][leaf]))
+        return sites
 
-    def _collapse(self, node: int) -> list[int]:
-        """Make an inner node a leaf with the examples of all leaves below; returns the sites of the nodes below."""
-        nodes = self.tree.nodes
+    def restart(self, node: int, stamp: int) -> list[int]:
+        """Make a node a leaf that has counted what its trial has; returns the sites whose statistics may be forgotten.
+
+        O(nodes and examples below).
+        """
+        nodes, trials = self.tree.nodes, self.tree.trials
         below = np.empty(int(self.tree.reg[NODES]), dtype=np.int64)
         below = below[: list_nodes(nodes, node, below)]
-        sites: list[int] = nodes["site"][below].tolist()
-        for inner in (node, *below.tolist()):
-            self.splits.pop(inner, None)
+        gone = np.concatenate([nodes["site"][below], trials["site"][below], nodes["site"][[node]]])
         slots = np.empty(int(self.tree.counts[node].sum()), dtype=np.int32)
         take_rows(self.tree, self.members, node, slots)
         self.members["leaf"][slots] = node
         link_members(self.tree, self.members, slots)
+        for inner in (node, *below.tolist()):
+            self.splits.pop(inner, None)
         nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
-        return sites
+        nodes["site"][node], nodes["created"][node] = trials["site"][node], trials["began"][node]
+        self.tree.own[node], self.tree.fresh[node] = self.tree.fresh[node], 0
+        nodes["majority_right"][node] = nodes["naive_right"][node] = 0
+        tally_rows(self.tree, self.examples, self.right, slots)
+        self._without_trial(node, stamp)
+        forgotten: list[int] = gone[gone >= 0].tolist()
+        return forgotten
+
+    def begin_trial(self, node: int, stamp: int) -> None:
+        """Let a node count afresh what comes after ``stamp``."""
+        self._next_tallies(node)
+        self.tree.trials["began"][node], self.tree.trials["site"][node] = stamp, self._new_site()
+
+    def end_trial(self, node: int) -> int:
+        """End the trial of a node; returns its site, whose statistics may be forgotten."""
+        trials = self.tree.trials
+        site = int(trials["site"][node])
+        self._next_tallies(node)
+        trials["began"][node] = trials["site"][node] = -1
+        self.tree.fresh[node] = 0
+        return site
+
+    def _without_trial(self, node: int, restarted: int) -> None:
+        trials = self.tree.trials
+        trials[node] = np.zeros((), dtype=trials.dtype)
+        trials["began"][node] = trials["site"][node] = -1
+        trials["restarted"][node] = restarted
+
+    def _next_tallies(self, node: int) -> None:
+        trial = self.tree.trials[node : node + 1]
+        for name in ("seen", "wrong"):
+            trial[f"{name}_before"] += trial[name]
+            trial[name] = 0
+        trial["better"] = trial["worse"] = 0
 
     def divide(self, change: Change, slots: Slots, right: npt.NDArray[np.bool_]) -> None:
         """Split a leaf whose examples are ``slots``; ``right`` says which of them go right."""
-        assert change.split is not None
         self.tree = with_room(self.tree, 2, 2)
         node, test = change.node, Test(change.feature, change.cut, self.threshold(change.feature, change.cut))
         split(self.tree, self.examples, node, test, change.split.stamp, slots, right)
@@ -220,7 +265,7 @@ class DynamicTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, position = canonical_tree(self.tree, self.splits), preorder(self.tree)[1]
+        arrays, position = canonical_tree(self.tree, self.splits, trials=self._period > 0), preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
         right = {"was_right": self.right[slots]} if self._adaptive and self.bins is not None else {}
         return {**arrays, **bins, **right, "leaf": position[self.members["leaf"][slots]]}
@@ -234,7 +279,8 @@ class DynamicTree:
         self.right = np.zeros(self.store.capacity, dtype=np.uint8)
         if self._adaptive and self.bins is not None:
             self.right[: len(state["was_right"])] = state["was_right"]
-            tally_all(self.tree, self.examples, self.right, len(state["was_right"]), revisit=self._revisit)
-        sites = state["place"][state["place"] >= 0]
+            tally_rows(self.tree, self.examples, self.right, np.arange(len(state["was_right"])))
+        sites = np.concatenate([state["place"], state.get("trial_place", state["place"][:0])])
+        sites = sites[sites >= 0]
         self.sites = int(sites.max(initial=-1)) + 1
         self._free = np.setdiff1d(np.arange(self.sites), sites)[::-1].tolist()

@@ -21,8 +21,8 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 
 #: Columns of a candidate: its feature (-1: there is none), its cut, and the class counts of the left side.
 FEATURE, CUT, COUNTS = 0, 1, 2
-#: Candidates of one feature group, or of all: the best, the one it is compared with, and that of the node now.
-BEST, RIVAL, CURRENT = 0, 1, 2
+#: Candidates of one feature group, or of all: the best, and the one it is compared with.
+BEST, RIVAL = 0, 1
 
 
 @inlined_kernel
@@ -89,7 +89,7 @@ def _put(found: Any, scores: Any, at: int, score: float, feature: int, cut: int,
 
 @inlined_kernel
 def offer(found: Any, scores: Any, by_feature: bool, score: float, feature: int, cut: int, left: Any) -> None:
-    """Let a candidate compete for the places BEST and RIVAL of ``found``, shape (3, 2 + K), and ``scores``.
+    """Let a candidate compete for the places BEST and RIVAL of ``found``, shape (2, 2 + K), and ``scores``.
 
     With ``by_feature`` the rival is the best on another feature than the best, else the best other candidate.
     """
@@ -112,9 +112,9 @@ def merge(
     Parameters
     ----------
     totals : ndarray of int64, shape (checks, K)
-    candidates : ndarray of int64, shape (checks, groups, 3, 2 + K)
-    found : ndarray of int64, shape (checks, 3, 2 + K)
-        Taken as a result, as ``scores``, shape (checks, 3), and ``impurity``, shape (checks,).
+    candidates : ndarray of int64, shape (checks, groups, 2, 2 + K)
+    found : ndarray of int64, shape (checks, 2, 2 + K)
+        Taken as a result, as ``scores``, shape (checks, 2), and ``impurity``, shape (checks,).
     """
     for c in range(len(totals)):
         found[c, :, FEATURE] = -1
@@ -122,12 +122,9 @@ def merge(
         scores[c, :] = np.inf
         impurity[c] = phi(criterion, table, totals[c], totals[c])
         for g in range(candidates.shape[1]):
-            for at in range(3):
+            for at in range(2):
                 own = candidates[c, g, at]
                 if own[FEATURE] < 0:
                     continue
                 score = phi(criterion, table, own[COUNTS:], totals[c])
-                if at == CURRENT:
-                    _put(found[c], scores[c], CURRENT, score, own[FEATURE], own[CUT], own[COUNTS:])
-                else:
-                    offer(found[c], scores[c], by_feature, score, own[FEATURE], own[CUT], own[COUNTS:])
+                offer(found[c], scores[c], by_feature, score, own[FEATURE], own[CUT], own[COUNTS:])

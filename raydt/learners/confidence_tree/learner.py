@@ -36,9 +36,13 @@ class ConfidenceTree(Learner):
         "checks": "counts work that was done, which the result does not depend on",
         "splits": "counts work that was done, which the result does not depend on",
         "ties": "counts work that was done, which the result does not depend on",
-        "replaced": "counts work that was done, which the result does not depend on",
-        "pruned": "counts work that was done, which the result does not depend on",
+        "restarted": "counts work that was done, which the result does not depend on",
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
+        **{
+            f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
+            for name in ("seen", "wrong", "seen_before", "wrong_before", "better", "worse")
+        },
+        "trial_place": "any negative number is none",
         "bucket": "intervals overlap: a feature may be in either of two",
     }
 
@@ -57,8 +61,8 @@ class ConfidenceTree(Learner):
             rebuilds=False,
             counts=COUNTS,
             stays=(
-                "the model itself: splits that were chosen while they were in stay, without revisit for good, and bins "
-                "were made from the rows of the warm-up",
+                "the model itself: splits that were chosen while they were in stay, with drift_period until their node "
+                "is restarted, as do its tallies of errors; and bins were made from the rows of the warm-up",
             ),
             unused=options.unused,
         )
@@ -115,14 +119,14 @@ class ConfidenceTree(Learner):
         return audit(options, features, state, history, groups)
 
     def cases(self) -> Sequence[Case]:
-        """Splits that are looked at again, so that the shards take steps back and replace subtrees; and finders."""
+        """Nodes that are restarted, bins that are renewed, and finders."""
         hasty = {"c": 0.001, "grace_period": 1}
         return (
-            Case("revisit", hasty | {"revisit": True}, missing=True, warmup=6),
+            Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
             Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
-            Case("exact finder", hasty | {"revisit": True, "criterion": "entropy"}, sparse=True, warmup=6),
+            Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
             Case("updgini", hasty | {"finder": "updgini"}, sparse=True, warmup=6),
         )
 

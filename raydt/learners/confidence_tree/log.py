@@ -1,39 +1,53 @@
-"""The log of what changed the tree: one entry for each split, and for each node that became a leaf again."""
+"""The log of what changed the tree: one entry for each split, and for each node that was restarted as a leaf."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.examples.updates import Log
-from raydt.learners.confidence_tree.bounds import PRUNED
-from raydt.learners.confidence_tree.deciding import Change
+from raydt.learners.confidence_tree.bounds import RESTARTED
 from raydt.learners.confidence_tree.model import Split
 
 
 class Logged(NamedTuple):
-    """One entry of the log: a change, the depth of its node, and what its split and the rival compare with."""
+    """One entry of the log.
 
-    change: Change
+    Attributes
+    ----------
+    stamp, depth, feature : int
+        When, where, and what the split compares; -1 of a restart.
+    split : Split or None
+        None of a restart.
+    threshold, rival_threshold : float
+    """
+
+    stamp: int
     depth: int
+    feature: int
+    split: Split | None
     threshold: float
     rival_threshold: float
 
 
-def logged(entries: list[Logged], steps: npt.NDArray[np.void]) -> Log:
+def restarted(stamp: int, depth: int) -> Logged:
+    """The entry of a node that was restarted as a leaf."""
+    return Logged(stamp, depth, -1, None, float("nan"), float("nan"))
+
+
+def logged(entries: list[Logged]) -> Log:
     """The columns of the log, in the order of the entries: ``seq``, ``depth``, ``feature``, what ``Split`` has.
 
-    Of a node that became a leaf again features are -1, whole numbers 0 and all else NaN.
+    Of a node that was restarted features are -1, whole numbers 0 and all else NaN.
     """
     if not entries:
         return {}
-    none = Split(0, 0, 0, 0, -1, -1, PRUNED, *(float("nan"),) * 4, (), ())
-    records = [entry.change.split or none for entry in entries]
-    seq = steps["stamp"][[entry.change.step for entry in entries]] >> 1
-    log: Log = {"seq": seq.astype(np.int64), "depth": np.array([entry.depth for entry in entries], dtype=np.int64)}
-    log["feature"] = np.array([entry.change.feature for entry in entries], dtype=np.int64)
+    none = Split(0, 0, 0, 0, -1, -1, RESTARTED, *(float("nan"),) * 4, (), ())
+    records = [entry.split or none for entry in entries]
+    log: Log = {"seq": np.array([entry.stamp >> 1 for entry in entries], dtype=np.int64)}
+    for name in ("depth", "feature"):
+        log[name] = np.array([getattr(entry, name) for entry in entries], dtype=np.int64)
     for name in ("m", "t", "rival_feature", "reason"):
         log[name] = np.array([getattr(record, name) for record in records], dtype=np.int64)
     for name in ("threshold", "rival_threshold"):

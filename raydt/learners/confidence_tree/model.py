@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.learners.confidence_tree.drift import TRIAL
 from raydt.learners.confidence_tree.tree import Tree, new_tree, with_room
 from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, USED, preorder
 
@@ -28,6 +29,12 @@ NODE_TYPES: dict[str, np.dtype[Any]] = {
     "place": np.dtype(np.int32),
     "own": np.dtype(np.int64),
 }
+#: And beside these, if drift is followed: the fields of ``TRIAL``, but for the site, and what trials have counted.
+TRIAL_TYPES: dict[str, np.dtype[Any]] = {
+    "trial_place": np.dtype(np.int32),
+    "trial_own": np.dtype(np.int64),
+    **{f"trial_{name}": np.dtype(np.int64) for name in TRIAL.names or () if name != "site"},
+}
 
 
 class Split(NamedTuple):
@@ -42,7 +49,7 @@ class Split(NamedTuple):
     rival_feature, rival_cut : int
         What the split was compared with; -1 where there was nothing else.
     reason : int
-        ``RULE``, ``TIE`` or ``REVISIT`` (``bounds``).
+        ``RULE`` or ``TIE`` (``bounds``).
     phi, rival_phi, impurity, epsilon : float
         Scores of the split, of its rival and of the node unsplit, and the width, in the rule's unit.
     own, left : tuple of int, length K
@@ -111,12 +118,17 @@ def node_arrays(tree: Tree, classes: int = 2) -> Arrays:
     }
 
 
-def canonical_tree(tree: Tree, splits: dict[int, Split]) -> Arrays:
-    """All arrays by node and those of the splits."""
+def canonical_tree(tree: Tree, splits: dict[int, Split], *, trials: bool = False) -> Arrays:
+    """All arrays by node and those of the splits; with ``trials`` those of the trials, too."""
     order = preorder(tree)[0]
     arrays = node_arrays(tree, max((len(record.own) for record in splits.values()), default=2))
     in_order = [splits[node] for node in order[arrays["feature"] >= 0].tolist()]
-    return arrays | splits_as_arrays(in_order, arrays["counts"].shape[1])
+    classes = arrays["counts"].shape[1]
+    of_trials: Arrays = {}
+    if trials:
+        of_trials = {name: tree.trials[name.removeprefix("trial_")][order] for name in list(TRIAL_TYPES)[2:]}
+        of_trials |= {"trial_place": tree.trials["site"][order], "trial_own": tree.fresh[order, :classes]}
+    return arrays | of_trials | splits_as_arrays(in_order, classes)
 
 
 #: Of the records of the splits what a model has, for those who read it; nothing is predicted by them.
@@ -153,6 +165,10 @@ def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:
         nodes[name][:n] = arrays[name]
     nodes["site"][:n] = arrays["place"]
     tree.counts[:n], tree.own[:n] = arrays["counts"], arrays["own"]
+    if "trial_place" in arrays:
+        tree.trials["site"][:n], tree.fresh[:n] = arrays["trial_place"], arrays["trial_own"]
+        for name in list(TRIAL_TYPES)[2:]:
+            tree.trials[name.removeprefix("trial_")][:n] = arrays[name]
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
     inner = np.flatnonzero(arrays["feature"] != LEAF)

@@ -97,7 +97,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         ge=0,
         description="fewest insertions after which the bins of numbers and categories are made again from the live "
         "examples; more if more were live at the last renewal; 0: the warm-up fixes them; null: 100, but 0 with "
-        "revisit: true or confidence: theorem",
+        "confidence: theorem",
     )
     rival: Literal["feature", "split"] = Field(
         "feature",
@@ -126,10 +126,11 @@ class ConfidenceTreeOptions(LearnerOptions):
         description="rule: hoeffding uses twice the width, so that the intervals of the two best splits do not overlap",
         json_schema_extra=_or_null,
     )
-    revisit: bool = Field(
-        False,
-        description="inner nodes keep their statistics and replace a split when another one beats it; a split taken on "
-        "a tie stays until then",
+    drift_period: int = Field(
+        0,
+        ge=0,
+        description="insertions between two comparisons of each node with a leaf of recent examples, which takes its "
+        "place once it predicts better; 0: drift is not followed. 200 follows drift well; each comparison is a round",
     )
 
     @model_validator(mode="before")
@@ -157,12 +158,11 @@ class ConfidenceTreeOptions(LearnerOptions):
             )
         if own is not None and self.resolved_criterion != own:
             raise ValueError(f"finder: {self.finder} applies only to criterion: {own}, not {self.resolved_criterion}")
-        if self.revisit and self.finder != "exact":
+        if self.drift_period and self.leaf_prediction != "adaptive":
             raise ValueError(
-                f"revisit: true needs finder: exact, because {self.finder} keeps no statistics of inner nodes"
+                f"drift_period: {self.drift_period} compares leaves that predict adaptively. Set leaf_prediction to "
+                "adaptive, or drift_period to 0"
             )
-        if self.revisit and self.renewal:
-            raise ValueError("revisit: true compares splits by bins that stay. Set renew_bins to 0 or null")
         for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default
             if key in self.model_fields_set and getattr(self, key) != default:
@@ -187,8 +187,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         """Fewest insertions between two renewals of the bins; 0 of bins that stay."""
         if self.renew_bins is not None:
             return self.renew_bins
-        stays = self.revisit or (self.rule == "ctree" and self.confidence == "theorem")
-        return 0 if stays else FEWEST
+        return 0 if self.rule == "ctree" and self.confidence == "theorem" else FEWEST
 
     @property
     def resolved_criterion(self) -> Criterion:
@@ -226,7 +225,7 @@ class ConfidenceTreeOptions(LearnerOptions):
                     "delta: 1/t decreases, and a split keeps the 1/t of the time it was made",
                     self.delta == "1/t",
                 ),
-                ("revisit: true checks splits more often than Theorem 4 counts", self.revisit),
+                ("restarted nodes count examples that were compared before (drift_period)", self.drift_period > 0),
                 (
                     f"tie_threshold {self.tie_threshold:g} lets a split fall short by twice as much, and with two "
                     f"classes {self.resolved_criterion} is never above {limit:.3g}",

@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.ranking import LEVELS
 from raydt.learners.confidence_tree.naive_bayes import UNIT
 from raydt.learners.sequential import ADD, REMOVE
 
-#: What is kept of an example: who was right about it when it came.
-MAJORITY_RIGHT, NAIVE_RIGHT = 1, 2
+#: What is kept of an example: who was right about it when it came; where drift is followed also whether its prediction
+#: is no error of the tree: it was right, or its leaf had counted few examples yet (``BLAMELESS``).
+MAJORITY_RIGHT, NAIVE_RIGHT, BLAMELESS = 1, 2, 4
 
 
 @inner_kernel
-def _naive_class(prior: Any, scores: Any, table: Any) -> int:
+def naive_class(prior: Any, scores: Any, table: Any) -> int:
     """Class of the highest score, the smaller on a tie; -1 of a leaf that has counted nothing."""
     best = -1
     highest = np.int64(0)
@@ -56,17 +56,12 @@ def _naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
 
 
 @inner_kernel
-def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int, revisit: bool) -> None:
-    """Count in or out at the nodes that have counted an example who was right about it."""
-    node = leaf
-    while node >= 0:
-        here = tree.nodes[node]
-        if stamp > here.created and (revisit or here.feature < 0):
-            here.majority_right += by * (right & 1)
-            here.naive_right += by * (right >> 1)
-        if not revisit:
-            return
-        node = np.int64(here.parent)
+def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
+    """Count in or out at a leaf, if it has counted an example, who was right about that."""
+    here = tree.nodes[leaf]
+    if stamp > here.created:
+        here.majority_right += by * (right & 1)
+        here.naive_right += by * ((right >> 1) & 1)
 
 
 @kernel
@@ -86,20 +81,21 @@ def settle(
         T of ``naive_bayes``, and :func:`level_odds`.
     void : ndarray of bool, shape (steps,)
         Steps that were rolled back.
-    rules : tuple of bool
-        ``adaptive``, else naive Bayes always; and ``revisit``.
+    rules : tuple of bool and int
+        ``adaptive``, else naive Bayes always; and, where drift is followed, one more than the examples below which a
+        leaf is not blamed (0: ``BLAMELESS`` is not kept).
     """
-    (adaptive, revisit), (table, odds) = rules, tables
+    (adaptive, young), (table, odds) = rules, tables
     row = 0
     for i in path.pending:
         step = path.steps[i]
         if step.kind == REMOVE:
             if adaptive and not void[i]:
                 stamp = 2 * examples.born[step.slot] + 1
-                _tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1, revisit)
+                _tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
             continue
         entry = counted.scored[row]
-        leaf, k = np.int64(counted.entries[entry].node), _naive_class(counted.priors[row], scores[row], table)
+        leaf, k = np.int64(counted.entries[entry].node), naive_class(counted.priors[row], scores[row], table)
         row += 1
         if void[i]:
             continue
@@ -112,17 +108,15 @@ def settle(
         if adaptive and step.kind == ADD:
             label = examples.y[step.slot]
             who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)
+            if young > 0 and (step.prediction == label or counted.priors[row - 1].sum() < young - 1):
+                who |= BLAMELESS
             right[step.slot] = who
-            _tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1, revisit)
+            _tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
 
 
 @kernel
-def _tally_all(tree: Any, examples: Any, right: Any, n: int, revisit: bool) -> None:
-    for slot in range(n):
+def tally_rows(tree: Any, examples: Any, right: Any, slots: Any) -> None:
+    """Tally at their leaves who was right about some examples. O(examples)."""
+    for slot in slots:
         stamp = 2 * examples.born[slot] + 1
-        _tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1, revisit)
-
-
-def tally_all(tree: Any, examples: Any, right: npt.NDArray[np.uint8], n: int, *, revisit: bool) -> None:
-    """Tally who was right about the examples in slots 0 to n - 1, in a tree without tallies. O(n depth)."""
-    _tally_all(tree, examples, right, n, revisit)
+        _tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1)

@@ -133,8 +133,14 @@ class Recounted:
     codes : ndarray of int64, shape (n, dense features)
     live_counts, own : ndarray of int64, shape (nodes, K)
         Classes of the live examples that route through each node, and of those it has counted.
-    counted : tuple of ndarray
-        Rows and nodes of what is counted now.
+    fresh : ndarray of int64, shape (nodes, K)
+        Classes of the live examples that the trial of each node has counted.
+    counted, in_trials : tuple of ndarray
+        Rows and nodes of what is counted now, by leaves and by trials.
+    began, restarted : ndarray of int64, shape (nodes,)
+        When the trial of each node began, and when the node was restarted; -1 where neither was.
+    compared : int
+        Time of the last comparison of trials.
 
     Raises
     ------
@@ -164,6 +170,8 @@ class Recounted:
             self._derive_bins()
         self.codes = np.stack([b.codes(self.X[:, j]) for j, b in enumerate(self.bins)] or [self.y], axis=1)
         self.classes = max(2, int(self.y.max(initial=0)) + 1, state["counts"].shape[1])
+        self.compared, none = int(state["compared"][0]), np.full(len(tree), -1)
+        self.began, self.restarted = (state.get(f"trial_{name}", none) for name in ("began", "restarted"))
         self.stamp = np.full(len(tree), FOREVER)
         self.stamp[tree.feature >= 0] = state["split_stamp"]
         self._walk()
@@ -174,7 +182,7 @@ class Recounted:
         self.leaf, self._members = np.zeros(len(self.y), np.int64), dict[int, Ints]()
         self.live_counts = np.zeros((nodes, self.classes), np.int64)
         self.own = np.zeros_like(self.live_counts)
-        counted = []
+        counted, in_trials = [], []
         rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
         while len(rows):
             self.leaf[rows] = node
@@ -183,16 +191,25 @@ class Recounted:
             self._members |= dict(zip(at.tolist(), np.split(rows[order], begin[1:]), strict=True))
             live = self.alive[rows]
             np.add.at(self.live_counts, (node[live], self.y[rows[live]]), 1)
-            counts = (tree.feature[node] < 0) | self.options.revisit
-            mine = live & self.taken[rows] & (self.born[rows] > tree.built[node]) & counts
+            mine = live & self.taken[rows] & (self.born[rows] > tree.built[node]) & (tree.feature[node] < 0)
             counted.append((rows[mine], node[mine]))
+            began = self.began[node]
+            tried = (
+                live & self.taken[rows] & (began >= 0) & (self.born[rows] > began) & (self.born[rows] <= self.compared)
+            )
+            in_trials.append((rows[tried], node[tried]))
             inner = tree.feature[node] >= 0
             rows, node = rows[inner], node[inner]
             right = self._goes_right(rows, tree.feature[node], tree.threshold[node])
             node = np.where(right, tree.right[node], tree.left[node])
         nothing = np.empty(0, np.int64)
-        self.counted = tuple(np.concatenate([nothing, *(part[i] for part in counted)]) for i in (0, 1))
-        np.add.at(self.own, (self.counted[1], self.y[self.counted[0]]), 1)
+        self.counted, self.in_trials = (
+            tuple(np.concatenate([nothing, *(part[i] for part in parts)]) for i in (0, 1))
+            for parts in (counted, in_trials)
+        )
+        self.fresh = np.zeros_like(self.own)
+        for sums, (rows, node) in ((self.own, self.counted), (self.fresh, self.in_trials)):
+            np.add.at(sums, (node, self.y[rows]), 1)
 
     def _goes_right(self, rows: Ints, feature: Ints, threshold: Floats) -> Bools:
         """Whether each row goes right; NaN does."""
@@ -214,11 +231,19 @@ class Recounted:
         return rows[self.taken[rows]]
 
     def arrivals(self, node: int) -> Ints:
-        """Those of them that came once the node was there, up to its split."""
+        """Those of them that came once the node was there, or since what it was restarted with, up to its split."""
         rows = self.members(node)
         born = self.born[rows]
         come: Ints = rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]
         return come
+
+    def comparisons(self) -> Ints:
+        """Times at which trials were compared: just after every ``drift_period``-th insertion, after the warm-up."""
+        period, come = self.options.drift_period, np.sort(self.born[self.taken])
+        first = int((self.first & self.taken).sum())
+        after = np.arange(1, len(come) + 1) if period else np.empty(0, np.int64)
+        times: Ints = come[(after[: len(come)] % max(period, 1) == 0) & (after > first)] if period else after
+        return times
 
     def known_then(self, stamp: int) -> tuple[int, int]:
         """Examples that the tree had taken up to some time, and K then."""
@@ -260,11 +285,6 @@ class Recounted:
         phi = phi_of(self.options.resolved_criterion, left, totals)
         order = np.lexsort((cut, feature, phi))
         return Candidates(feature[order], cut[order], phi[order], left[order])
-
-    def left_of(self, rows: Ints, feature: int, at: float) -> Ints:
-        """Class counts of the rows that one split sends left, shape (K,)."""
-        threshold = np.full(len(rows), at)
-        return self.counts_of(rows[~self._goes_right(rows, np.full(len(rows), feature), threshold)])
 
     def threshold(self, feature: int, cut: int, stamp: int) -> float:
         """Value that a cut of some time compares with; NaN for a missing cut."""

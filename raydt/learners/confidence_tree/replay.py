@@ -30,7 +30,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 #: Scores and widths are computed with errors far below this.
 ROUNDING = 1e-11
 #: Reasons by their number in a record.
-RULE, TIE, REVISIT = range(3)
+RULE, TIE = range(2)
 
 
 class Lead(NamedTuple):
@@ -145,9 +145,7 @@ class Records:
         tie = width <= options.tie_threshold and phi < impurity and options.tie_threshold > 0
         expected = RULE if beats else TIE if tie else None
         detail = f"phi {phi:.9g}, rival {rival:.9g}, width {width:.9g}, reason {record['reason']}"
-        revisited = record["reason"] == REVISIT
-        right = options.revisit and beats if revisited else record["reason"] == expected
-        self._holds(node, right, "the rule is not satisfied", detail)
+        self._holds(node, record["reason"] == expected, "the rule is not satisfied", detail)
 
     def _replay(self, node: int, cut: int, record: dict[str, Any]) -> None:
         """The record against the examples that the node had counted then."""
@@ -189,14 +187,6 @@ class Records:
         truth, criterion = self._truth, self._truth.options.resolved_criterion
         feature, cut, own = int(record["rival_feature"]), int(record["rival_cut"]), truth.counts_of(rows)
         rival = candidates.rival(place, truth.options.rival == "feature")
-        if record["reason"] == REVISIT:
-            threshold = truth.threshold(feature, cut, int(truth.stamp[node])) if feature >= 0 else math.nan
-            there = not math.isnan(threshold)
-            self._holds(node, there, "the rival is no split", f"feature {feature}, cut {cut}")
-            if there:
-                phi = float(phi_of(criterion, truth.left_of(rows, feature, threshold)[None], own)[0])
-                self._same(node, "rival_phi", record["rival_phi"], phi)
-            return
         if rival < 0:
             self._same(node, "rival", (feature, cut), (-1, -1))
             self._same(node, "rival_phi", record["rival_phi"], float(phi_of(criterion, own[None], own)[0]))

@@ -127,18 +127,18 @@ class ConfidenceTreeShard(ShardWithRows):
 
         Returns
         -------
-        found : ndarray of int64, shape (checks, groups, 3, 2 + K)
+        found : ndarray of int64, shape (checks, groups, 2, 2 + K)
         scores : ndarray of int64, shape (rows to score, K)
         """
         scores = np.zeros((len(scored), classes), dtype=np.int64)
         if not len(self.groups):
-            return np.empty((len(checks), 0, 3, COUNTS + classes), dtype=np.int64), scores
+            return np.empty((len(checks), 0, 2, COUNTS + classes), dtype=np.int64), scores
         if len(logs):
             self._logs = np.array(logs)
         self._room_for(sites, classes)
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         deltas, asked = np.array(deltas), np.array(checks)
-        found = np.empty((len(asked), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
+        found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
         self._held.make_room(deltas[0])
         scores = np.zeros((len(scored), classes), dtype=np.int64)
         naive = Naive(np.array(scored), self._logs, self._pools.low, self._pools.stop, scores)
@@ -195,7 +195,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def _on_confirm(self, sites: Any, later: Any, deltas: Any) -> npt.NDArray[np.int64]:
         """Exact candidates at some sites before later deltas (``statistics.confirm``), as ``count`` answers."""
         classes = self._counts.totals.shape[1]
-        found = np.empty((len(sites), len(self.groups), 3, COUNTS + classes), dtype=np.int64)
+        found = np.empty((len(sites), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
         if len(self.groups):
             deltas = np.array(deltas)
             held, search = self._searched(deltas[0])
@@ -222,6 +222,10 @@ class ConfidenceTreeShard(ShardWithRows):
                 codes = self._codes[rows, np.searchsorted(self.columns, j)]
                 sides.append(codes != t if self._features.categorical[j] else codes > t)
         return np.packbits(np.concatenate(sides))
+
+    def _on_forget(self, gone: Any) -> None:
+        """Forget the statistics at some sites."""
+        self._forget(np.array(gone))
 
     def _forget(self, gone: npt.NDArray[np.int32]) -> None:
         gone = gone[gone < len(self._counts.totals)]
@@ -251,7 +255,7 @@ class ConfidenceTreeShard(ShardWithRows):
         criterion = CRITERIA.index(o.resolved_criterion)
         left = np.empty(self._counts.totals.shape[1], dtype=np.int64)
         held = Held(self._counts, self._columns, self._codes, self._sparse, self._pool)
-        return held, Search(criterion, o.rival == "feature", self._table, left, np.empty(3))
+        return held, Search(criterion, o.rival == "feature", self._table, left, np.empty(2))
 
     # ---------------------------------------------------------------- snapshots
 

@@ -19,7 +19,7 @@ from raydt.examples.features import CATEGORICAL
 from raydt.finders.pool import find
 from raydt.finders.scan import count
 from raydt.learners.binning import Bins, code_of
-from raydt.learners.confidence_tree.impurity import COUNTS, CURRENT, CUT, FEATURE, offer, phi
+from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 
 
 class Columns(NamedTuple):
@@ -158,8 +158,8 @@ class Search(NamedTuple):
         k log k, for entropy.
     left : ndarray of int64, shape (K,)
         Scratch: class counts on the left of a candidate.
-    scores : ndarray of float64, shape (3,)
-        Scratch: scores of the best candidate, its rival and the current split.
+    scores : ndarray of float64, shape (2,)
+        Scratch: scores of the best candidate and its rival.
     """
 
     criterion: int
@@ -174,10 +174,9 @@ class Checks(NamedTuple):
 
     Attributes
     ----------
-    asked : ndarray of int64, shape (checks, 4)
-        After which delta, at which site; feature and cut of the split that is there, -1 for a leaf. Those of one step
-        may come in any order: their sites are different.
-    found : ndarray of int64, shape (checks, groups, 3, 2 + K)
+    asked : ndarray of int64, shape (checks, 2)
+        After which delta, at which site.
+    found : ndarray of int64, shape (checks, groups, 2, 2 + K)
         Takes the candidates of each feature group.
     """
 
@@ -298,7 +297,7 @@ def _scan_column(bins: Any, columns: Any, j: int, search: Any, totals: Any, m: i
 
 @inner_kernel
 def scan_group(held: Any, search: Any, site: int, group: int, m: int, found: Any) -> None:
-    """Start the candidates of one group, shape (3, 2 + K), with those of its dense columns."""
+    """Start the candidates of one group, shape (2, 2 + K), with those of its dense columns."""
     columns, totals = held.columns, held.counts.totals[site]
     found[:, FEATURE] = -1
     found[:, CUT:] = 0
@@ -335,40 +334,8 @@ def _scan_unit(held: Any, search: Any, unit: int, totals: Any, m: int, found: An
 
 
 @inner_kernel
-def _current(held: Any, site: int, feature: int, cut: int, found: Any) -> None:
-    """Class counts on the left of the split a node has, if this shard owns its feature, for its group."""
-    columns, sparse, pool = held.columns, held.sparse, held.pool
-    totals = held.counts.totals[site]
-    if feature < sparse.dense:
-        for g in range(len(columns.group) - 1):
-            for j in range(columns.group[g], columns.group[g + 1]):
-                if columns.feature[j] != feature:
-                    continue
-                mine = found[g, CURRENT]
-                mine[FEATURE], mine[CUT] = feature, cut
-                mine[COUNTS:] = 0
-                begin = cut if columns.kinds[j] == CATEGORICAL else 0
-                for t in range(begin, cut + 1):
-                    for k in range(len(totals)):
-                        mine[COUNTS + k] += held.counts.bins[site, columns.first[j] + t, k]
-        return
-    per = len(columns.group) - 1
-    g = group_of(feature - sparse.dense, sparse.of) - sparse.first
-    if not 0 <= g < per:
-        return
-    mine = found[g, CURRENT]
-    mine[FEATURE], mine[CUT] = feature, cut
-    mine[COUNTS], mine[COUNTS + 1] = totals[0], totals[1]
-    e = pool.first[site * per + g]
-    while e >= 0:
-        if pool.feature[e] == feature - sparse.dense:
-            _left_of(pool, e, totals, mine[COUNTS:])
-        e = pool.next[e]
-
-
-@inner_kernel
 def _candidates(held: Any, search: Any, site: int, found: Any) -> None:
-    """The best and its rival of each group at one site into ``found``, shape (groups, 3, 2 + K)."""
+    """The best and its rival of each group at one site into ``found``, shape (groups, 2, 2 + K)."""
     totals, per = held.counts.totals[site], len(held.columns.group) - 1
     m = np.int64(0)  # a plain 0 would have all that is called below compiled for the literal, too
     for k in range(len(totals)):
@@ -405,10 +372,7 @@ def take(
         if deltas[2, i] != 0:
             _count_row(held, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
         while check < len(asked) and asked[check, 0] <= i:
-            site, feature, cut = asked[check, 1], asked[check, 2], asked[check, 3]
-            _candidates(held, search, site, checks.found[check])
-            if feature >= 0:
-                _current(held, site, feature, cut, checks.found[check])
+            _candidates(held, search, asked[check, 1], checks.found[check])
             check += 1
     return check, scored
 

@@ -2,8 +2,9 @@
 
 Two counts are kept of every node. ``counts`` are the classes of all live examples whose route passes the node: what a
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
-after it was made, and when it was a leaf (with ``revisit``: whether or not). ``majority_right`` and ``naive_right``
-say how many of the latter the majority and naive Bayes predicted when they came: they leave with their example.
+after it was made, or since what it was restarted with (``drift``), and when it was a leaf. ``majority_right`` and
+``naive_right`` say how many of the latter the majority and naive Bayes predicted when they came: they leave with their
+example.
 
 A window of steps is processed as if no check changed the tree, and rolled back after a change (``speculation``).
 """
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.learners.confidence_tree.drift import TRIAL
 from raydt.learners.nodes import LEAF, NODES, level_at, link, majority, route, split_node, total, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
@@ -47,21 +49,28 @@ CHECK = np.dtype([("entry", np.int64), ("step", np.int32), ("node", np.int32), (
 
 
 class Tree(NamedTuple):
-    """Nodes, their two kinds of class counts, registers; ``left`` of a free node is the next free one."""
+    """Nodes, their two kinds of class counts, registers; trials (``TRIAL``) and the class counts of these.
+
+    ``left`` of a free node is the next free one.
+    """
 
     nodes: npt.NDArray[np.void]
     counts: npt.NDArray[np.int64]
     own: npt.NDArray[np.int64]
     reg: npt.NDArray[np.int64]
+    trials: npt.NDArray[np.void]
+    fresh: npt.NDArray[np.int64]
 
 
 def new_tree(classes: int = 2, capacity: int = 64) -> Tree:
     """One leaf without examples, with site 0."""
-    nodes = np.zeros(capacity, dtype=NODE)
+    nodes, trials = np.zeros(capacity, dtype=NODE), np.zeros(capacity, dtype=TRIAL)
     for name in ("feature", "cut", "left", "right", "parent", "head", "created"):
         nodes[name] = -1
-    counts, own = (np.zeros((capacity, classes), dtype=np.int64) for _ in range(2))
-    return Tree(nodes, counts, own, np.array([1, -1, 1, 1], dtype=np.int64))
+    for name in ("began", "restarted", "site"):
+        trials[name] = -1
+    counts, own, fresh = (np.zeros((capacity, classes), dtype=np.int64) for _ in range(3))
+    return Tree(nodes, counts, own, np.array([1, -1, 1, 1], dtype=np.int64), trials, fresh)
 
 
 def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
@@ -71,9 +80,12 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
     if need <= have and classes <= known:
         return tree
     capacity = max(need, have + have // 2) if need > have else have
-    counts, own = (np.zeros((capacity, classes), dtype=np.int64) for _ in range(2))
-    counts[:have, :known], own[:have, :known] = tree.counts, tree.own
-    return Tree(grown(tree.nodes, capacity), counts, own, tree.reg)
+    wider = []
+    for counts in (tree.counts, tree.own, tree.fresh):
+        wider.append(np.zeros((capacity, classes), dtype=np.int64))
+        wider[-1][:have, :known] = counts
+    counts, own, fresh = wider
+    return Tree(grown(tree.nodes, capacity), counts, own, tree.reg, grown(tree.trials, capacity), fresh)
 
 
 class Path(NamedTuple):
@@ -107,8 +119,6 @@ class Rules(NamedTuple):
     categorical : ndarray of bool, shape (dense features,)
     grace : int
         Grace period; 0 for steps that no node counts (a warm-up).
-    revisit : bool
-        Whether inner nodes count too.
     scored : bool
         Whether the majority is predicted for a row that comes.
     naive : bool
@@ -117,7 +127,6 @@ class Rules(NamedTuple):
 
     categorical: npt.NDArray[np.bool_]
     grace: int
-    revisit: bool
     scored: bool
     naive: bool
 
@@ -216,7 +225,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
     Returns
     -------
     entries, checks, scored : int
-        How many there are. Checks of one step come from the leaf up.
+        How many there are.
     """
     made = due = asked = 0
     naive = rules.naive and rules.grace > 0
@@ -248,22 +257,16 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
         if rules.grace == 0:
             continue
         stamp = 2 * examples.born[step.slot] + 1
-        node = leaf
-        while node >= 0:
-            inner = tree.nodes[node].feature >= 0
-            if stamp > tree.nodes[node].created and (rules.revisit or not inner):
-                _enter(tree, out, made, node, i, step.slot, by, label)
-                made += 1
-                if step.kind == ADD or inner:
-                    tree.nodes[node].since += 1
-                    if tree.nodes[node].since >= rules.grace:
-                        tree.nodes[node].since = 0
-                        if inner or _is_mixed(tree.own, node):
-                            _note_check(tree, out, due, made - 1)
-                            due += 1
-            if not rules.revisit:
-                break
-            node = np.int64(tree.nodes[node].parent)
+        if stamp > tree.nodes[leaf].created:
+            _enter(tree, out, made, leaf, i, step.slot, by, label)
+            made += 1
+            if step.kind == ADD:
+                tree.nodes[leaf].since += 1
+                if tree.nodes[leaf].since >= rules.grace:
+                    tree.nodes[leaf].since = 0
+                    if _is_mixed(tree.own, leaf):
+                        _note_check(tree, out, due, made - 1)
+                        due += 1
     return made, due, asked
 
 
@@ -340,5 +343,8 @@ def _start(tree: Any, node: int, stamp: int) -> None:
     tree.nodes[node].threshold = 0.0
     tree.nodes[node].created = stamp
     tree.nodes[node].since = tree.nodes[node].majority_right = tree.nodes[node].naive_right = 0
+    trial = tree.trials[node]
+    trial.began = trial.restarted = trial.site = -1
+    trial.seen_before = trial.wrong_before = trial.seen = trial.wrong = trial.better = trial.worse = 0
     for k in range(tree.counts.shape[1]):
-        tree.counts[node, k] = tree.own[node, k] = 0
+        tree.counts[node, k] = tree.own[node, k] = tree.fresh[node, k] = 0

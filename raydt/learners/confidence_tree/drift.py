@@ -1,0 +1,194 @@
+"""Drift: a node is restarted as a leaf of recent examples once such a leaf has predicted better than what there is.
+
+Every node that has seen some examples begins a *trial*: at a place of its own the shards count the examples that come
+to the node from then on, as a leaf would. Each ``drift_period`` insertions, at a position that depends on nothing but
+the stream, all nodes are compared: every example of the last period that is still there was predicted by the tree when
+it came, and is now predicted by the trials of the nodes on its route, by naive Bayes on what each had counted before
+the period. Then the trials count it. A node is restarted if
+
+- its trial was right and the tree wrong so much more often than the other way round, that the difference of these two
+  numbers is more than sqrt(``CERTAINTY``) of its standard deviations (McNemar's test), and
+- the tree has made more errors there during the trial than its share before it lets expect, by as many standard
+  deviations.
+
+Errors of leaves that have counted fewer than p / ``YOUNG`` examples do not count, p the insertions of a period: below a
+new split all leaves are young. A restarted node is a leaf, whatever was below, whose counts are those of the trial. A
+trial is compared once it has seen p / 2 examples, ends after ``LONGEST`` p, and the next one begins p examples later. A
+leaf that is split begins its tallies again.
+
+The tallies of errors are whole numbers about predictions of the past: no deletion changes them, as none makes a
+prediction undone. The counts of a trial are of live examples: a deleted example leaves them at once.
+
+Source: the idea of a second model that learns from recent examples, and takes over once it errs less, is that of the
+Hoeffding adaptive tree (Bifet, Gavalda, Adaptive learning from evolving data streams, IDA 2009). There it is a tree,
+begun when a detector sees the error rise; here it is a leaf, always there, and the rise is a condition of its success.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.confidence_tree.prediction import BLAMELESS, naive_class
+
+Int64 = npt.NDArray[np.int64]
+
+#: A trial ends once it has seen so many times the examples of a period.
+LONGEST = 10
+#: A leaf is not blamed for errors before it has counted this part of the examples of a period.
+YOUNG = 8
+#: How many variances the square of a difference must exceed.
+CERTAINTY = 8
+
+#: By node. ``began`` is the stamp from after which the trial counts (-1: there is none), ``site`` where the shards keep
+#: that, ``restarted`` the stamp at which the node was restarted last (-1: never). ``seen`` and ``wrong``, examples and
+#: errors of the tree: since the trial began, or the last one ended; ``seen_before`` and ``wrong_before``: before that.
+#: ``better``: examples that the trial was right about and the tree wrong; ``worse``: the other way round.
+TRIAL = np.dtype(
+    [
+        *((name, np.int64) for name in ("began", "restarted", "seen_before", "wrong_before")),
+        *((name, np.int64) for name in ("seen", "wrong", "better", "worse")),
+        ("site", np.int32),
+    ],
+    align=True,
+)
+#: What comparing a node comes to.
+NOTHING, BEGIN, END, RESTART = range(4)
+
+
+class Pairs(NamedTuple):
+    """Examples and nodes on their routes whose trials have to do with them, by example, from its leaf up.
+
+    Attributes
+    ----------
+    example, node : ndarray of int64, shape (pairs,)
+    scored : ndarray of int64
+        The pairs whose trial is to predict the example, ascending.
+    """
+
+    example: Int64
+    node: Int64
+    scored: Int64
+
+
+@kernel
+def _meet(tree: Any, members: Any, right: Any, slots: Any, young: int, pairs: Any) -> tuple[int, int]:
+    """Note the pairs, then count what nodes have seen; returns pairs, and those to score."""
+    example, node, scored = pairs.example, pairs.node, pairs.scored
+    n = asked = 0
+    for i in range(len(slots)):
+        v = np.int64(members[slots[i]].leaf)
+        while v >= 0:
+            trial = tree.trials[v]
+            if trial.began >= 0:
+                example[n], node[n] = i, v
+                if trial.seen >= young:
+                    scored[asked] = n
+                    asked += 1
+                n += 1
+            v = np.int64(tree.nodes[v].parent)
+    for i in range(len(slots)):
+        v = np.int64(members[slots[i]].leaf)
+        while v >= 0:
+            trial = tree.trials[v]
+            trial.seen += 1
+            trial.wrong += 0 if right[slots[i]] & BLAMELESS else 1
+            v = np.int64(tree.nodes[v].parent)
+    return n, asked
+
+
+def meet(tree: Any, members: Any, right: Any, slots: npt.NDArray[np.int32], period: int, deepest: int) -> Pairs:
+    """The examples of a period and the trials they come to; counts what nodes have seen. O(examples x depth)."""
+    room = len(slots) * (deepest + 1)
+    pairs = Pairs(*(np.empty(room, dtype=np.int64) for _ in range(3)))
+    n, asked = _meet(tree, members, right, slots, period // 2, pairs)
+    return Pairs(pairs.example[:n], pairs.node[:n], pairs.scored[:asked])
+
+
+@kernel
+def judge(tree: Any, y: Any, right: Any, slots: Any, pairs: Any, scores: Any, table: Any) -> None:
+    """Compare the predictions of trials with those of the tree, and let the trials count the examples.
+
+    Parameters
+    ----------
+    y, right : ndarray
+        Class, and who was right, of each slot.
+    slots : ndarray of int32
+        Of the examples.
+    pairs : Pairs
+    scores : ndarray of int64, shape (pairs scored, K)
+        Of naive Bayes, summed over the shards.
+    table : ndarray of int64
+        T of ``naive_bayes``.
+    """
+    for i in range(len(pairs.scored)):
+        p = pairs.scored[i]
+        slot, v = slots[pairs.example[p]], pairs.node[p]
+        own = naive_class(tree.fresh[v], scores[i], table) == y[slot]
+        trees = (right[slot] & BLAMELESS) != 0
+        tree.trials[v].better += 1 if own and not trees else 0
+        tree.trials[v].worse += 1 if trees and not own else 0
+    for p in range(len(pairs.example)):
+        tree.fresh[pairs.node[p], y[slots[pairs.example[p]]]] += 1
+
+
+@inner_kernel
+def _risen(trial: Any) -> bool:
+    """Whether the tree makes surely more errors than before; products of floats alone, so that no bit can differ."""
+    more = np.float64(trial.wrong * trial.seen_before - trial.wrong_before * trial.seen)
+    rest = np.float64(trial.seen_before - trial.wrong_before)
+    return bool(more > 0.0 and more * more > CERTAINTY * (np.float64(trial.seen * trial.wrong_before) * rest))
+
+
+@kernel
+def decide(tree: Any, order: Any, period: int, verdicts: Any) -> None:
+    """What to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes)."""
+    deepest = np.int64(1) << 40
+    for i in range(len(order)):
+        v = order[i]
+        verdicts[i] = NOTHING
+        depth = np.int64(tree.nodes[v].depth)
+        if depth > deepest:
+            continue
+        deepest = np.int64(1) << 40
+        trial = tree.trials[v]
+        if trial.began < 0:
+            if trial.seen >= period:
+                verdicts[i] = BEGIN
+            continue
+        lead = trial.better - trial.worse
+        sure = lead > 0 and lead * lead > CERTAINTY * (trial.better + trial.worse)
+        if sure and _risen(trial):
+            verdicts[i] = RESTART
+            deepest = depth
+        elif trial.seen >= LONGEST * period:
+            verdicts[i] = END
+
+
+@kernel
+def _in_trials(tree: Any, examples: Any, slots: Any, compared: int, example: Any, node: Any) -> int:
+    n = 0
+    for i in range(len(slots)):
+        stamp = 2 * examples.born[slots[i]] + 1
+        v = np.int64(examples.members[slots[i]].leaf)
+        while v >= 0 and stamp <= compared:
+            began = tree.trials[v].began
+            if began >= 0 and stamp > began:
+                example[n], node[n] = i, v
+                n += 1
+            v = np.int64(tree.nodes[v].parent)
+    return n
+
+
+def in_trials(tree: Any, examples: Any, slots: npt.NDArray[np.int32], compared: int, deepest: int) -> Pairs:
+    """Examples, live or just deleted, and the trials that have counted them. O(examples x depth).
+
+    ``compared`` is the stamp of the last comparison: what came later is in no trial yet.
+    """
+    room = len(slots) * (deepest + 1)
+    example, node = (np.empty(room, dtype=np.int64) for _ in range(2))
+    n = _in_trials(tree, examples, slots, compared, example, node)
+    return Pairs(example[:n], node[:n], node[:0])
