@@ -1,0 +1,89 @@
+"""What the site has and ``docs/`` has not: pages of the repository's root, shipped configs, links that leave ``docs/``.
+
+A link in a Markdown file is relative to the repository, so that it works there. On the site it leads to the same page,
+to the page of configs, or, where the site has no such file, it becomes text. A link to nothing is a warning, by which a
+strict build fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+log = logging.getLogger("mkdocs.hooks.pages")
+ROOT = Path(__file__).parents[2]
+#: Pages of the site that are elsewhere in the repository.
+ELSEWHERE = {
+    "project/contributing.md": "CONTRIBUTING.md",
+    "project/changes.md": "CHANGELOG.md",
+    "project/tests.md": "tests/README.md",
+}
+CONFIGS = "reference/configs.md"
+CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are not in ``docs/``."""
+    for uri, path in ELSEWHERE.items():
+        files.append(File.generated(config, uri, content=(ROOT / path).read_text()))
+    files.append(File.generated(config, CONFIGS, content="\n".join(_configs())))
+    return files
+
+
+def _configs() -> Iterator[str]:
+    yield "# Configs\n"
+    yield "The files of the folder `configs`. Every key has a comment, and each file but `own-data.yaml`, `cluster.yaml`"
+    yield "and `debezium.yaml` runs as it is: `raydt replay configs/fudyadt.yaml`.\n"
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        yield f"## {path.name}\n\n```yaml\n{path.read_text().rstrip()}\n```\n"
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
+    """Let every link lead to a page of the site."""
+    uri = page.file.src_uri
+    here = ROOT / ELSEWHERE.get(uri, f"docs/{uri}")
+
+    def replaced(match: re.Match[str]) -> str:
+        image, text, target = match.groups()
+        place, _, anchor = target.partition("#")
+        if "://" in target or not place:
+            return match.group()
+        there = Path(os.path.normpath(here.parent / place))
+        if not there.exists():
+            log.warning("%s: there is no %s", here.relative_to(ROOT), target)
+        found = _uri(there)
+        if found is None:
+            return str(text)
+        relative = os.path.relpath(found, Path(uri).parent)
+        return f"{image}[{text}]({relative}{'#' * bool(anchor)}{anchor})"
+
+    # The parts between two pieces of code; a link whose text is code is cut, and so only whole lines are looked at.
+    kept: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        kept.append(match.group())
+        return f"\0{len(kept) - 1}\0"
+
+    shown = LINK.sub(replaced, CODE.sub(hide, markdown))
+    return re.sub(r"\0(\d+)\0", lambda match: kept[int(match.group(1))], shown)
+
+
+def _uri(path: Path) -> str | None:
+    """The page or file of the site that shows a path of the repository."""
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+    for uri, elsewhere in ELSEWHERE.items():
+        if name == elsewhere:
+            return uri
+    if name == "README.md":
+        return "README.md"
+    if name.split("/")[0] == "configs":
+        return CONFIGS
+    return name.removeprefix("docs/") if name.startswith("docs/") and path.is_file() else None
