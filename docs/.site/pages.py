@@ -40,8 +40,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def _configs() -> Iterator[str]:
     yield "# Configs\n"
-    yield "The files of the folder `configs`. Every key has a comment, and each file but `own-data.yaml`, `cluster.yaml`"
-    yield "and `debezium.yaml` runs as it is: `raydt replay configs/fudyadt.yaml`.\n"
+    yield "The files of the folder `configs`, with a comment at every key. Those whose source is synthetic run as they"
+    yield "are: `raydt replay configs/fudyadt.yaml`.\n"
     for path in sorted((ROOT / "configs").glob("*.yaml")):
         yield f"## {path.name}\n\n```yaml\n{path.read_text().rstrip()}\n```\n"
 
@@ -65,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         relative = os.path.relpath(found, Path(uri).parent)
         return f"{image}[{text}]({relative}{'#' * bool(anchor)}{anchor})"
 
-    # The parts between two pieces of code; a link whose text is code is cut, and so only whole lines are looked at.
+    # Code is taken out, so that what looks like a link in it stays, and put back.
     kept: list[str] = []
 
     def hide(match: re.Match[str]) -> str:
