@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -25,7 +24,6 @@ def test_an_example_ends_well(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         cwd=tmp_path,
-        env=os.environ,
         capture_output=True,
         text=True,
         check=False,
