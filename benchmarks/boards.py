@@ -51,6 +51,8 @@ OURS = {
     "confidence_tree": INSERT_ONLY,
     "sparse_tree": LAST_ROWS,
 }
+TAKE_DENSE = ("fudyadt", "forest", "gbdt", "confidence_tree")
+TAKE_SPARSE = ("gbdt", "confidence_tree", "sparse_tree")
 
 
 def _tree(nominal: list[str] | None, **options: Any) -> Any:
@@ -143,14 +145,15 @@ def _examples(stream: str, limit: int) -> tuple[list[tuple[dict[Any, Any], str]]
         return [(dict.fromkeys(row, 1), y) for row, y in zip(rows["indices"].to_pylist(), labels, strict=True)], []
     rows = rows.drop_columns("y")
     nominal = [field.name for field in rows.schema if pa.types.is_dictionary(field.type)]
-    found = [{name: value for name, value in row.items() if value == value} for row in rows.to_pylist()]
+    found = [{name: x for name, x in row.items() if x is not None and x == x} for row in rows.to_pylist()]
     return list(zip(found, labels, strict=True)), nominal
 
 
 def cells(streams: list[str], names: list[str]) -> Iterator[tuple[str, str]]:
     """Streams and learners that can be brought together, as far as they are asked for."""
     for stream in (*TIMED, *UNTIMED, *SPARSE):
-        for learner in (*OURS, *RIVER):
+        here = [name for name in OURS if name in (TAKE_SPARSE if stream in SPARSE else TAKE_DENSE)]
+        for learner in (*here, *RIVER):
             if stream in streams and learner in names and (DATA / f"{stream}.parquet").exists():
                 yield stream, learner
 
@@ -218,17 +221,20 @@ def show(asked: argparse.Namespace) -> None:
         for stream in dict.fromkeys(stream for stream, _ in cells(asked.streams, shown)):
             found = [lines.get((stream, name, asked.rows)) for name in shown]
             body.append([stream, *("" if x is None else "-" if x.trouble else f"{value(x):,.1f}" for x in found)])
-        dense = [stream for stream in (*TIMED, *UNTIMED) if any(line.stream == stream for line in lines.values())]
-        means = []
-        for name in shown:
-            own = [lines.get((stream, name, asked.rows)) for stream in dense]
-            done = [value(x) for x in own if x is not None and not x.trouble]
-            means.append(f"{np.mean(done):,.1f}" if dense and len(done) == len(dense) else "")
-        print("", f"### {title}", "", *table(["stream", *shown], [*body, ["mean, dense", *means]]), sep="\n")
+        print("", f"### {title}", "", *table(["stream", *shown], [*body, _means(lines, shown, value)]), sep="\n")
     print()
     for line in lines.values():
         if line.trouble:
             print(f"- {line.stream}, {line.learner}: {line.trouble}")
+
+
+def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Callable[[Line], float]) -> list[str]:
+    """The last row: means of the dense streams that every learner has done to the end."""
+    names = [name for name in shown if name not in TAKE_SPARSE or name in TAKE_DENSE]
+    scored = {(line.stream, line.learner): line for line in lines.values() if not line.trouble}
+    done = [stream for stream in (*TIMED, *UNTIMED) if all((stream, name) in scored for name in names)]
+    means = {name: np.mean([value(scored[stream, name]) for stream in done]) for name in names if done}
+    return [f"mean of {len(done)}", *(f"{means[name]:,.1f}" if name in means else "" for name in shown)]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pipelines.config import json_schema
 MARKER = re.compile(r"<!-- made: (\w+) -->")
 #: Cross-references of docstrings, as the site shows them.
 ROLE = re.compile(r":(?:class|meth|func|mod|attr|data|exc):<code>~?([\w.]+)</code>")
-WIDTH = 96
+WIDTH = 84
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
