@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,15 @@ ELSEWHERE = {
     "project/contributing.md": "CONTRIBUTING.md",
     "project/changes.md": "CHANGELOG.md",
     "project/tests.md": "tests/README.md",
+    "tutorials/examples.md": "examples/README.md",
 }
-CONFIGS = "reference/configs.md"
+#: Folders whose files are on one page of the site.
+EXAMPLES, CONFIGS = "tutorials/examples.md", "reference/configs.md"
+ABOUT_CONFIGS = """# Configs
+
+The files of the folder `configs`, with a comment at every key. Those whose source is synthetic run as they are: `raydt
+replay configs/fudyadt.yaml`.
+"""
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -33,17 +39,20 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not in ``docs/``."""
     for uri, path in ELSEWHERE.items():
-        files.append(File.generated(config, uri, content=(ROOT / path).read_text()))
-    files.append(File.generated(config, CONFIGS, content="\n".join(_configs())))
+        text = (ROOT / path).read_text()
+        if uri == EXAMPLES:
+            text += "\n" + _sources("examples", "py", "python")
+        files.append(File.generated(config, uri, content=text))
+    files.append(File.generated(config, CONFIGS, content=f"{ABOUT_CONFIGS}\n{_sources('configs', 'yaml', 'yaml')}"))
     return files
 
 
-def _configs() -> Iterator[str]:
-    yield "# Configs\n"
-    yield "The files of the folder `configs`, with a comment at every key. Those whose source is synthetic run as they"
-    yield "are: `raydt replay configs/fudyadt.yaml`.\n"
-    for path in sorted((ROOT / "configs").glob("*.yaml")):
-        yield f"## {path.name}\n\n```yaml\n{path.read_text().rstrip()}\n```\n"
+def _sources(folder: str, suffix: str, language: str) -> str:
+    """The files of a folder, each under its name."""
+    return "\n".join(
+        f"## {path.name}\n\n```{language}\n{path.read_text().rstrip()}\n```\n"
+        for path in sorted((ROOT / folder).glob(f"*.{suffix}"))
+    )
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
@@ -84,6 +93,8 @@ def _uri(path: Path) -> str | None:
             return uri
     if name == "README.md":
         return "README.md"
-    if name.split("/")[0] == "configs":
+    if name == "configs" or path.suffix == ".yaml":
         return CONFIGS
+    if path.suffix == ".py" and path.parent == ROOT / "examples":
+        return EXAMPLES
     return name.removeprefix("docs/") if name.startswith("docs/") and path.is_file() else None

@@ -17,7 +17,7 @@ from tests import pages
 
 ROOT = Path(__file__).parents[2]
 #: Pages that are not on the site, and those that are.
-OUTSIDE = sorted([*ROOT.glob("*.md"), ROOT / "tests" / "README.md"])
+OUTSIDE = sorted([*ROOT.glob("*.md"), ROOT / "examples" / "README.md", ROOT / "tests" / "README.md"])
 #: Pages of which every block runs, and all of which the Python does.
 WHOLE = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 DOCUMENTS = [*OUTSIDE, *sorted((ROOT / "docs").rglob("*.md"))]
