@@ -20,7 +20,7 @@ def main() -> None:
     rng = np.random.default_rng(7)
     X = rng.random((20_000, 10))
     y = np.where(X[:, 0] * X[:, 1] + 0.2 * rng.random(len(X)) > 0.3, "stays", "leaves")
-    customers = np.array([f"customer-{i}" for i in range(len(X))])
+    customers = np.arange(len(X)) + 100_000  # their ids
 
     ours = OnlineGradientBoostingClassifier(max_iter=50).fit(X, y, ids=customers)
     ours.forget(customers[-1:])  # the first call loads kernels
