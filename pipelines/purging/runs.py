@@ -120,10 +120,11 @@ class RunPurge:
         self._scope, saved = scope, self.saved
         self._stream = erased_stream(saved, self._components["stream"], scope)
         self._classes = erased_classes(saved)
-        # After a purge that was killed the summary may have names that the state has no more.
+        # Summary and predictions have labels as text. After a purge that was killed the summary may have names that the
+        # state has no more.
         old = [*zip(saved.classes, self._classes, strict=True)]
         old += zip(self._summary.get("classes", []), self._classes, strict=False)
-        self._changes = {name: new for name, new in old if name != new and isinstance(name, str)}
+        self._changes = {str(name): str(new) for name, new in old if str(name) != str(new)}
 
     def touched(self) -> list[str]:
         """Files that may be replaced or removed."""

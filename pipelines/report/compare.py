@@ -22,7 +22,6 @@ from raydt.presentation.charts import (
     Values,
     curve,
     has_curve,
-    last_of,
     linear,
     look,
     updates_axis,
@@ -171,6 +170,8 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
     ]
     if not drawn:
         return []
+    # The same rows are other updates where the streams differ: a window makes two of one row.
+    steps = "seq" if len({str(run.section("stream")) for run in runs}) == 1 else "inserts"
     quality = quality_of(drawn[0][2])
     own = list(dict.fromkeys(curve for run in runs for curve in run.description.curves))
     speed = Curve("speed", "Updates per second", "", "updates/s")
@@ -189,15 +190,15 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
         have_it = {k for k, run in enumerate(runs) if curve_ not in own or curve_ in run.description.curves}
         here = [e for e in drawn if e[0] in have_it and (not curve_.column or has_curve(e[2], curve_.column))]
         if here:
-            charts.append(_overlaid(curve_, form, here, len(have_it) - len(here)))
+            charts.append(_overlaid(curve_, form, here, len(have_it) - len(here), steps))
     return charts
 
 
-def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], left_out: int) -> Chart:
-    """One curve per run; a run that ended earlier ends earlier."""
+def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], left_out: int, steps: str) -> Chart:
+    """One curve per run over the column ``steps``; a run that ended earlier ends earlier."""
     whole = bool(drawn.column) and not drawn.rate and not drawn.column.startswith("window")
     at = np.linspace(0, 1, WINDOWS + 1)[1:]
-    last = max(last_of(metrics) for _, _, metrics in runs)
+    last = max(int(metrics[steps][-1]) for *_, metrics in runs)
     tables = [merged(metrics, POINTS if whole else WINDOWS) for *_, metrics in runs]
     series = [_series(table, drawn) for table in tables]
     x = updates_axis(last)
@@ -211,8 +212,8 @@ def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], le
     marks = []
     for (index, label, _), table, values in zip(runs, tables, series, strict=True):
         tone, dash = look(index)
-        line = curve((x, y), table["seq"], values, label, tone, form, dash=dash)
-        marks.append(line.read_at(table["seq"], at * last))
+        line = curve((x, y), table[steps], values, label, tone, form, dash=dash)
+        marks.append(line.read_at(table[steps], at * last))
     return Chart(
         f"compared-{drawn.key}",
         drawn.title,
@@ -221,9 +222,9 @@ def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], le
         f"Line chart of {len(runs)} runs over their streams: {drawn.unit}.",
         (Panel(drawn.unit, tuple(marks), y, 15.0),),
         x.ticks,
-        "updates",
+        "updates" if steps == "seq" else "insertions",
         at.tolist(),
-        [f"update {count(place * last)}" for place in at],
+        [f"{'update' if steps == 'seq' else 'insertion'} {count(place * last)}" for place in at],
         last,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow.dataset import dataset
 
 import pipelines
 from pipelines.auditing import audit_state
@@ -228,3 +229,24 @@ def test_the_state_of_an_estimator_is_purged(tmp_path: Path) -> None:
     again = load_model(tmp_path / "state")
     assert again.predict(X.slice(3)).tolist() == model.predict(X.slice(3)).tolist()
     again.partial_fit(pa.table({"colour": ["blue"], "size": [4.0]}), ["a"], ids=[9])
+
+
+@pytest.mark.parametrize("labels", [[True, False], [1, 2], [0.5, 2.0]], ids=["bool", "int", "float"])
+def test_labels_that_are_no_text_stay(labels: list[Any], tmp_path: Path) -> None:
+    """Predictions and summary hold labels as text: those that live examples have are not touched."""
+    rows = {"id": list(range(20)), "a": [float(i % 7) for i in range(20)], "y": [labels[i % 2] for i in range(20)]}
+    written(tmp_path / "rows.arrow", pa.table(rows))
+    (tmp_path / "gone.csv").write_text("id\n3\n8\n")
+    config: dict[str, Any] = {
+        "source": {"kind": "arrow", "path": str(tmp_path / "rows.arrow"), "id": "id", "label": "y"},
+        "stream": {"model": "deletion_log", "deletion_log": str(tmp_path / "gone.csv")},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"predictions": True, "report": False},
+    }
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    before = json.loads((run / "summary.json").read_text())
+    purge(run)
+    assert json.loads((run / "summary.json").read_text())["classes"] == before["classes"] == [*map(str, labels)]
+    kept = dataset(run / "predictions").to_table().to_pylist()
+    assert {row["id"]: row["truth"] for row in kept} == {i: str(y) for i, y in enumerate(rows["y"]) if i not in (3, 8)}

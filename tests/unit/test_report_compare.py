@@ -118,6 +118,17 @@ def test_curves_are_laid_over_each_other_and_end_where_their_runs_end(tmp_path: 
     assert "1 run with fewer than two points left out." in view.charts[0].caption
 
 
+def test_curves_of_different_streams_are_drawn_over_insertions(tmp_path: Path) -> None:
+    """A window makes two updates of one row: at the same update it is at another row."""
+    same = compared(tmp_path / "same", {}, {"config": {"learner": {"max_depth": 3}}})
+    assert {chart.unit for chart in same.charts} == {"updates"}
+    other = compared(tmp_path / "other", {}, {"config": {"stream": {"model": "incremental"}}})
+    assert {chart.unit for chart in other.charts} == {"insertions"}
+    chart = other.charts[0]
+    assert chart.span < same.charts[0].span  # the same runs: 20 rows of the table, fewer insertions than updates
+    assert chart.names[-1].startswith("insertion ")
+
+
 def test_ten_runs_have_ten_looks(tmp_path: Path) -> None:
     view = compared(tmp_path, *({} for _ in range(10)))
     marks = view.charts[0].panels[0].marks

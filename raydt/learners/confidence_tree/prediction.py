@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.ranking import LEVELS

@@ -1,0 +1,253 @@
+"""All learners and river's classifiers on all real streams, each with one setting that was fixed beforehand.
+
+    python benchmarks/boards.py run [--rows 5000] [--streams NAME ...] [--learners NAME ...] [--cpu-minutes 5]
+    python benchmarks/boards.py table [--rows 5000]
+
+Each example is predicted just before it is learned; the first 500 rows, the warm-up of ours, are not scored on any
+side. Processor time of this process: a whole replay for ours (the file is read, tables and model are written),
+``predict_one`` and ``learn_one`` on dictionaries made beforehand for river. ``run`` appends one line for each stream
+and learner to ``benchmarks/results/boards.csv`` and leaves out the lines that are there: it can be stopped at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measure import DATA, machine
+from paper.markdown import table
+from river import dummy, ensemble, forest, metrics, tree
+
+import pipelines
+from raydt.learners import learners
+from raydt.sessions.warmup import compile_kernels
+
+RESULTS = Path(__file__).parent / "results" / "boards.csv"
+WARMUP, WINDOW = 500, 1_000
+
+#: Streams whose order is time, those whose order is that of a file, and those with sparse features.
+TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class3_vs_4")
+UNTIMED = ("covtype_head10k", "givemesomecredit", "bananas", "image_segments", "phishing")
+SPARSE = ("spamassassin",)
+
+INSERT_ONLY: dict[str, Any] = {"model": "incremental", "warmup": WARMUP}
+LAST_ROWS: dict[str, Any] = {"model": "sliding_window", "window": WINDOW, "warmup": WARMUP}
+#: Ours have their defaults. Those that can forget hold the last 1,000 rows, the window of the FuDyADT paper.
+OURS = {
+    "fudyadt": LAST_ROWS,
+    "forest": LAST_ROWS,
+    "gbdt": LAST_ROWS,
+    "confidence_tree": INSERT_ONLY,
+    "sparse_tree": LAST_ROWS,
+}
+TAKE_DENSE = ("fudyadt", "forest", "gbdt", "confidence_tree")
+TAKE_SPARSE = ("gbdt", "confidence_tree", "sparse_tree")
+
+
+def _tree(nominal: list[str] | None, **options: Any) -> Any:
+    return tree.HoeffdingTreeClassifier(nominal_attributes=nominal, **options)
+
+
+#: River's have their defaults; ensembles have ten trees, and SRP the tree of its own default.
+RIVER: dict[str, Callable[[list[str] | None], Any]] = {
+    "no-change": lambda _: dummy.NoChangeClassifier(),
+    "HT": _tree,
+    "HAT": lambda nominal: tree.HoeffdingAdaptiveTreeClassifier(nominal_attributes=nominal, seed=1),
+    "EFDT": lambda nominal: tree.ExtremelyFastDecisionTreeClassifier(nominal_attributes=nominal),
+    "ARF": lambda nominal: forest.ARFClassifier(n_models=10, nominal_attributes=nominal, seed=1),
+    "LB": lambda nominal: ensemble.LeveragingBaggingClassifier(_tree(nominal), n_models=10, seed=1),
+    "SRP": lambda nominal: ensemble.SRPClassifier(
+        _tree(nominal, grace_period=50, delta=0.01), n_models=10, seed=1
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one learner did on one stream.
+
+    Attributes
+    ----------
+    stream, learner : str
+    asked, rows : int
+        Rows that were asked for, and rows there were.
+    accuracy, kappa : float or None
+        Of all rows after the warm-up; None if the learner did not reach the end.
+    us : float
+        CPU microseconds per row.
+    trouble : str
+        Why there is no score.
+    """
+
+    stream: str
+    learner: str
+    asked: int
+    rows: int
+    accuracy: float | None
+    kappa: float | None
+    us: float
+    trouble: str = ""
+
+
+def ours(stream: str, learner: str, limit: int) -> Line:
+    """A whole replay in this process."""
+    config = {
+        "source": {"kind": "parquet", "path": str(DATA / f"{stream}.parquet"), "label": "y", "limit": limit},
+        "stream": OURS[learner],
+        "learner": {"kind": learner},
+        "cluster": {"backend": "in_process", "shards": 1},
+        "output": {"report": False, "predictions": False},
+        "checkpoint": {"every_seconds": None},
+    }
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        summary = pipelines.replay(config, Path(folder) / "run").summary
+    us = 1e6 * (time.process_time() - began) / summary["inserts"]
+    scores = summary["metrics"]
+    return Line(stream, learner, limit, summary["inserts"], scores["accuracy"], scores["kappa"], us)
+
+
+def theirs(stream: str, learner: str, limit: int, cpu_seconds: float) -> Line:
+    """The same of a classifier of river's; it is stopped when it has taken ``cpu_seconds``."""
+    examples, nominal = _examples(stream, limit)
+    model = RIVER[learner](nominal or None)
+    accuracy, kappa = metrics.Accuracy(), metrics.CohenKappa()
+    predictions = []
+    began = time.process_time()
+    for done, (x, y) in enumerate(examples, 1):
+        predictions.append(model.predict_one(x))
+        model.learn_one(x, y)
+        if (taken := time.process_time() - began) > cpu_seconds:
+            trouble = f"stopped after {done:,} rows: {cpu_seconds:.0f} s"
+            return Line(stream, learner, limit, len(examples), None, None, 1e6 * taken / done, trouble)
+    for (_, y), found in itertools.islice(zip(examples, predictions, strict=True), WARMUP, None):
+        accuracy.update(y, found)
+        kappa.update(y, found)
+    return Line(stream, learner, limit, len(examples), accuracy.get(), kappa.get(), 1e6 * taken / len(examples))
+
+
+def _examples(stream: str, limit: int) -> tuple[list[tuple[dict[Any, Any], str]], list[str]]:
+    """Rows as dictionaries with their labels, and the features that are categories; missing numbers are left out."""
+    rows = pq.read_table(DATA / f"{stream}.parquet").slice(0, limit)
+    labels = [str(label) for label in rows["y"].to_pylist()]
+    if stream in SPARSE:
+        return [(dict.fromkeys(row, 1), y) for row, y in zip(rows["indices"].to_pylist(), labels, strict=True)], []
+    rows = rows.drop_columns("y")
+    nominal = [field.name for field in rows.schema if pa.types.is_dictionary(field.type)]
+    found = [{name: x for name, x in row.items() if x is not None and x == x} for row in rows.to_pylist()]
+    return list(zip(found, labels, strict=True)), nominal
+
+
+def cells(streams: list[str], names: list[str]) -> Iterator[tuple[str, str]]:
+    """Streams and learners that can be brought together, as far as they are asked for."""
+    for stream in (*TIMED, *UNTIMED, *SPARSE):
+        here = [name for name in OURS if name in (TAKE_SPARSE if stream in SPARSE else TAKE_DENSE)]
+        for learner in (*here, *RIVER):
+            if stream in streams and learner in names and (DATA / f"{stream}.parquet").exists():
+                yield stream, learner
+
+
+def stored() -> dict[tuple[str, str, int], Line]:
+    """Lines of the file."""
+    if not RESULTS.exists():
+        return {}
+    lines = {}
+    with RESULTS.open(newline="") as file:
+        for row in csv.DictReader(file):
+            accuracy, kappa = (float(row[name]) if row[name] else None for name in ("accuracy", "kappa"))
+            line = Line(
+                row["stream"], row["learner"], int(row["asked"]), int(row["rows"]), accuracy, kappa,
+                float(row["us"]), row["trouble"],
+            )  # fmt: skip
+            lines[line.stream, line.learner, line.asked] = line
+    return lines
+
+
+def append(line: Line) -> None:
+    """Add a line to the file."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    began = RESULTS.exists()
+    with RESULTS.open("a", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Line)])
+        if not began:
+            writer.writeheader()
+        writer.writerow(asdict(line))
+
+
+def run(asked: argparse.Namespace) -> None:
+    """Do every cell that is not in the file yet."""
+    print(machine("river"), flush=True)
+    compiled = set()
+    there = stored()
+    for stream, learner in cells(asked.streams, asked.learners):
+        if (stream, learner, asked.rows) in there:
+            continue
+        try:
+            if learner in OURS:
+                if learner not in compiled:
+                    compile_kernels(learners()[learner])
+                    ours(stream, learner, 2 * WARMUP)  # imports
+                    compiled.add(learner)
+                line = ours(stream, learner, asked.rows)
+            else:
+                line = theirs(stream, learner, asked.rows, 60 * asked.cpu_minutes)
+        except Exception as error:  # a learner that cannot take a stream is a line of the table, too
+            line = Line(stream, learner, asked.rows, 0, None, None, float("nan"), f"{type(error).__name__}: {error}")
+        append(line)
+        print(line, file=sys.stderr, flush=True)
+
+
+def show(asked: argparse.Namespace) -> None:
+    """Print accuracy, kappa and time by stream and learner."""
+    lines = {key: line for key, line in stored().items() if key[2] == asked.rows}
+    for title, value in (
+        ("Accuracy, %", lambda line: 100 * line.accuracy),
+        ("Kappa, %", lambda line: 100 * line.kappa),
+        ("CPU us per row", lambda line: line.us),
+    ):
+        body = []
+        shown = [name for name in (*OURS, *RIVER) if any(learner == name for _, learner, _ in lines)]
+        for stream in dict.fromkeys(stream for stream, _ in cells(asked.streams, shown)):
+            found = [lines.get((stream, name, asked.rows)) for name in shown]
+            body.append([stream, *("" if x is None else "-" if x.trouble else f"{value(x):,.1f}" for x in found)])
+        print("", f"### {title}", "", *table(["stream", *shown], [*body, _means(lines, shown, value)]), sep="\n")
+    print()
+    for line in lines.values():
+        if line.trouble:
+            print(f"- {line.stream}, {line.learner}: {line.trouble}")
+
+
+def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Callable[[Line], float]) -> list[str]:
+    """The last row: means of the dense streams that every learner has done to the end."""
+    names = [name for name in shown if name not in TAKE_SPARSE or name in TAKE_DENSE]
+    scored = {(line.stream, line.learner): line for line in lines.values() if not line.trouble}
+    done = [stream for stream in (*TIMED, *UNTIMED) if all((stream, name) in scored for name in names)]
+    means = {name: np.mean([value(scored[stream, name]) for stream in done]) for name in names if done}
+    return [f"mean of {len(done)}", *(f"{means[name]:,.1f}" if name in means else "" for name in shown)]
+
+
+def main() -> None:
+    """Run or show."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("--rows", type=int, default=5_000, help="the first rows of each stream")
+    parser.add_argument("--streams", nargs="*", default=[*TIMED, *UNTIMED, *SPARSE])
+    parser.add_argument("--learners", nargs="*", default=[*OURS, *RIVER])
+    parser.add_argument("--cpu-minutes", type=float, default=5, help="after which a classifier of river's is stopped")
+    asked = parser.parse_args()
+    (run if asked.what == "run" else show)(asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Reference pages that are made from the code: the command line, and every key of a config.
+
+A page of ``docs/reference`` holds the marker ``<!-- made: NAME -->`` where its generated part belongs.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+from pipelines.cli import cli
+from pipelines.config import json_schema
+
+MARKER = re.compile(r"<!-- made: (\w+) -->")
+#: Cross-references of docstrings, as the site shows them.
+ROLE = re.compile(r":(?:class|meth|func|mod|attr|data|exc):<code>~?([\w.]+)</code>")
+WIDTH = 84
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
+    """Put the generated parts where their markers are."""
+    return MARKER.sub(lambda match: "\n".join(MADE[match.group(1)]()), markdown)
+
+
+def on_page_content(content: str, page: Page, config: Any, files: Files) -> str:
+    """Show the cross-references of docstrings as links, where the page has what they name, else as code."""
+
+    def shown(match: re.Match[str]) -> str:
+        name = match.group(1)
+        code = f"<code>{name.rpartition('.')[2]}</code>"
+        return f'<a href="#{name}">{code}</a>' if f'id="{name}"' in content else code
+
+    return ROLE.sub(shown, content)
+
+
+def commands() -> Iterator[str]:
+    """The help of every command."""
+    with click.Context(cli, info_name="raydt", terminal_width=WIDTH, max_content_width=WIDTH) as whole:
+        yield from _help("raydt", cli, whole)
+        for name in cli.list_commands(whole):
+            command = cli.commands[name]
+            with click.Context(command, whole, name, terminal_width=WIDTH, max_content_width=WIDTH) as context:
+                yield from _help(name, command, context)
+
+
+def _help(name: str, command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"## {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
+
+
+def keys() -> Iterator[str]:
+    """A table of keys for each section of a config, and for each kind of it."""
+    schema = json_schema()
+    for section, value in schema["properties"].items():
+        yield f"## {section}\n\n{_sentence(value.get('description', ''))}\n"
+        models = list(_models(value, schema["$defs"], ""))
+        for name, model in models:
+            if name:
+                yield f"### {section}: {name}\n"
+            yield "| Key | Default | Meaning |\n|---|---|---|"
+            for key, of in model["properties"].items():
+                if "const" in of:
+                    continue
+                default = "*required*" if key in model.get("required", ()) else f"`{_yaml(of.get('default'))}`"
+                yield f"| `{key}` | {default} | {_cell(of)} |"
+            yield ""
+
+
+def _models(value: dict[str, Any], models: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The models that a section can be, with the value of the key that chooses among them."""
+    if "discriminator" in value:
+        for key, of in value["discriminator"]["mapping"].items():
+            yield from _models({"$ref": of} if isinstance(of, str) else of, models, f"{name}, {key}".strip(", "))
+    elif "$ref" in value:
+        yield name, models[value["$ref"].rpartition("/")[2]]
+    elif "anyOf" in value:
+        for choice in value["anyOf"]:
+            yield from _models(choice, models, name)
+
+
+def _cell(of: dict[str, Any]) -> str:
+    """The meaning of a key and, if it is one of few, its values."""
+    values = [v for choice in (of, *of.get("anyOf", ())) for v in choice.get("enum", ())]
+    meaning = html.escape(of.get("description", ""), quote=False).replace("|", "\\|")
+    unsaid = [value for value in values if str(value) not in meaning]
+    return f"{meaning}; one of {', '.join(f'`{_yaml(value)}`' for value in values)}" if unsaid else meaning
+
+
+def _yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+MADE: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "keys": keys}

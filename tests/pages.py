@@ -1,0 +1,122 @@
+"""Runs the code blocks of a page, top to bottom, in one folder.
+
+A block is, by its first line,
+
+- ``python``: executed; later blocks see its names;
+- ``bash``: its commands are run, ``raydt`` within this process;
+- of any language with ``title="NAME"``: written to the file of that name;
+- without a language: what the block before it must have printed, where ``...`` stands for anything.
+
+An HTML comment before a block says what else is to be done with it: ``<!-- not run: reason -->`` leaves it out, and
+``<!-- nightly: reason -->`` runs it, its commands in processes of their own, in nightly runs only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from pipelines.cli import main
+from tests import volume
+
+COMMENT = re.compile(r"<!-- (not run|nightly): .+ -->")
+TITLE = re.compile(r'title="([^"]+)"')
+FLAGS = doctest.ELLIPSIS
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of code: its language, file name, text, line in the page, and the word of the comment before it."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+    comment: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of code of a page."""
+    comment = ""
+    for token in MarkdownIt().parse(page.read_text()):
+        if token.type == "html_block" and (found := COMMENT.search(token.content)):
+            comment = found.group(1)
+        elif token.type == "fence":
+            title = TITLE.search(token.info)
+            language = token.info.split(" ")[0]
+            yield Block(language, title.group(1) if title else "", token.content, (token.map or [0])[0] + 1, comment)
+            comment = ""
+
+
+def run(page: Path, languages: set[str] | None = None) -> int:
+    """Run the blocks of a page in the current folder, those of some languages only if they are named.
+
+    Returns
+    -------
+    int
+        How many were executed.
+    """
+    names: dict[str, object] = {"__name__": "__main__"}
+    printed: str | None = None  # by the last block that was executed
+    executed = 0
+    for block in blocks(page):
+        place = f"{page.name}, line {block.line}"
+        if languages is not None and block.language not in languages | {""}:
+            printed = None
+        elif block.title:
+            Path(block.title).write_text(block.text)
+        elif not block.language:
+            if printed is not None:
+                right = doctest.OutputChecker().check_output(block.text, printed, FLAGS)
+                assert right, f"{place} shows\n{block.text}\nbut what was printed is\n{printed}"
+        elif block.comment == "not run" or (block.comment == "nightly" and not volume.nightly):
+            printed = None
+        else:
+            printed = _executed(block, names, place)
+            executed += 1
+    return executed
+
+
+def _executed(block: Block, names: dict[str, object], place: str) -> str:
+    """What a block prints."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.text, place, "exec"), names)
+        elif block.language == "bash":
+            for command in re.sub(r"\\\n\s*", " ", block.text).splitlines():
+                print(_command(command, place, block.comment == "nightly"), end="")
+        else:
+            raise AssertionError(f"{place}: nothing says what to do with a block of {block.language!r}")
+    return output.getvalue()
+
+
+def _command(command: str, place: str, apart: bool) -> str:
+    """What a command prints."""
+    words = shlex.split(command, comments=True)
+    if words[:1] == ["raydt"] and not apart and not {"|", ">", "&&"} & set(words):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            try:
+                main(words[1:])
+            except SystemExit as ended:
+                code = ended.code
+        assert not code, f"{place}: exit code {code} of {command}"
+        return output.getvalue()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", command], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, f"{place}: exit code {done.returncode} of {command}\n{done.stdout}{done.stderr}"
+    return done.stdout
