@@ -11,6 +11,7 @@ from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
+from raydt.quoting import quoting
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -32,6 +33,11 @@ def look_at(config: Config) -> dict[str, Any]:
         the cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without
         one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
     """
+    with quoting(config.output.quote_values):
+        return _look_at(config)
+
+
+def _look_at(config: Config) -> dict[str, Any]:
     source, stream = open_stream(config)
     require_useful_shards(config.cluster, features_of(source, config), traits_of(config.learner).parts)
     rows = next(iter(source.rows()), None)

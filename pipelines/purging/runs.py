@@ -37,7 +37,7 @@ from raydt.sessions.session import InProcessSession
 PREDICTIONS, QUARANTINE = "predictions", "quarantine"
 
 #: What no example is in.
-_UNTOUCHED = {"config.yaml", "metrics", "events"}
+_UNTOUCHED = {"config.yaml", "metrics", "events", "alarms"}
 
 #: Where copies remain that purge cannot reach.
 OUT_OF_REACH = (

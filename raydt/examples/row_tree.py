@@ -49,8 +49,8 @@ class Trie(NamedTuple):
     Attributes
     ----------
     child : ndarray of int32, shape (nodes,)
-        The first of four children, which follow each other; -1 of a leaf; of the first of four free nodes, the next such
-        node.
+        The first of four children, which follow each other; -1 of a leaf; of the first of four free nodes, the next
+        such node.
     rows : ndarray of int64, shape (nodes,)
         How many are below.
     ids : ndarray of int64, shape (nodes, 8)

@@ -173,7 +173,7 @@ class Outline:
         return root
 
     def _contents(self, tree: Tree, changed: Wide) -> tuple[npt.NDArray[np.void], Wide]:
-        """Of some nodes, what is hashed behind the hashes of their children, and where it ends: after the last count."""
+        """Of some nodes, what is hashed behind the hashes of their children, and where that ends."""
         nodes, statistics, counts = tree.nodes[changed], tree.statistics[changed], tree.counts[changed]
         columns: dict[str, npt.NDArray[Any]] = {"feature": nodes["feature"], "threshold": nodes["threshold"]}
         columns |= {name: statistics[name] for name in ("s", "c", *(("m0", "gone") if self._certified else ()))}
