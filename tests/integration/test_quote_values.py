@@ -149,3 +149,15 @@ def test_one_run_that_forbids_is_enough() -> None:
             assert not quotes()
         assert not quotes()
     assert quotes()
+
+
+def test_validate_says_what_a_deadline_does_not_bound(tmp_path: Path) -> None:
+    config = config_of(tmp_path, CASES["number"], "skip", True)
+    config |= {"checkpoint": {"every_seconds": 60, "max_age": "1h"}, "erasure": {"deadline": "2h"}}
+    config["output"]["predictions"] = True
+    (warning,) = look_at(load_config(config))["warnings"]
+    assert "predictions/, quarantine/, log.jsonl stay until raydt purge" in warning
+    config["output"] = {"quote_values": False}
+    assert look_at(load_config(config))["warnings"] == []
+    config |= {"checkpoint": {}, "erasure": {}, "output": {"predictions": True}}
+    assert look_at(load_config(config))["warnings"] == []
