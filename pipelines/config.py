@@ -160,6 +160,11 @@ class Output(_Section):
         0.002, gt=0, lt=1, description="confidence of ADWIN, which reports that the share of errors has risen (delta)"
     )
     report: bool = Field(True, description="write report.html")
+    quote_values: bool = Field(
+        True,
+        description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only "
+        "say what is wrong, and in which file, row and column",
+    )
 
 
 class _ByKind:

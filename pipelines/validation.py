@@ -11,6 +11,7 @@ from pipelines.saving import no_rows, open_stream
 from raydt.errors import InputError
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
+from raydt.quoting import quoting
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -32,6 +33,11 @@ def look_at(config: Config) -> dict[str, Any]:
         the cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without
         one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
     """
+    with quoting(config.output.quote_values):
+        return _look_at(config)
+
+
+def _look_at(config: Config) -> dict[str, Any]:
     source, stream = open_stream(config)
     require_useful_shards(config.cluster, features_of(source, config), traits_of(config.learner).parts)
     rows = next(iter(source.rows()), None)
@@ -66,12 +72,30 @@ def look_at(config: Config) -> dict[str, Any]:
 
 def _warnings(config: Config, classes: int, rows: int) -> list[str]:
     """Warnings about settings that can be run but are hardly meant."""
+    found = _unbounded(config)
     if classes <= MANY_CLASSES:
-        return []
+        return found
     label = getattr(config.source, "label", None)
     return [
+        *found,
         f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
         f"source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
-        "source.positive which labels make one class"
+        "source.positive which labels make one class",
+    ]
+
+
+def _unbounded(config: Config) -> list[str]:
+    """Say which copies of deleted examples a running job keeps although its checkpoints are bounded."""
+    if config.erasure.deadline is None and config.checkpoint.max_age is None:
+        return []
+    places = ["predictions/"] if config.output.predictions else []
+    if config.output.quote_values:
+        places += ["quarantine/", "log.jsonl"]
+    if not places:
+        return []
+    return [
+        "checkpoint.max_age and erasure.deadline bound checkpoints only: ids and values in "
+        f"{', '.join(places)} stay until raydt purge after the run. To write none, set output.predictions: false and "
+        "output.quote_values: false"
     ]

@@ -20,6 +20,13 @@ from raydt.sessions.receipt import options_hash
 from raydt.sessions.saved_model import SavedModel
 from raydt.version import __version__
 
+#: Where copies remain that no purge can reach.
+OUT_OF_REACH = (
+    "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
+    "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
+    "memory of processes that are still running, swap space, core dumps, and logs of Ray",
+)
+
 #: The file, and what it says it is.
 PURGES = "purge.json"
 FORMAT = "raydt-purges-1"

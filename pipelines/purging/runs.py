@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pipelines.lock import LOCK
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, replaced
-from pipelines.purging.receipt import PURGES
+from pipelines.purging.receipt import OUT_OF_REACH, PURGES
 from pipelines.purging.scope import Scope
 from pipelines.reporting import report_of
 from pipelines.run_folder import RunFolder
@@ -37,16 +37,7 @@ from raydt.sessions.session import InProcessSession
 PREDICTIONS, QUARANTINE = "predictions", "quarantine"
 
 #: What no example is in.
-_UNTOUCHED = {"config.yaml", "metrics", "events"}
-
-#: Where copies remain that purge cannot reach.
-OUT_OF_REACH = (
-    "the source of the run, its deletion log, and files of ids given to update",
-    "states, models, predictions and reports that were written elsewhere, and receipts that were printed",
-    "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
-    "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
-    "memory of processes that are still running, swap space, core dumps, and logs of Ray",
-)
+_UNTOUCHED = {"config.yaml", "metrics", "events", "alarms"}
 
 
 class RunPurge:
@@ -69,7 +60,11 @@ class RunPurge:
         There is no completed run, or its folder is damaged.
     """
 
-    out_of_reach: tuple[str, ...] = OUT_OF_REACH
+    out_of_reach: tuple[str, ...] = (
+        "the source of the run, its deletion log, and files of ids given to update",
+        "states, models, predictions and reports that were written elsewhere, and receipts that were printed",
+        *OUT_OF_REACH,
+    )
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder, self._summary = folder, read_summary(folder)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.lock import LOCK
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream
-from pipelines.purging.receipt import PURGES
+from pipelines.purging.receipt import OUT_OF_REACH, PURGES
 from pipelines.purging.scope import Scope
 from pipelines.run_folder import RunFolder
 from pipelines.saving import open_state
@@ -17,15 +17,6 @@ from raydt.folders.manifest import MANIFEST
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
-
-#: Where copies remain that the purge of a state cannot reach.
-OUT_OF_REACH = (
-    "the run or the data that the state was made from, earlier states, and files of ids given to update",
-    "models, predictions and reports that were made from it, and receipts that were printed",
-    "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
-    "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
-    "memory of processes that are still running, swap space, core dumps, and logs of Ray",
-)
 
 
 class StatePurge:
@@ -47,7 +38,11 @@ class StatePurge:
         It is damaged, a model without its examples, or a checkpoint of a run.
     """
 
-    out_of_reach: tuple[str, ...] = OUT_OF_REACH
+    out_of_reach: tuple[str, ...] = (
+        "the run or the data that the state was made from, earlier states, and files of ids given to update",
+        "models, predictions and reports that were made from it, and receipts that were printed",
+        *OUT_OF_REACH,
+    )
 
     def __init__(self, folder: RunFolder) -> None:
         self.saved: SavedModel = open_state(folder.location)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import traits_of
+from raydt.quoting import quoting
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]
@@ -89,7 +90,7 @@ def replay(
     given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
-    with Interruption() as interruption:
+    with Interruption() as interruption, quoting(config.output.quote_values):
         location = location_of(out, config.name)
         require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
@@ -124,8 +125,8 @@ def resume(
     run : path or URI
         A run folder.
     overrides : sequence of str
-        As of :func:`replay`. ``cluster``, ``checkpoint`` (but its path) and ``output.report`` may change, and the
-        folders that the data lie in.
+        As of :func:`replay`. ``cluster``, ``checkpoint`` (but its path), ``erasure``, ``output.report`` and
+        ``output.quote_values`` may change, and the folders that the data lie in.
     address, progress
         As of :func:`replay`.
 
@@ -142,7 +143,7 @@ def resume(
     """
     progress = progress or Reporter()
     began = time.perf_counter()
-    with Interruption() as interruption:
+    with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
         completed = _summary(folder).get("status") == "completed"
         if completed and not overrides and not _lacks_report(folder):
@@ -155,6 +156,7 @@ def resume(
         if completed:
             with locked(folder):
                 return _completed(folder, progress)
+        stack.enter_context(quoting(config.output.quote_values))
         source, stream = open_stream(config)
         features = features_of(source, config)
         require_useful_shards(config.cluster, features, traits_of(config.learner).parts)

@@ -43,6 +43,7 @@ from pipelines.sweeping.table import Row, against_baselines, best, curves_of, po
 from raydt.errors import InputError, NotWrittenError, ProcessLostError
 from raydt.learners import traits_of
 from raydt.presentation.words import counted
+from raydt.quoting import quoting
 from raydt.sources.stored import StoredSource
 
 log = logging.getLogger(__name__)
@@ -136,7 +137,8 @@ def sweep(
         require_ray(configs[0], address)
         configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
     progress = progress or Reporter()
-    with Interruption() as interruption:
+    quote = all(one.output.quote_values for one in configs)
+    with Interruption() as interruption, quoting(quote):
         location = location_of(out, f"{configs[0].name}-sweep")
         require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})
         folder = RunFolder.create(location, overwrite=overwrite)

@@ -17,6 +17,7 @@ from raydt.evaluation.scoring import Watching
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
+from raydt.quoting import quotes, quoting
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
 from raydt.sources.stored import StoredSource
@@ -60,6 +61,13 @@ def run_setting(
         ``exit_code``. None if the setting was ended early.
     """
     compiled(config.learner)
+    with quoting(config.output.quote_values):  # also in a process of Ray
+        return _run_setting(source, config, arm)
+
+
+def _run_setting(
+    source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None
+) -> dict[str, Any] | None:
     updates = 0
     moments: list[tuple[int, int | None, float, float]] = []
     try:
@@ -111,7 +119,8 @@ def run_setting(
     except RaydtError as error:
         return {"updates": updates, "error": str(error), "exit_code": error.exit_code}
     except Exception as error:  # one setting's defect must not end the others
-        return {"updates": updates, "error": f"{type(error).__name__}: {error}", "exit_code": 1}
+        what = f"{type(error).__name__}: {error}" if quotes() else type(error).__name__
+        return {"updates": updates, "error": what, "exit_code": 1}
 
 
 def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:

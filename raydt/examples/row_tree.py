@@ -1,26 +1,26 @@
 """A Merkle tree over rows by id, whose root follows what changes: O(log n) hashes for a row.
 
-The *key* of a row is a fixed bijection of its id. All rows lie below the root; a node of more than 32 rows has sixteen
-children, and the next four bits of the key say in which of them a row lies. So the shape depends on the set of ids
+The *key* of a row is a fixed bijection of its id. All rows lie below the root; a node of more than eight rows has four
+children, and the next two bits of the key say in which of them a row lies. So the shape depends on the set of ids
 only: not on slots, on the order in which rows came, or on rows that were there before. A leaf has its rows in ascending
 order of their keys.
 
 Invariant: a node that is not ``stale`` has the hash of the rows below it. Hashes are BLAKE2b of 32 bytes, so that two
 different sets of rows with the same root are a collision of BLAKE2b: as hard as 2**128 evaluations. The key spreads the
-rows and carries no security; ids that were chosen for it make a path of at most 16 nodes.
+rows and carries no security; ids that were chosen for it make a path of at most 32 nodes.
 
 Format: ``docs/reference/formats.md``. ``tests/oracles/digests.py`` hashes everything, in plain loops.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blake2b import SCRATCH, SIZE, hash_bytes, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
 
@@ -28,11 +28,11 @@ Ids = npt.NDArray[np.int64]
 #: Bytes of each of some rows, uint8, shape (rows, width), by ids.
 Records = Callable[[Ids], npt.NDArray[np.uint8]]
 
-#: Bytes of a hash, and what tells hashes of leaves from those of other nodes.
-SIZE, LEAF, INNER = 32, b"raydt-rows-leaf", b"raydt-rows-node"
-#: Rows of a leaf at most, children of any other node, and the bits of the key that choose one. Measured for 10**6 rows:
-#: with two children and leaves of 1 KB a row costs the hashes of 14 nodes, with these of 5 in a third of the time.
-MOST, CHILDREN, BITS = 32, 16, 4
+#: What tells hashes of leaves from those of other nodes.
+LEAF, INNER = start(b"raydt-rows-leaf"), start(b"raydt-rows-node")
+#: Rows of a leaf at most, children of any other node, and the bits of the key that choose one. The hashes of four
+#: children fill one block of BLAKE2b.
+MOST, CHILDREN, BITS = 8, 4, 2
 #: Registers: nodes ever used, first of the free ones (-1: none).
 _USED, _FREE = 0, 1
 #: Nodes that the insertion of one row may make: keys can share all but their last bits.
@@ -49,11 +49,11 @@ class Trie(NamedTuple):
     Attributes
     ----------
     child : ndarray of int32, shape (nodes,)
-        The first of sixteen children, which follow each other; -1 of a leaf; of the first of sixteen free nodes, the
-        next such node.
+        The first of four children, which follow each other; -1 of a leaf; of the first of four free nodes, the next
+        such node.
     rows : ndarray of int64, shape (nodes,)
         How many are below.
-    ids : ndarray of int64, shape (nodes, 32)
+    ids : ndarray of int64, shape (nodes, 8)
         Of a leaf, in ascending order of their keys.
     stale : ndarray of bool, shape (nodes,)
     reg : ndarray of int64, shape (2,)
@@ -96,12 +96,12 @@ def _key(number: int) -> Any:
 
 @inner_kernel
 def _side(key: Any, depth: int) -> Any:
-    return np.int64((np.uint64(key) >> np.uint64(60 - BITS * depth)) & np.uint64(CHILDREN - 1))
+    return np.int64((np.uint64(key) >> np.uint64(64 - BITS - BITS * depth)) & np.uint64(CHILDREN - 1))
 
 
 @inner_kernel
 def _new_leaves(trie: Any) -> Any:
-    """Sixteen empty leaves; returns the first."""
+    """Four empty leaves; returns the first."""
     first = np.int64(trie.reg[_FREE])
     if first >= 0:
         trie.reg[_FREE] = trie.child[first]
@@ -140,7 +140,7 @@ def _merge(trie: Any, node: int, stack: Any) -> None:
             for i in range(trie.rows[below]):
                 trie.ids[node, n] = trie.ids[below, i]
                 n += 1
-        if below % CHILDREN == CHILDREN - 1:  # the last of its sixteen to be visited
+        if below % CHILDREN == CHILDREN - 1:  # the last of its four to be visited
             trie.child[below - CHILDREN + 1] = trie.reg[_FREE]
             trie.reg[_FREE] = below - CHILDREN + 1
 
@@ -279,6 +279,25 @@ def _list_stale(trie: Any, out: Any, stack: Any) -> Any:
     return n
 
 
+@kernel
+def _hash_leaves(leaves: Any, counts: Any, data: Any, width: int, hashes: Any, scratch: Any) -> None:
+    """Hash leaves, given the bytes of their rows one after the other, ``width`` a row."""
+    begin = np.int64(0)
+    for i in range(len(leaves)):
+        end = begin + np.int64(counts[i]) * width
+        hash_bytes(LEAF, data, begin, end, scratch, hashes, SIZE * np.int64(leaves[i]))
+        begin = end
+
+
+@kernel
+def _hash_inner(nodes: Any, child: Any, hashes: Any, scratch: Any) -> None:
+    """Hash nodes that are no leaves, the last first."""
+    for i in range(len(nodes) - 1, -1, -1):
+        node = np.int64(nodes[i])
+        first = SIZE * np.int64(child[node])
+        hash_bytes(INNER, hashes, first, first + CHILDREN * SIZE, scratch, hashes, SIZE * node)
+
+
 class RowTree:
     """The tree over some rows.
 
@@ -289,7 +308,8 @@ class RowTree:
 
     def __init__(self, ids: Ids) -> None:
         ordered = ids_of_keys(np.sort(keys_of(ids)))
-        self._hashes = bytearray()
+        self._hashes = np.empty(0, dtype=np.uint8)
+        self._scratch = np.empty(SCRATCH, dtype=np.uint64)
         self._stack = np.empty(_LONGEST + CHILDREN, dtype=np.int64)
         self._trie = Trie(
             np.empty(0, dtype=np.int32),
@@ -298,7 +318,7 @@ class RowTree:
             np.empty(0, dtype=np.bool_),
             np.array([0, -1], dtype=np.int64),
         )
-        self._reserve(64 + len(ids) // 6)
+        self._reserve(64 + len(ids) // 2)
         while not _fill(self._trie, ordered, np.empty((_LONGEST + CHILDREN, 4), dtype=np.int64)):
             self._reserve(len(self._trie.rows) + 1)
 
@@ -314,31 +334,18 @@ class RowTree:
 
     def root(self, records: Records) -> bytes:
         """The hash of all rows, 32 bytes; asks for the records of the rows in stale leaves."""
-        trie, hashes = self._trie, memoryview(self._hashes)
+        trie, together = self._trie, _TOGETHER // MOST
         stale = np.empty(int(trie.reg[_USED]), dtype=np.int32)
         stale = stale[: int(_list_stale(trie, stale, self._stack))]
-        child = trie.child[stale]
-        self._hash_leaves(stale[child < 0], records, hashes)
-        inner = child >= 0
-        for node, first in zip((SIZE * stale[inner][::-1]).tolist(), (SIZE * child[inner][::-1]).tolist(), strict=True):
-            below = hashes[first : first + SIZE * CHILDREN]
-            hashes[node : node + SIZE] = hashlib.blake2b(below, digest_size=SIZE, person=INNER).digest()
-        return bytes(hashes[:SIZE])
-
-    def _hash_leaves(self, leaves: npt.NDArray[np.int32], records: Records, hashes: memoryview) -> None:
-        trie, together, blake2b = self._trie, _TOGETHER // MOST, hashlib.blake2b
-        by_node = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, SIZE)
+        inner = trie.child[stale] >= 0
+        leaves = stale[~inner]
         for begin in range(0, len(leaves), together):
             part = leaves[begin : begin + together]
             count = trie.rows[part]
-            data = records(trie.ids[part][np.arange(MOST) < count[:, None]])
-            ends = (np.cumsum(count) * data.shape[1]).tolist()
-            seen = np.ascontiguousarray(data).reshape(-1).data
-            found = [
-                blake2b(seen[at:end], digest_size=SIZE, person=LEAF).digest()
-                for at, end in zip([0, *ends[:-1]], ends, strict=True)
-            ]
-            by_node[part] = np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, SIZE)
+            data = np.ascontiguousarray(records(trie.ids[part][np.arange(MOST) < count[:, None]]))
+            _hash_leaves(part, count, data.reshape(-1), data.shape[1], self._hashes, self._scratch)
+        _hash_inner(stale[inner], trie.child, self._hashes, self._scratch)
+        return bytes(self._hashes[:SIZE])
 
     def _reserve(self, nodes: int) -> None:
         """Room for so many nodes."""
@@ -350,4 +357,4 @@ class RowTree:
         self._trie = Trie(
             grown(child, capacity), grown(count, capacity), grown(ids, capacity), grown(stale, capacity), reg
         )
-        self._hashes += bytes(SIZE * (capacity - have))
+        self._hashes = grown(self._hashes, SIZE * capacity)

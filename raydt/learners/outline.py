@@ -5,25 +5,28 @@ So a subtree whose root has the same c and ``built`` as before is as it was, and
 warm-up, when nothing is counted yet, the tree is one leaf, which is always visited.
 
 Invariant: after :meth:`Outline.follow` sizes and heights are those of the tree. The hash of a node is that of its
-numbers and of the hashes of its children (BLAKE2b of 32 bytes), so that the root's stands for the whole tree, whatever
+numbers and of the hashes of its children (BLAKE2b), so that the root's stands for the whole tree, whatever
 the numbers of its nodes. Format: ``docs/reference/formats.md``; ``tests/oracles/digests.py`` hashes everything.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blake2b import SCRATCH, SIZE, hash_bytes, start
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.learners.live_tree import Tree
-from raydt.learners.nodes import NODES, USED
+from raydt.learners.nodes import NODES
 
-#: Bytes of a hash, and what tells hashes of leaves from those of other nodes.
-SIZE, LEAF, INNER = 32, b"raydt-tree-leaf", b"raydt-tree-node"
+#: What tells hashes of leaves from those of other nodes.
+LEAF, INNER = start(b"raydt-tree-leaf"), start(b"raydt-tree-node")
+
+
+Wide = npt.NDArray[np.int64]
 
 
 class Shape(NamedTuple):
@@ -32,8 +35,8 @@ class Shape(NamedTuple):
     ``hashed`` is False where the node has changed since its hash was made.
     """
 
-    c: npt.NDArray[np.int64]
-    built: npt.NDArray[np.int64]
+    c: Wide
+    built: Wide
     size: npt.NDArray[np.int32]
     height: npt.NDArray[np.int32]
     hashed: npt.NDArray[np.bool_]
@@ -88,6 +91,26 @@ def _list_changed(tree: Any, hashed: Any, out: Any, stack: Any) -> int:
 
 
 @kernel
+def _hash_nodes(changed: Any, nodes: Any, contents: Any, width: int, ends: Any, hashes: Any, scratch: Any) -> None:
+    """Hash nodes, children before their parents.
+
+    ``contents`` has ``width`` bytes for each: room for the hashes of its children, and what is hashed of itself, which
+    ends at ``ends``.
+    """
+    for i in range(len(changed) - 1, -1, -1):
+        begin = np.int64(i) * width
+        node = nodes[changed[i]]
+        if node.feature < 0:
+            hash_bytes(LEAF, contents, begin + 2 * SIZE, begin + ends[i], scratch, hashes, SIZE * changed[i])
+            continue
+        left, right = SIZE * np.int64(node.left), SIZE * np.int64(node.right)
+        for j in range(SIZE):
+            contents[begin + j] = hashes[left + j]
+            contents[begin + SIZE + j] = hashes[right + j]
+        hash_bytes(INNER, contents, begin, begin + ends[i], scratch, hashes, SIZE * changed[i])
+
+
+@kernel
 def _place(nodes: Any, size: Any, leaves: Any, out: Any) -> None:
     """Position of some nodes in preorder. O(depth) each."""
     for i in range(len(leaves)):
@@ -115,7 +138,8 @@ class Outline:
         self._certified = certified
         wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         self._shape = Shape(wide, wide, narrow, narrow, np.empty(0, dtype=np.bool_))
-        self._hashes = bytearray()
+        self._hashes = np.empty(0, dtype=np.uint8)
+        self._scratch = np.empty(SCRATCH, dtype=np.uint64)
 
     def follow(self, tree: Tree) -> None:
         """Take over what has changed. O(nodes changed)."""
@@ -138,33 +162,27 @@ class Outline:
 
     def root(self, tree: Tree) -> npt.NDArray[np.uint8]:
         """Hash of the tree, 32 bytes. O(nodes changed)."""
-        used = int(tree.reg[USED])
-        self._hashes += bytes(max(0, SIZE * used - len(self._hashes)))
-        hashes = memoryview(self._hashes)
+        if len(self._hashes) < SIZE * len(tree.nodes):
+            self._hashes = grown(self._hashes, SIZE * len(tree.nodes))
         scratch = np.empty((2, int(tree.reg[NODES]) + 2), dtype=np.int64)
         changed = scratch[0, : int(_list_changed(tree, self._shape.hashed, *scratch))]
-        if not len(changed):
-            return np.frombuffer(bytes(hashes[:SIZE]), dtype=np.uint8)
+        contents, ends = self._contents(tree, changed)
+        flat = contents.view(np.uint8).reshape(-1)
+        _hash_nodes(changed, tree.nodes, flat, contents.itemsize, ends, self._hashes, self._scratch)
+        root: npt.NDArray[np.uint8] = self._hashes[:SIZE].copy()
+        return root
+
+    def _contents(self, tree: Tree, changed: Wide) -> tuple[npt.NDArray[np.void], Wide]:
+        """Of some nodes, what is hashed behind the hashes of their children, and where that ends."""
         nodes, statistics, counts = tree.nodes[changed], tree.statistics[changed], tree.counts[changed]
-        names = ("m0", "gone") if self._certified else ()
-        columns = [nodes["feature"], nodes["threshold"], statistics["s"], statistics["c"]]
-        columns += [statistics[name] for name in names]
-        columns += [tree.sums[changed, i] for i in range(tree.sums.shape[1])]
-        fields = [np.ascontiguousarray(column, column.dtype.newbyteorder("<")) for column in columns]
-        numbers = np.concatenate([column.view(np.uint8).reshape(len(changed), -1) for column in fields], axis=1)
-        counts = np.ascontiguousarray(counts, "<i8")
-        known = 8 * (counts.shape[1] - (counts[:, ::-1] != 0).argmax(axis=1)) * counts.any(axis=1)
-        inner = nodes["feature"] >= 0
-        left, right = SIZE * np.where(inner, nodes["left"], -1), SIZE * np.where(inner, nodes["right"], -1)
-        width, wide = numbers.shape[1], 8 * counts.shape[1]
-        content, classes = numbers.tobytes(), counts.tobytes()
-        rows = zip(*((array.tolist()) for array in (SIZE * changed, left, right, known)), strict=True)
-        for i, (node, a, b, seen) in reversed(list(enumerate(rows))):
-            own = content[width * i : width * (i + 1)] + classes[wide * i : wide * i + seen]
-            if a < 0:
-                digest = hashlib.blake2b(own, digest_size=SIZE, person=LEAF)
-            else:
-                own = hashes[a : a + SIZE].tobytes() + hashes[b : b + SIZE].tobytes() + own
-                digest = hashlib.blake2b(own, digest_size=SIZE, person=INNER)
-            hashes[node : node + SIZE] = digest.digest()
-        return np.frombuffer(bytes(hashes[:SIZE]), dtype=np.uint8)
+        columns: dict[str, npt.NDArray[Any]] = {"feature": nodes["feature"], "threshold": nodes["threshold"]}
+        columns |= {name: statistics[name] for name in ("s", "c", *(("m0", "gone") if self._certified else ()))}
+        columns |= {"sums": tree.sums[changed], "counts": counts}
+        fields = [(name, array.dtype.newbyteorder("<"), array.shape[1:]) for name, array in columns.items()]
+        contents = np.empty(len(changed), dtype=[("below", np.uint8, (2 * SIZE,)), *fields])
+        for name, array in columns.items():
+            contents[name] = array
+        unseen = (counts[:, ::-1] != 0).argmax(axis=1)
+        unseen[~counts.any(axis=1)] = counts.shape[1]
+        ends: Wide = contents.itemsize - counts.itemsize * unseen
+        return contents, ends

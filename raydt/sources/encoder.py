@@ -21,6 +21,7 @@ from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.quoting import quoted
 from raydt.sources.base import Rows
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import (
@@ -309,7 +310,7 @@ class RowEncoder:
                 if name == self._label and text.strip() in WORDS_FOR_NOTHING:
                     bad.add([position], name, f"no label ({text.strip()!r} among {in_words(kind)})", NO_LABEL)
                 else:
-                    bad.add([position], name, f"{text[:40]!r} is not {what}", _SKIP)
+                    bad.add([position], name, f"{quoted(text, 40)} is not {what}", _SKIP)
         return read
 
     def _times(self, column: pa.Array, name: str, needed: Mask | None, bad: BadRows) -> npt.NDArray[np.int64]:

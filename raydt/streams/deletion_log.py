@@ -32,6 +32,7 @@ from pydantic import Field
 
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.quoting import quoted
 from raydt.sources.base import Source
 from raydt.sources.columns.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.sources.files.formats import find_kind, open_file
@@ -135,7 +136,7 @@ class LoggedDeletions:
                 position = int(np.argmax(strange))
                 text = column[position].as_py()
                 raise self._error(
-                    f"{text[:40]!r} is not an integer, as the {self._owner}'s ids are", "id", row + position
+                    f"{quoted(text, 40)} is not an integer, as the {self._owner}'s ids are", "id", row + position
                 )
             return whole
         wide = beyond_int64(column)
@@ -152,7 +153,7 @@ class LoggedDeletions:
             position = int(np.argmax(wrong))
             text = batch.column(name)[position].as_py()
             raise self._error(
-                f"{text[:40]!r} is not of the kind of the rows before ({in_words(kind)})", name, row + position
+                f"{quoted(text, 40)} is not of the kind of the rows before ({in_words(kind)})", name, row + position
             )
         return column
 

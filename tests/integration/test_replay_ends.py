@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import pipelines
 from pipelines.auditing import audit_run
+from pipelines.cli import cli
 from pipelines.prediction import predict_file
+from pipelines.purging import purge
 from pipelines.running.records.checkpointing import Checkpointer
 from raydt import load_model
-from raydt.errors import CheckpointsFailError, NotWrittenError
+from raydt.errors import CheckpointsFailError, DeadlineMissedError, NotWrittenError
 from raydt.folders.checkpoint import CheckpointStore
+from raydt.sessions.session import InProcessSession
 from tests.integration.killed_driver import killed_replay
 
 RNG = np.random.default_rng(5)
@@ -111,3 +116,44 @@ def test_a_run_that_was_killed_before_its_report_gets_it(table: pa.Table, tmp_pa
     assert pipelines.resume(run).summary == before
     assert (run / "report.html").exists()
     assert audit_run(run).ok
+
+
+def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints begin to fail while an older one holds examples that are deleted: the command says so and exits 1."""
+    write, apply, checkpoints = CheckpointStore.write, InProcessSession.apply, []
+
+    def full(self: Any, number: int, *arguments: Any) -> int:
+        checkpoints.append(number)
+        if len(checkpoints) > 1:
+            raise NotWrittenError("cannot be written: the disk is full", file="checkpoints")
+        return write(self, number, *arguments)
+
+    def slow(self: Any, *arguments: Any, **more: Any) -> Any:
+        time.sleep(0.02)
+        return apply(self, *arguments, **more)
+
+    monkeypatch.setattr(CheckpointStore, "write", full)
+    monkeypatch.setattr(InProcessSession, "apply", slow)
+    job = {
+        "source": {"kind": "synthetic", "generator": "sea", "n": 2000},
+        "stream": {"model": "sliding_window", "window": 60},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "batch_size": 10},
+        "checkpoint": {"every_seconds": 1, "max_age": "1s"},
+        "erasure": {"deadline": "2s"},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    result = CliRunner().invoke(
+        cli, ["replay", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run")], standalone_mode=False
+    )
+    assert isinstance(result.exception, DeadlineMissedError), result.output
+    assert "erasure.deadline = 2s is missed" in str(result.exception)
+    assert "the disk is full" in str(result.exception)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["exit_code"]) == ("failed", 1)
+    assert "erasure.deadline" in summary["error"]
+    monkeypatch.undo()
+    resumed = pipelines.resume(tmp_path / "run", overrides=["erasure.deadline=null"])
+    whole = pipelines.replay({**job, "erasure": {}, "checkpoint": {}}, tmp_path / "whole")
+    assert resumed.summary["model_digest"] == whole.summary["model_digest"]
+    assert purge(tmp_path / "run")["digest"] == resumed.summary["model_digest"]

@@ -2,6 +2,9 @@
 
 The example has a text id, numbers, a category and an event time that occur nowhere else. It is inserted after the
 warm-up, which alone fixes bins, and predicted; messages about refused updates quote its id.
+
+Every model of a stream that deletes by itself, and every kind of file with ids, meets every case: 8 ways, one kill
+each. ``random_updates`` is left out, as it draws what it deletes. On Ray the folders of Ray are searched, too.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 import pipelines
@@ -21,8 +26,8 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
 from pipelines.saving import load_state
 from raydt.folders.folder import Folder
-from tests.canaries import canary, hits
-from tests.cases import Trial, change_log, every_case, one_of_each
+from tests.canaries import TIME, canary, hits
+from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each
 from tests.small_tables import SCHEMA, derived, examples, table_of, written
 
 
@@ -92,3 +97,101 @@ def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monk
     assert hits(tmp_path / "second") == {}
     rows = written(tmp_path / "rows.arrow", table_of(examples(5)))
     assert predict_file(run, rows, tmp_path / "predicted.parquet")["rows"] == 5
+
+
+#: Model of the stream and kind of the files; files of lists have no CSV.
+WAYS = [
+    "changelog csv",
+    "changelog parquet",
+    "deletion_log arrow",
+    "deletion_log csv",
+    "sliding_window parquet",
+    "time_window arrow",
+    "time_window csv",
+    "batches parquet",
+]
+#: Rows before the one with canaries, and behind it; a window has as many as the warm-up, or these.
+BEFORE, BEHIND = 6, 14
+
+
+def job(trial: Trial, way: str, folder: Path) -> dict[str, Any]:
+    """A config whose stream inserts an example with canaries after the warm-up, and has deleted it by its end."""
+    model, kind = way.split()
+    kind = "arrow" if kind == "csv" and trial.case.sparse else kind
+    warmup, columns = trial.case.warmup, dict(trial.columns)
+    place, window = warmup + BEFORE, max(warmup, BEHIND)
+    rows = [{**derived(one), **one, "id": f"row {i}"} for i, one in enumerate(examples(place + window + BEHIND, 3))]
+    rows[place] = {**rows[place], **canary()}
+    for i, row in enumerate(rows):
+        row["ts"] = TIME + 10 * (i - place)
+    stream: dict[str, Any] = {"model": model, "warmup": warmup, "on_error": "skip"}
+    if model == "changelog":
+        columns["op"] = "op"
+        rows += [{**rows[place], "op": "insert"}, {**rows[place], "op": "delete"}]
+        rows += [{**rows[place], "id": canary("unknown ")["id"], "op": "delete"}, {**rows[0], "id": "last"}]
+    elif model == "deletion_log":
+        ids, after = [canary()["id"], canary("unknown ")["id"]], [len(rows) - 3, len(rows) - 2]
+        pa.csv.write_csv(pa.table({"id": ids, "after": after}), folder / "gone.csv")
+        stream["deletion_log"] = str(folder / "gone.csv")
+    elif model == "sliding_window":
+        stream["window"] = window
+    elif model == "time_window":
+        columns["ts"] = "ts"
+        stream["duration"] = 10 * window + 5
+    else:
+        stream["steps"] = [len(rows), max(4, BEHIND - 4)]
+    path, table = folder / f"rows.{kind}", pa.Table.from_pylist(rows, SCHEMA)
+    if kind == "arrow":
+        written(path, table)
+    elif kind == "parquet":
+        pa.parquet.write_table(table, path)
+    else:
+        named = [columns[name] for name in ("id", "label", "op", "ts") if name in columns]
+        pa.csv.write_csv(table.select([*named, *columns["features"]]), path)
+    config = trial.config(folder, warmup + 1)
+    return {**config, "source": {"kind": kind, "path": str(path), **columns}, "stream": stream}
+
+
+@net(
+    "a purge, by stream and source",
+    "trial, way",
+    [(trial, way) for trial in CASES for way in WAYS],
+    lambda trial, way: trial.shipped,
+)
+def test_nothing_remains_whatever_the_stream_and_the_source(
+    trial: Trial, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(pipelines.replay(job(trial, way, tmp_path), tmp_path / "run").path)
+    assert "checkpoints" in {name.split("/")[0] for name in hits(run)}
+    digest = read_summary(RunFolder(run))["model_digest"]
+    with monkeypatch.context() as patched:
+        ops(patched, random.Random(f"{trial.name} {way}").randrange(10))
+        with pytest.raises(Killed):
+            purge(run)
+    assert purge(run)["digest"] == digest
+    assert hits(run) == {}
+    assert pipelines.resume(run).summary["model_digest"] == digest
+    assert load_state(RunFolder(run / "checkpoints"))[0]["offset"] == read_summary(RunFolder(run))["updates"]
+
+
+RAY = [Path("/tmp/ray"), Path("/dev/shm")]
+
+
+def of_ray() -> set[Path]:
+    """Sessions and object stores on this machine."""
+    return {path for folder in RAY if folder.is_dir() for path in folder.iterdir() if not path.is_symlink()}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", [WAYS[1], WAYS[3], WAYS[4], WAYS[5]])
+@every_case("a purge on Ray", one_of_each)
+def test_nothing_remains_in_the_folders_of_ray(trial: Trial, way: str, tmp_path: Path) -> None:
+    config, before = job(trial, way, tmp_path), of_ray()
+    config["cluster"] |= {"backend": "ray", "shards": 2}
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    assert hits(run)
+    purge(run)
+    assert hits(run) == {}
+    for left in of_ray() - before - {tmp_path}:
+        if left not in tmp_path.parents:  # tests may be in memory, too
+            assert hits(left) == {}, left

@@ -57,8 +57,8 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
         raise ConfigError(
             f"{place}: cannot resume with a different {kept}:",
             *(f"  {line}" for line in (*found[:_SHOWN], *more)),
-            "only cluster, checkpoint (except its path), erasure, output.report and the folders of the data may change."
-            " For any other change, start a new run with raydt replay",
+            "only cluster, checkpoint (except its path), erasure, output.report, output.quote_values and the folders "
+            "of the data may change. For any other change, start a new run with raydt replay",
         )
 
 

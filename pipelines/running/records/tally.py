@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.problems import short
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed
@@ -33,6 +32,7 @@ from raydt.examples.updates import (
     Refusal,
     UpdateBatch,
 )
+from raydt.quoting import quoted
 from raydt.streams.base import Skipped, Stream
 
 Mask = npt.NDArray[np.bool_]
@@ -170,7 +170,7 @@ class Tally:
         row = int(batch.row[refusal.position])
         file, line = self._stream.where(row) if row != -1 else (None, None)
         by_value = batch.op[refusal.position] == DELETE_VALUE
-        key = "" if by_value else f" (id {short(self._stream.id_of(int(batch.id[refusal.position]), row))})"
+        key = "" if by_value else f" (id {quoted(self._stream.id_of(int(batch.id[refusal.position]), row))})"
         seq = batch.start + refusal.position
         remedy = f"{remedy}; or set stream.on_error: skip"
         return UpdateError(f"update {seq}: {problem}{key}", file=file, row=line, remedy=remedy)

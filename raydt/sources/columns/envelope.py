@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from raydt.errors import OR_SKIP, InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
+from raydt.quoting import quoted
 from raydt.sources.columns.bad_rows import BadRows
 from raydt.sources.columns.encoding import id_values, in_words
 
@@ -118,7 +119,7 @@ class Envelope:
         moved = np.asarray(pc.fill_null(pc.not_equal(before, after), False)) & (op == UPDATE)
         for position in np.nonzero(moved)[0].tolist():
             old, new = before[position].as_py(), after[position].as_py()
-            problem = f"the update changes the id from {old!r} to {new!r}, and an update is of one example"
+            problem = f"the update changes the id from {quoted(old)} to {quoted(new)}, and an update is of one example"
             remedy = "Write it as a delete of the old id and an insert of the new one"
             bad.add([position], self.stored(self._id), problem, remedy)
         return pc.if_else(pa.array(op == DELETE), before, after)

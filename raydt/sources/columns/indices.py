@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import OR_SKIP, InputError
 from raydt.examples.reading import Reading
+from raydt.quoting import quoted
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import in_words
 from raydt.sources.columns.tokens import holds_tokens
@@ -148,7 +149,7 @@ def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, b
         places = np.flatnonzero(again if needed is None else again & needed[row[1:]])
         found, first = np.unique(row[places], return_index=True)
         for position, place in zip(found.tolist(), places[first].tolist(), strict=True):
-            bad.add([position], name, f"index {values[place]} is repeated", f"Give it once{OR_SKIP}")
+            bad.add([position], name, f"index {quoted(int(values[place]))} is repeated", f"Give it once{OR_SKIP}")
     keep = bad.keep(needed)
     if keep is not None:
         values, lengths = values[keep[row]], np.where(keep, lengths, 0)
@@ -162,9 +163,11 @@ def _note(bad: BadRows, name: str, rows: npt.NDArray[Any], values: npt.NDArray[n
         if values is None:
             bad.add([position], name, "an index is null", _CORRECT)
         elif values[place] < 0:
-            bad.add([position], name, f"index {values[place]} is negative", f"Count indices from 0{OR_SKIP}")
+            bad.add(
+                [position], name, f"index {quoted(int(values[place]))} is negative", f"Count indices from 0{OR_SKIP}"
+            )
         else:
-            problem = f"index {values[place]} is beyond the {width} features, which are counted from 0"
+            problem = f"index {quoted(int(values[place]))} is beyond the {width} features, which are counted from 0"
             bad.add([position], name, problem, SAY_HOW_MANY)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from raydt.errors import OR_SKIP, ConfigError
 from raydt.examples.targets import CODES
+from raydt.quoting import quoted
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import Dictionary, missing
 
@@ -61,8 +62,8 @@ def find_label(wanted: Any, labels: Sequence[Any]) -> Any:
     found = same or [label for label in labels if set(_texts(label)) & set(_texts(wanted))]
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(repr(label) for label in list(labels)[:20]) + (", ..." if len(labels) > 20 else "")
-    problem = "is not a label of the source" if not found else f"could mean {' or '.join(map(repr, found))}"
+    shown = ", ".join(map(quoted, list(labels)[:20])) + (", ..." if len(labels) > 20 else "")
+    problem = "is not a label of the source" if not found else f"could mean {' or '.join(map(quoted, found))}"
     raise ConfigError(f"source.positive: {wanted!r} {problem}; the labels are {shown or 'none at all'}")
 
 
@@ -119,8 +120,8 @@ class Labels:
 
     def known(self) -> str:
         """The positive labels and the others, for messages."""
-        rest = ", ".join(map(repr, self._rest[:20])) + (", ..." if len(self._rest) > 20 else "")
-        return f"{', '.join(map(repr, self.positive or []))} (positive) and {rest or 'no others'}"
+        rest = ", ".join(map(quoted, self._rest[:20])) + (", ..." if len(self._rest) > 20 else "")
+        return f"{', '.join(map(quoted, self.positive or []))} (positive) and {rest or 'no others'}"
 
     def read(
         self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, bad: BadRows
@@ -158,12 +159,14 @@ class Labels:
         if self.positive is not None:
             keep = bad.keep(needed)
             for position in np.flatnonzero(y < 0 if keep is None else (y < 0) & keep).tolist():
-                problem = f"label {column[position].as_py()!r} is neither positive nor one of the others"
+                problem = f"label {quoted(column[position].as_py())} is neither positive nor one of the others"
                 bad.add([position], name, problem, f"Known are {self.known()}")
         elif self._most is not None and len(self._seen) > self._most:
             keep, beyond = bad.keep(needed), y >= self._most
             for position in np.flatnonzero(beyond if keep is None else beyond & keep).tolist():
-                problem = f"label {column[position].as_py()!r} is of one class more than this learner's {self._most:,}"
+                problem = (
+                    f"label {quoted(column[position].as_py())} is of one class more than this learner's {self._most:,}"
+                )
                 if self._most > 2:
                     known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
                     bad.add([position], name, known, _too_many())

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
 from raydt.examples.updates import OP_NAMES
+from raydt.quoting import quoted
 from raydt.sources.columns.bad_rows import BadRows
 from raydt.sources.columns.encoding import Dictionary
 
@@ -95,9 +96,9 @@ def read_operations(
         if value is None:
             problem = "no operation"
         elif str(value).strip().casefold() in _TRUNCATE:
-            problem = f"{str(value)!r} empties the table, and a change log names every example it deletes"
+            problem = f"{quoted(str(value))} empties the table, and a change log names every example it deletes"
             remedy = "Write a delete for each live id in its place, or begin the source after it"
         else:
-            problem = f"unknown operation {str(value)[:40]!r}"
+            problem = f"unknown operation {quoted(str(value), 40)}"
         bad.add([position], name, problem, remedy)
     return op

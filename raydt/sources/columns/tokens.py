@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import OR_SKIP
+from raydt.quoting import quoted
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import Dictionary, is_text, plain
 
@@ -131,7 +132,7 @@ class Tokens:
             self.dictionary.cut(known)
             codes[begin:end] = -1
             what = f"there are more than the {self.width:,} different ones that n_features, or the files of a run, set"
-            problem = f"with the token {token[:40]!r} {what}"
+            problem = f"with the token {quoted(token, 40)} {what}"
             bad.add([position], self._name, problem, f"Say in source.n_features how many there may be{OR_SKIP}")
         if taken is not None:
             codes[~taken] = -1

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
+from raydt.quoting import quoted
 from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES
 from raydt.sources.files.datafile import DataFile, Place
@@ -106,7 +107,7 @@ class CsvDataFile(DataFile):
             return kind_of_times(texts) or kind
         if _share(texts, _DECIMAL_COMMA) > 0.5:
             raise InputError(
-                f"{texts[0].as_py()[:40]!r} looks like a number with a decimal comma",
+                f"{quoted(texts[0].as_py(), 40)} looks like a number with a decimal comma",
                 file=self.name,
                 column=name,
                 remedy="Write decimal points, or list the column under source.categorical if these are names",
@@ -211,7 +212,7 @@ class CsvDataFile(DataFile):
         for bad in found:
             at, text = bad.number - 2, bad.text
             lengths = f"the row has {bad.actual_columns} values but the header has {bad.expected_columns}"
-            problem = f"{lengths}: {text[:60]!r}"
+            problem = f"{lengths}: {quoted(text)}"
             if "\n" in text or "\r" in text:
                 remedy = "Close the quote that is open here"
                 stop = InputError(f"{problem}, over several lines", file=self.name, row=at, remedy=remedy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from raydt.quoting import quoted
 from raydt.sources.columns.encoding import is_text
 
 #: How many bytes of either end of a file tell what it is.
@@ -124,5 +125,5 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
             texts.append(None if value is None else value.decode())
         except UnicodeDecodeError:
             texts.append(None)
-            problems[row] = f"{str(value[:40])[1:]} is not UTF-8 text"
+            problems[row] = f"{quoted(value[:40]).removeprefix('b')} is not UTF-8 text"
     return pa.array(texts, column.type), problems

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import OR_SKIP, InputError
+from raydt.quoting import quotes
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -172,7 +173,8 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
     except FileNotFoundError:
         raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
-        text = getattr(error, "strerror", None) or str(error)
+        # Arrow quotes values that it cannot convert.
+        text = getattr(error, "strerror", None) or (str(error) if quotes() else "")
         reason = text.strip().splitlines()[0][:200] if text.strip() else type(error).__name__
         how = f" as {kind}" if kind else ""
         problem = f"{'it' if row is None else 'from here on it'} cannot be read{how} ({reason.rstrip('.')})"

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import InputError
+from raydt.quoting import quoted
 from raydt.sources.columns.encoding import parse
 from raydt.sources.files.datafile import DataFile
 
@@ -53,7 +54,7 @@ class LibsvmDataFile(DataFile):
         if parse(labels, pa.int64())[1] is not None:
             _, wrong = parse(labels, pa.float64())
             if wrong is not None and wrong[0]:
-                problem = f"it begins with {labels[0].as_py()[:40]!r}, where a label is expected, a number"
+                problem = f"it begins with {quoted(labels[0].as_py(), 40)}, where a label is expected, a number"
                 raise InputError(problem, file=self.name, remedy="Check its kind: source.kind, --kind, or its name")
             self.schema = self.schema.set(0, pa.field(LABEL, pa.float64()))
 
@@ -65,8 +66,8 @@ class LibsvmDataFile(DataFile):
             if skip < len(texts):
                 labels, wrong = parse(texts, self.schema.field(LABEL).type)
                 for place in np.flatnonzero(wrong[skip:]).tolist() if wrong is not None else ():
-                    text = texts[skip + place].as_py()[:40]
-                    self.note_flaw(row + skip + place, f"the label {text!r} is not a number as the first are", LABEL)
+                    text = quoted(texts[skip + place].as_py(), 40)
+                    self.note_flaw(row + skip + place, f"the label {text} is not a number as the first are", LABEL)
                 for place, problem in problems.items():
                     if place >= skip:
                         self.note_flaw(row + place, problem, INDICES)
@@ -116,7 +117,7 @@ def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, str]]:
     indices = pa.ListArray.from_arrays(pa.array(offsets), pa.array(index[is_one].astype(np.int32)))
     problems: dict[int, str] = {}
     for place, fault in faults.items():
-        problems.setdefault(int(row[place]), f"{pairs[place].as_py()[:40]!r} {fault}")
+        problems.setdefault(int(row[place]), f"{quoted(pairs[place].as_py(), 40)} {fault}")
     if problems:
         indices = pc.if_else(pa.array(~np.isin(np.arange(n), list(problems))), indices, pa.scalar(None, indices.type))
     return pc.replace_substring_regex(flat.filter(pa.array(is_label)), r"^\+", ""), indices, problems

@@ -1,0 +1,55 @@
+"""Whether messages quote values of the data: one switch for errors, logs and the table of rows that were passed over.
+
+Messages are made where a value is found to be wrong, which knows nothing of the run that reads it, and in the threads
+that read ahead. So the switch belongs to the process: while any run in it says ``output.quote_values: false``, no
+message quotes. Names of columns, files and features, numbers of rows, and names of classes in reports are no quotes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: What stands in the place of a value.
+WITHHELD = "(a value)"
+
+_LOCK = threading.Lock()
+_forbidding = 0
+
+
+def quotes() -> bool:
+    """Whether messages may quote values."""
+    return _forbidding == 0
+
+
+def quoted(value: Any, most: int = 60) -> str:
+    """A value for a message, as Python writes it and cut to what fits into a line; where none is quoted, a stand-in.
+
+    Parameters
+    ----------
+    value : object
+        Text, bytes or number.
+    most : int
+        Characters of a text that are shown.
+    """
+    if not quotes():
+        return WITHHELD
+    if isinstance(value, str):
+        return repr(value[:most])
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+@contextmanager
+def quoting(allowed: bool) -> Iterator[None]:
+    """While the block runs, messages quote values only if ``allowed``."""
+    global _forbidding
+    with _LOCK:
+        _forbidding += not allowed
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _forbidding -= not allowed

@@ -1,0 +1,163 @@
+"""With ``output.quote_values: false`` no message quotes a value: not the error, the log, the quarantine or the report.
+
+Every row is wrong in its own way, with a canary where a message would quote it; with ``true`` each is quoted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+import pipelines
+from pipelines.config import load_config
+from pipelines.sweeping.job import sweep
+from pipelines.validation import look_at
+from raydt.errors import RaydtError
+from raydt.quoting import quotes, quoting
+from tests.canaries import TEXT, contents
+
+Files = dict[str, str]
+GOOD = "id,a,y\n" + "".join(f"{i},{i}.5,{'yes' if i % 3 else 'no'}\n" for i in range(200))
+
+
+def csv(rows: str, **source: Any) -> tuple[dict[str, Any], Files]:
+    return {"kind": "csv", "path": "data.csv", "label": "y", "id": "id", **source}, {"data.csv": GOOD + rows}
+
+
+#: Source and stream of a job, and its files, by what is wrong.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], Files]] = {}
+for _name, (_source, _files) in {
+    "number": csv(f"900,{TEXT},no\n"),
+    "length": csv(f"900,1.5,no,{TEXT}\n"),
+}.items():
+    CASES[_name] = _source, {}, _files
+_OPERATIONS = {"kind": "csv", "path": "data.csv", "label": "y", "id": "id", "op": "op"}
+_CHANGES = "id,a,y,op\n" + "".join(f"n{i},{i}.5,{'yes' if i % 3 else 'no'},insert\n" for i in range(200))
+CASES |= {
+    "operation": (_OPERATIONS, {"model": "changelog"}, {"data.csv": f"{_CHANGES}n900,1.5,no,{TEXT}\n"}),
+    "unknown id": (_OPERATIONS, {"model": "changelog"}, {"data.csv": f"{_CHANGES}{TEXT},1.5,no,delete\n"}),
+    "live id": (_OPERATIONS, {"model": "changelog"}, {"data.csv": f"{_CHANGES}{2 * f'{TEXT},1.5,no,insert{chr(10)}'}"}),
+    "pair": (
+        {"kind": "libsvm", "path": "data.svm"},
+        {},
+        {"data.svm": "".join(f"{i % 2} {i % 5}:1\n" for i in range(200)) + f"1 {TEXT}:1\n"},
+    ),
+    "label of pairs": (
+        {"kind": "libsvm", "path": "data.svm"},
+        {},
+        {"data.svm": "".join(f"{i % 2} {i % 5}:1\n" for i in range(200)) + f"{TEXT} 3:1\n"},
+    ),
+}
+#: What is no bad row: the run cannot begin, whatever ``on_error`` says.
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Files]] = {
+    "deletion log": (
+        csv("")[0],
+        {"model": "deletion_log", "deletion_log": "gone.csv"},
+        {"data.csv": GOOD, "gone.csv": f"id,after\n3,100\n{TEXT},150\n"},
+    ),
+    "decimal comma": (csv("")[0], {}, {"data.csv": "id,a,y\n" + f'1,"1,{int(TEXT[:4], 16)}999",no\n' * 50}),
+    "first pair": ({"kind": "libsvm", "path": "data.svm"}, {}, {"data.svm": f"{TEXT} 3:1\n"}),
+}
+NEEDLES = (TEXT[:24].encode(), b"50345999", b"503459")
+
+
+def config_of(folder: Path, case: tuple[dict[str, Any], dict[str, Any], Files], on_error: str, quote: bool) -> Any:
+    source, stream, files = case
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    kind = "sparse_tree" if source["kind"] == "libsvm" else "fudyadt"
+    paths = {"path": str(folder / source["path"])}
+    log = {"deletion_log": str(folder / stream["deletion_log"])} if "deletion_log" in stream else {}
+    return {
+        "source": {**source, **paths},
+        "stream": {"model": "incremental", "on_error": on_error, **stream, **log},
+        "learner": {"kind": kind},
+        "cluster": {"backend": "in_process"},
+        "checkpoint": {"every_seconds": None},
+        "output": {"quote_values": quote},
+    }
+
+
+def quoting_files(run: Path) -> set[str]:
+    """Files of a run, but for its checkpoints and model, that hold a canary."""
+    files = [file for file in run.rglob("*") if file.is_file() and file.relative_to(run).parts[0] not in DATA]
+    return {file.name for file in files if any(one in part for one in NEEDLES for part in contents(file))}
+
+
+DATA = {"checkpoints", "model", "config.yaml"}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("quote", [True, False])
+def test_what_a_run_that_skips_writes(name: str, quote: bool, tmp_path: Path) -> None:
+    run = Path(pipelines.replay(config_of(tmp_path, CASES[name], "skip", quote), tmp_path / "run").path)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["refused"] + summary["skipped"] >= 1
+    assert ("part-00000.parquet" in quoting_files(run)) is quote
+    assert quote or quoting_files(run) == set()
+
+
+@pytest.mark.parametrize("name", [*CASES, *REFUSED])
+@pytest.mark.parametrize("quote", [True, False])
+def test_what_an_error_says(name: str, quote: bool, tmp_path: Path) -> None:
+    config = config_of(tmp_path, {**CASES, **REFUSED}[name], "error", quote)
+    with pytest.raises(RaydtError) as caught:
+        pipelines.replay(config, tmp_path / "run")
+    assert any(one in str(caught.value).encode() for one in NEEDLES) is quote, caught.value
+    assert quote or ("(a value)" in str(caught.value) and quoting_files(tmp_path / "run") == set())
+    if (tmp_path / "run" / "log.jsonl").exists():
+        assert ("log.jsonl" in quoting_files(tmp_path / "run")) is quote
+    assert quotes()
+
+
+def test_validate_and_sweep_obey(tmp_path: Path) -> None:
+    config = config_of(tmp_path, CASES["number"], "skip", False)
+    assert "(a value)" in str(look_at(load_config(config))["bad_rows"])
+    assert TEXT not in str(look_at(load_config(config))["bad_rows"])
+    config = config_of(tmp_path, CASES["unknown id"], "error", False)
+    sweep(config, ["learner.max_depth=2,3"], tmp_path / "sweep")
+    written = [
+        file.read_text() for file in (tmp_path / "sweep").rglob("*") if file.suffix in (".json", ".jsonl", ".html")
+    ]
+    assert any("(a value)" in text for text in written)
+    assert not any(TEXT in text for text in written)
+
+
+def test_a_traceback_says_nothing(tmp_path: Path) -> None:
+    """What Arrow says of a value that it cannot convert is neither in the error nor in the log."""
+    table = pa.table({"id": [1, 2], "a": [0.5, 1.5], "y": ["no", "yes"]})
+    with pa.ipc.new_file(tmp_path / "data.arrow", table.schema) as out:
+        out.write_table(table)
+    config = config_of(tmp_path, CASES["number"], "error", False)
+    with pytest.raises(RaydtError):
+        pipelines.replay(config, tmp_path / "run")
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    (failed,) = [record for record in records if record["event"] == "run_failed"]
+    assert "InputError" in failed["traceback"]
+    assert "File " in failed["traceback"]
+    assert TEXT not in json.dumps(records)
+
+
+def test_one_run_that_forbids_is_enough() -> None:
+    with quoting(True), quoting(False):
+        with quoting(True):
+            assert not quotes()
+        assert not quotes()
+    assert quotes()
+
+
+def test_validate_says_what_a_deadline_does_not_bound(tmp_path: Path) -> None:
+    config = config_of(tmp_path, CASES["number"], "skip", True)
+    config |= {"checkpoint": {"every_seconds": 60, "max_age": "1h"}, "erasure": {"deadline": "2h"}}
+    config["output"]["predictions"] = True
+    (warning,) = look_at(load_config(config))["warnings"]
+    assert "predictions/, quarantine/, log.jsonl stay until raydt purge" in warning
+    config["output"] = {"quote_values": False}
+    assert look_at(load_config(config))["warnings"] == []
+    config |= {"checkpoint": {}, "erasure": {}, "output": {"predictions": True}}
+    assert look_at(load_config(config))["warnings"] == []
