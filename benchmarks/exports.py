@@ -109,7 +109,7 @@ def row(name: str, n: int) -> list[str]:
     model = estimator.fit(X, y)
     model.forget(model.row_ids_[: n // 10])
     try:
-        trees = model.trees()
+        trees = model.tree_sum()
     except InputError:
         return [name, "-", "-", *["refused: naive Bayes at leaves"] * len(FORMATS)]
     rows, ones = model._rows(others), model._sparse_of(others).get("sparse")

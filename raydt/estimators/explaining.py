@@ -75,7 +75,7 @@ class SumOfTrees(Fitted):
         """
         rows = self._rows(X)
         require_counted(self._features())
-        trees = self.trees()
+        trees = self.tree_sum()
         found = explain(trees, rows, **self._sparse_of(X))
         if not len(trees.codes) or trees.link == "logistic":
             return Explanation(found.values[:, :, 0], float(found.base[0]))
@@ -97,7 +97,7 @@ class SumOfTrees(Fitted):
             Such as ``["age <= 30.5 (value 27)", "leaf of 12 examples: no .75, yes .25"]``.
         """
         rows = self._rows(X)
-        return sentences(self.trees(), rows, self._sparse_of(X).get("sparse"), tree, self.interface())
+        return sentences(self.tree_sum(), rows, self._sparse_of(X).get("sparse"), tree, self.interface())
 
     def export(self, to: FormatName, path: Any = None) -> Any:
         """The model as an object of another library, whose outputs before the link are equal in every bit.
@@ -117,7 +117,7 @@ class SumOfTrees(Fitted):
         InputError
             The library is not installed, the format cannot say what the model is, or the file cannot be written.
         """
-        trees, interface = self.trees(), self.interface()
+        trees, interface = self.tree_sum(), self.interface()
         if path is not None:
             write(trees, interface, to, path)
         return build(trees, interface, to)
@@ -132,7 +132,7 @@ class SumOfTrees(Fitted):
         """The predictor with all that its model says of its trees."""
         return self._predictor()
 
-    def trees(self) -> TreeSum:
+    def tree_sum(self) -> TreeSum:
         """The model as arrays of trees: what explanations and exports are made from."""
         self._require_fitted()
         return tree_sum_of(self._described(), len(getattr(self, "classes_", ())))

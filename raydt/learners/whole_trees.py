@@ -199,3 +199,12 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
                 parts = totals[node, k] << _HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
                 whole = parts // n
                 votes[k] += (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
+
+
+def leaf_votes(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The votes of leaves with examples, shape (n, K), as :func:`add_vote` counts them."""
+    n = totals.sum(axis=1, keepdims=True)
+    parts = totals << _HALF_BITS
+    whole = parts // n
+    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
+    return votes

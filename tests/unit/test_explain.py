@@ -190,7 +190,7 @@ def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: st
     estimator, y = SUMS_OF_TREES[name]
     for categorical in (None, [0, 4]):
         model = fitted(estimator.set_params(categorical_features=categorical), DENSE, y, 60)
-        trees, X, found = model.trees(), model._rows(DENSE), model.explain(DENSE)
+        trees, X, found = model.tree_sum(), model._rows(DENSE), model.explain(DENSE)
         scores = trees.scores(X)[:, np.argsort(trees.codes) if len(trees.codes) else [0]]
         added = (found.values.sum(axis=1) + found.base).reshape(N, -1)
         assert np.abs(added - scores).max() < 1e-9

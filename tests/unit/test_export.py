@@ -83,7 +83,7 @@ def test_files_are_read_by_the_formats_library(to: Any, tmp_path: Path) -> None:
         import skops.io
 
         again = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
-    trees = model.trees()
+    trees = model.tree_sum()
     assert largest_difference(outputs_of(to, built, ROWS, trees), outputs_of(to, again, ROWS, trees)) == 0.0
     assert largest_difference(model.predict_proba(ROWS), outputs_of(to, again, ROWS, trees)) == 0.0
     told = json.loads((tmp_path / f"{path.name}.json").read_text())
@@ -101,15 +101,15 @@ def test_categories_that_are_numbers_of_their_values_are_exported(to: Any) -> No
     model = ExactForestClassifier(n_estimators=5, sample_share=1.0).fit(frame, y)
     numbers = model.interface().categories["colour"]
     table = np.column_stack([ROWS[:, 0], [numbers[colour] for colour in colours]])
-    assert model.trees().is_set.any()
-    assert largest_difference(model.predict_proba(frame), outputs_of(to, model.export(to), table, model.trees())) == 0.0
+    assert model.tree_sum().is_set.any()
+    assert largest_difference(model.predict_proba(frame), outputs_of(to, model.export(to), table, model.tree_sum())) == 0.0
     with pytest.raises(InputError, match=r"LightGBM keeps a bit for each. Choose another format"):
         model.export("lightgbm")
 
 
 def test_what_lightgbm_would_round_is_refused() -> None:
     model = FullyDynamicTreeClassifier().fit(ROWS, TARGETS)
-    trees, interface = model.trees(), model.interface()
+    trees, interface = model.tree_sum(), model.interface()
     tiny = replace(trees, threshold=np.where(trees.feature >= 0, 1e-36, trees.threshold))
     with pytest.raises(InputError, match=r"a threshold is 1e-36, and LightGBM takes numbers up to 1e-35 in size as 0"):
         build(tiny, interface, "lightgbm")
@@ -122,7 +122,7 @@ def test_neighbouring_doubles_are_told_apart(to: Any) -> None:
     model = FullyDynamicTreeClassifier(smoothing=0).fit([[0.1], [x[1, 0]]] * 20, [0, 1] * 20)
     rows = np.concatenate([x, [[0.1]]])
     assert model.predict(rows).tolist() == [0, 1, 0]
-    found = outputs_of(to, model.export(to), rows, model.trees())
+    found = outputs_of(to, model.export(to), rows, model.tree_sum())
     assert largest_difference(model.predict_proba(rows), found) == 0.0
 
 
@@ -139,4 +139,4 @@ def test_a_file_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     model = forest()
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="the model cannot be written"):
-        write(model.trees(), model.interface(), "onnx", tmp_path / "file" / "model.onnx")
+        write(model.tree_sum(), model.interface(), "onnx", tmp_path / "file" / "model.onnx")

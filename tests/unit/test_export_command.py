@@ -38,7 +38,7 @@ def test_a_saved_model_or_state_is_exported(with_examples: bool, tmp_path: Path,
     interface = json.loads(Path(told["interface"]).read_text())
     numbers = dict(interface["columns"][1]["values"])
     table = np.column_stack([FRAME["age"], FRAME["pet"].map(numbers)]).astype(float)
-    found = outputs_of("onnx", onnx.load(out), table, model.trees())
+    found = outputs_of("onnx", onnx.load(out), table, model.tree_sum())
     assert largest_difference(model.predict_proba(FRAME), found) == 0.0
 
 

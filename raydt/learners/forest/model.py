@@ -23,9 +23,9 @@ from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.forest.holding import TreeArrays
-from raydt.learners.forest.voting import SHARE_BITS, leaf_votes, vote_of_model
+from raydt.learners.forest.voting import vote_of_model
 from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
-from raydt.learners.whole_trees import NUMBER_BITS
+from raydt.learners.whole_trees import NUMBER_BITS, SHARE_BITS, leaf_votes
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

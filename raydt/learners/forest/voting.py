@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.nodes import goes_left
 from raydt.learners.whole_trees import add_vote
-
-
-def leaf_votes(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The votes of leaves with examples, shape (n, K), as :func:`add_vote` counts them."""
-    n = totals.sum(axis=1, keepdims=True)
-    parts = totals << HALF_BITS
-    whole = parts // n
-    votes: npt.NDArray[np.int64] = (whole << HALF_BITS) + ((parts - whole * n) << HALF_BITS) // n
-    return votes
 
 
 @inner_kernel
