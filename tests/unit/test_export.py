@@ -102,7 +102,9 @@ def test_categories_that_are_numbers_of_their_values_are_exported(to: Any) -> No
     numbers = model.interface().categories["colour"]
     table = np.column_stack([ROWS[:, 0], [numbers[colour] for colour in colours]])
     assert model.tree_sum().is_set.any()
-    assert largest_difference(model.predict_proba(frame), outputs_of(to, model.export(to), table, model.tree_sum())) == 0.0
+    assert (
+        largest_difference(model.predict_proba(frame), outputs_of(to, model.export(to), table, model.tree_sum())) == 0.0
+    )
     with pytest.raises(InputError, match=r"LightGBM keeps a bit for each. Choose another format"):
         model.export("lightgbm")
 
