@@ -31,13 +31,13 @@ pytestmark = pytest.mark.ray
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
 
-#: Nodes are found dead in about a second, and a head that is gone is waited for as long.
+#: Nodes are found dead in about a second, and a head that is gone is waited for ten.
 HEALTH = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 300,
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 2,
-    "gcs_rpc_server_reconnect_timeout_s": 2,
+    "gcs_rpc_server_reconnect_timeout_s": 10,
 }
 
 #: Updates of a run, and of one that is stopped at work: it has to last for as long as it takes to stop it.
