@@ -41,7 +41,7 @@ HEALTH = {
 }
 
 #: Updates of a run, and of one that is stopped at work: it has to last for as long as it takes to stop it.
-UPDATES, MANY_UPDATES = 120, 2000
+UPDATES, MANY_UPDATES = 120, 600
 
 
 def the_first(trial: Trial) -> bool:
