@@ -32,7 +32,7 @@ def without_idle_services(*, metrics: bool) -> Iterator[None]:
     metrics : bool
         It serves metrics, for which its agent needs everything that it can load.
     """
-    replacements = [
+    replacements: list[tuple[str, str, str, tuple[str, ...], Callable[..., Any]]] = [
         ("parameter", "RayParams", "__init__", ("no_monitor", "include_log_monitor"), _without_monitors),
         ("node", "Node", "start_api_server", ("include_dashboard", "raise_on_failure"), _without_dashboard),
         ("services", "", "get_node", ("gcs_address", "node_id"), _as_soon_as_it_is_there),
@@ -73,8 +73,9 @@ def _as_soon_as_it_is_there(get_node: Callable[..., Any]) -> Callable[..., Any]:
     def replacement(gcs_address: str, node_id: str) -> Any:
         import ray
 
+        compiled: Any = ray._raylet
         with contextlib.suppress(Exception):  # Ray itself asks next, and says what is wrong
-            head, until = ray._raylet.GcsClient(address=gcs_address), time.monotonic() + _WAIT_SECONDS
+            head, until = compiled.GcsClient(address=gcs_address), time.monotonic() + _WAIT_SECONDS
             while not head.get_all_node_info() and time.monotonic() < until:
                 time.sleep(_ASK_SECONDS)
         return get_node(gcs_address, node_id)

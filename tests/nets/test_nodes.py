@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import yaml
 import pipelines
 import raydt
 from actors.services import without_idle_services
+from pipelines.running.outcome.result import RunResult
 from raydt.errors import RaydtError
 from tests.cases import CASES, Trial, every_case, first_cases, never
 
@@ -30,14 +32,17 @@ pytestmark = pytest.mark.ray
 
 ROOT = Path(raydt.__file__).resolve().parents[1]
 
-#: Nodes are found dead in about a second, and a head that is gone is waited for as long.
+#: Nodes are found dead in about a second, and a head that is gone is waited for ten.
 HEALTH = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 300,
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 2,
-    "gcs_rpc_server_reconnect_timeout_s": 2,
+    "gcs_rpc_server_reconnect_timeout_s": 10,
 }
+
+#: Updates of a run, and of one that is stopped at work: it has to last for as long as it takes to stop it.
+UPDATES, MANY_UPDATES = 120, 600
 
 
 def the_first(trial: Trial) -> bool:
@@ -163,10 +168,10 @@ def in_steps() -> None:
     ray_session.TOGETHER, running.READ_AHEAD = 1, 0
 
 
-def on(nodes: Nodes | None, trial: Trial, folder: Path, shards: int = 2) -> dict[str, Any]:
+def on(nodes: Nodes | None, trial: Trial, folder: Path, shards: int = 2, updates: int = UPDATES) -> dict[str, Any]:
     """A config of the case on the cluster, or on that of the job."""
     where = {"backend": "ray", "shards": shards, "patience_seconds": 60}
-    return trial.config(folder, cluster=where | ({"address": nodes.address} if nodes else {}))
+    return trial.config(folder, updates, cluster=where | ({"address": nodes.address} if nodes else {}))
 
 
 def lost(run: Any) -> list[str]:
@@ -247,45 +252,51 @@ def all_of_them(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
 
 
 def head(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
-    """The head is lost while a driver of its own works: Ray may end that without a word."""
-    nodes, marks = Nodes(3), folder / "marks"
+    """The head is lost while a driver of its own waits at its work: Ray may end that without a word."""
+    nodes = Nodes(3)
     arguments = ["replay", write(on(nodes, trial, folder), folder), "--out", str(folder / "ray")]
     with (folder / "driver").open("w") as words:
-        driver = subprocess.Popen(held(marks, arguments), stdout=words, stderr=words)
-        wait_for(lambda: checkpoints(folder), driver)
+        driver = subprocess.Popen(held("driver.recorded@5=sleep", folder, arguments), stdout=words, stderr=words)
+        wait_for(lambda: checkpoints(folder), lambda: driver.poll() is not None)
         nodes.lose_head()
         facts["ended"] = driver.wait(120)
     facts["checkpoints"] = checkpoints(folder)
     nodes.close()
+    # A process whose Ray has lost its head starts no other one.
+    program = "import pathlib, sys; from tests.nets import test_nodes; test_nodes.resume(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", program, str(folder)], cwd=ROOT, check=True)
+    return RunResult(str(folder / "ray"), summary(folder))
+
+
+def resume(folder: Path) -> None:
+    """Resume the run on a cluster of its own."""
     nodes = Nodes(3)
-    run = pipelines.resume(folder / "ray", address=nodes.address)
+    pipelines.resume(folder / "ray", address=nodes.address)
     nodes.close()
-    return run
 
 
 def job(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
     """Submitted, stopped at work, and resumed by another job."""
-    from pipelines.running.outcome.result import RunResult
+    from ray.job_submission import JobSubmissionClient
 
-    nodes, marks = Nodes(3, jobs=True), folder / "marks"
-    out = str(folder / "ray")
-    first = submitted(nodes, "first", held(marks, ["replay", write(on(None, trial, folder), folder), "--out", out]))
-    wait_for(lambda: checkpoints(folder), None)
-    ray_command("job", "stop", "--address", nodes.url, first)
-    facts["stopped"] = [status(nodes, first), summary(folder)["status"]]
+    nodes, out = Nodes(3, jobs=True), str(folder / "ray")
+    client = JobSubmissionClient(nodes.url)
+    config = write(on(None, trial, folder, updates=MANY_UPDATES), folder)
+    first = submitted(client, held("driver.recorded@*=pause", folder, ["replay", config, "--out", out]))
+    wait_for(lambda: checkpoints(folder), lambda: client.get_job_status(first).is_terminal())
+    client.stop_job(first)
+    facts["stopped"] = [ended(client, first), summary(folder)["status"]]
     facts["updates"] = summary(folder)["updates"]
-    second = submitted(nodes, "second", [sys.executable, "-m", "pipelines.cli", "resume", out])
-    wait_for(lambda: status(nodes, second) in ("SUCCEEDED", "FAILED"), None)
-    facts["resumed"] = [status(nodes, second), summary(folder)["status"]]
+    second = submitted(client, [sys.executable, "-m", "pipelines.cli", "resume", out])
+    facts["resumed"] = [ended(client, second), summary(folder)["status"]]
     nodes.close()
     return RunResult(out, summary(folder))
 
 
-def held(marks: Path, arguments: list[str]) -> list[str]:
-    """A command that pauses after each batch, so that it is at work when it is stopped."""
-    marks.mkdir()
-    places = "driver.recorded@*=pause,patient@*=mark"
-    return [sys.executable, "-m", "tests.integration.held_command", places, str(marks), *arguments]
+def held(places: str, folder: Path, arguments: list[str]) -> list[str]:
+    """A command that waits at its work."""
+    (folder / "marks").mkdir()
+    return [sys.executable, "-m", "tests.integration.held_command", places, str(folder / "marks"), *arguments]
 
 
 def write(config: dict[str, Any], folder: Path) -> str:
@@ -305,37 +316,29 @@ def summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-def wait_for(there: Callable[[], object], driver: subprocess.Popen[bytes] | None, seconds: float = 120) -> None:
-    """Wait until something is there, while a driver works."""
+def wait_for(there: Callable[[], object], over: Callable[[], object], seconds: float = 120) -> None:
+    """Wait until something is there, which has to be before the process that makes it is over."""
     until = time.monotonic() + seconds
     while not there():
         assert time.monotonic() < until, "nothing came"
-        assert driver is None or driver.poll() is None, "the driver has ended"
+        assert not over(), "it has ended"
         time.sleep(0.02)
 
 
-def submitted(nodes: Nodes, name: str, command: list[str]) -> str:
-    """Submit a job; its number. The agent of the head comes up some seconds after it."""
-    for _ in range(30):
-        done = ray_command(
-            "job", "submit", "--address", nodes.url, "--submission-id", name, "--no-wait", "--", *command
-        )
-        if done.returncode == 0:
+def submitted(client: Any, command: list[str]) -> str:
+    """Submit a job; its name. The agent of the head comes up some seconds after it."""
+    for _ in range(60):
+        with suppress(RuntimeError):
+            name: str = client.submit_job(entrypoint=shlex.join(command))
             return name
         time.sleep(1)
-    raise AssertionError(done.stdout + done.stderr)
+    raise AssertionError("the cluster takes no jobs")
 
 
-def status(nodes: Nodes, name: str) -> str:
-    """Ray's word for how a job is."""
-    said = ray_command("job", "status", "--address", nodes.url, name)
-    return next(word for word in ("PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED") if word in said.stdout)
-
-
-def ray_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of Ray."""
-    words = [sys.executable, "-m", "ray.scripts.scripts", *arguments]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+def ended(client: Any, name: str) -> str:
+    """Ray's word for how a job has ended."""
+    wait_for(lambda: client.get_job_status(name).is_terminal(), lambda: False)
+    return str(client.get_job_status(name).value)
 
 
 def free_port() -> int:
@@ -353,7 +356,8 @@ def main(scenario: str, number: int, folder: Path) -> dict[str, Any]:
     from tests.nets.test_runs import results
 
     trial, facts = CASES[number], dict[str, Any]()
-    expected = results(pipelines.replay(trial.config(folder), folder / "here"))
+    updates = MANY_UPDATES if scenario == "job" else UPDATES
+    expected = results(pipelines.replay(trial.config(folder, updates), folder / "here"))
     in_steps()
     run = SCENARIOS[scenario](trial, folder, facts)
     return facts | {"equal": results(run) == expected}
