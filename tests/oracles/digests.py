@@ -30,11 +30,11 @@ def row_root(records: Mapping[int, bytes]) -> bytes:
     keys = {key_of(number): number for number in records}
 
     def below(chosen: list[int], depth: int) -> bytes:
-        if len(chosen) <= 8:
+        if len(chosen) <= 32:
             return _hash(b"raydt-rows-leaf", b"".join(records[keys[key]] for key in sorted(chosen)))
-        children: list[list[int]] = [[] for _ in range(4)]
+        children: list[list[int]] = [[] for _ in range(16)]
         for key in chosen:
-            children[key >> (62 - 2 * depth) & 3].append(key)
+            children[key >> (60 - 4 * depth) & 15].append(key)
         return _hash(b"raydt-rows-node", b"".join(below(child, depth + 1) for child in children))
 
     return below(list(keys), 0)
