@@ -210,14 +210,14 @@ def run(asked: argparse.Namespace) -> None:
 
 def show(asked: argparse.Namespace) -> None:
     """Print accuracy, kappa and time by stream and learner."""
-    lines = {key: line for key, line in stored().items() if key[2] == asked.rows}
+    lines = {key: line for key, line in stored().items() if key[2] == asked.rows and key[0] in asked.streams}
     for title, value in (
         ("Accuracy, %", lambda line: 100 * line.accuracy),
         ("Kappa, %", lambda line: 100 * line.kappa),
         ("CPU us per row", lambda line: line.us),
     ):
         body = []
-        shown = [name for name in (*OURS, *RIVER) if any(learner == name for _, learner, _ in lines)]
+        shown = [name for name in (*OURS, *RIVER) if name in asked.learners and any(key[1] == name for key in lines)]
         for stream in dict.fromkeys(stream for stream, _ in cells(asked.streams, shown)):
             found = [lines.get((stream, name, asked.rows)) for name in shown]
             body.append([stream, *("" if x is None else "-" if x.trouble else f"{value(x):,.1f}" for x in found)])

@@ -6,7 +6,9 @@ Links of the pages under ``docs`` are checked by the strict build of the site (`
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,7 +88,15 @@ def test_prose_is_wrapped(path: Path) -> None:
     assert not [line for line in lines if len(line) > 125 and not line.startswith(("|", "#")) and " " in line.strip()]
 
 
-@pytest.mark.parametrize("path", RUN, ids=name)
+def runs() -> Iterator[Any]:
+    """Every page; nightly once more those with blocks that start Ray."""
+    for path in RUN:
+        yield pytest.param(path, id=name(path))
+        if path in WHOLE and any(block.comment == "nightly" for block in pages.blocks(path)):
+            yield pytest.param(path, id=f"{name(path)}, with Ray", marks=[pytest.mark.nightly, pytest.mark.ray])
+
+
+@pytest.mark.parametrize("path", runs())
 def test_every_block_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of the README and of the tutorials; on other pages the Python."""
     monkeypatch.chdir(tmp_path)
