@@ -204,7 +204,8 @@ def memory(every: list[Rows], seeds: int) -> None:
     for rows in every:
         for share in (0.1, 1.0):
             model = ours(rows, 0, sample_share=share).fit(rows.train, rows.y)
-            trees, n = model.session_.coordinator.store.parts[0], len(rows.y)
+            store: Any = model.session_.coordinator.store
+            trees, n = store.parts[0], len(rows.y)
             held, forest = n * trees.options.copies, trees.forest
             nodes = int(forest.shape[:, 0].sum())
             of_rows, of_links = bytes_of(trees.examples), bytes_of(forest.links)

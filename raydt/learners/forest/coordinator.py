@@ -299,7 +299,8 @@ class ForestCoordinator(SequentialCoordinator):
         if not self._stale:
             return
         for reply in (yield self._each("fetch")):
-            trees = each_tree(TreeArrays(*reply["trees"], own=reply["own"]))
+            nodes, feature, threshold, right, totals = reply["trees"]
+            trees = each_tree(TreeArrays(nodes, feature, threshold, right, totals, reply["own"]))
             for number, tree in zip(reply["changed"].tolist(), trees, strict=True):
                 self._held[number] = tree
         self._stale = False

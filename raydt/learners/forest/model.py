@@ -51,9 +51,14 @@ class OneTree(NamedTuple):
 def each_tree(arrays: TreeArrays) -> list[OneTree]:
     """The trees one by one; views."""
     stops = np.cumsum(arrays.nodes).tolist()
-    _, *columns, own = arrays
     return [
-        OneTree(*(column[begin:stop] for column in columns), {name: array[begin:stop] for name, array in own.items()})
+        OneTree(
+            arrays.feature[begin:stop],
+            arrays.threshold[begin:stop],
+            arrays.right[begin:stop],
+            arrays.totals[begin:stop],
+            {name: array[begin:stop] for name, array in arrays.own.items()},
+        )
         for begin, stop in zip([0, *stops], stops, strict=False)
     ]
 

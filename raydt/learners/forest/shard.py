@@ -241,7 +241,8 @@ class ForestShard:
         self.trees.know(np.array(order))
         self._put(slots, ids, self.trees.examples.X[:n], y, np.asarray(born))
         if isinstance(self.trees, GuestTrees):
-            self.trees.restore(TreeArrays(*map(np.array, trees), own=own), slots)
+            nodes, feature, threshold, right, totals = map(np.array, trees)
+            self.trees.restore(TreeArrays(nodes, feature, threshold, right, totals, own), slots)
             self.trees.built = built
         else:
             self.trees.collect(np.zeros(n, dtype=np.int32), slots)

@@ -30,7 +30,9 @@ from raydt.learners.whole_trees import Work
 
 
 @kernel
-def _copy_out(forest: Any, trees: Any, stack: Any, parents: Any, out: Any) -> None:
+def _copy_out(
+    forest: Any, trees: Any, stack: Any, parents: Any, feature: Any, threshold: Any, right: Any, totals: Any
+) -> None:
     """Write trees in preorder; an open leaf is a leaf."""
     nodes, at = forest.nodes, 0
     for i in range(len(trees)):
@@ -40,12 +42,12 @@ def _copy_out(forest: Any, trees: Any, stack: Any, parents: Any, out: Any) -> No
             top -= 1
             node, parent = np.int64(stack[top]), np.int64(parents[top])
             if parent >= 0:
-                out.right[parent] = at - begin
-            out.feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
-            out.threshold[at] = nodes[node].threshold
-            out.right[at] = -1
+                right[parent] = at - begin
+            feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
+            threshold[at] = nodes[node].threshold
+            right[at] = -1
             for m in range(forest.totals.shape[1]):
-                out.totals[at, m] = forest.totals[node, m]
+                totals[at, m] = forest.totals[node, m]
             if nodes[node].feature >= 0:
                 stack[top], parents[top] = nodes[node].right, at
                 stack[top + 1], parents[top + 1] = nodes[node].left, -1
@@ -117,7 +119,8 @@ class ExactTrees(HeldTrees):
     @property
     def width(self) -> int:
         """Classes that are counted, or 3 numbers of numeric labels."""
-        return self.forest.totals.shape[1]
+        width: int = self.forest.totals.shape[1]
+        return width
 
     def _plant(self, width: int) -> None:
         """Make every tree one open leaf without rows; entries keep their room."""
@@ -237,7 +240,7 @@ class ExactTrees(HeldTrees):
             {},
         )
         stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
-        _copy_out(self.forest, places, stack, parents, out._replace(own=()))
+        _copy_out(self.forest, places, stack, parents, out.feature, out.threshold, out.right, out.totals)
         return out
 
     def shape(self) -> tuple[int, int, int]:

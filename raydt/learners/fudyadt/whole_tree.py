@@ -169,12 +169,13 @@ class WholeTree:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
         self._members = np.require(self._members, requirements="W")
-        arrays = (np.require(array, requirements="W") for array in self._tree)
-        self._tree = type(self._tree)(*arrays)
+        arrays = self._tree._asdict().items()
+        self._tree = self._tree._replace(**{name: np.require(array, requirements="W") for name, array in arrays})
 
     @property
     def _classes(self) -> int:
-        return self._tree.counts.shape[1]
+        classes: int = self._tree.counts.shape[1]
+        return classes
 
     def know(self, classes: int) -> None:
         """Room for so many classes."""
