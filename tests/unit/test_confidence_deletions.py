@@ -56,7 +56,7 @@ def faults(session: InProcessSession, stream: GroupedStream, twin: ConfidenceTwi
                 break
             left = goes_left(twin, int(state["feature"][node]), float(state["threshold"][node]), e.x)
             node = int(state["left" if left else "right"][node])
-    classes, used = state["counts"].shape[1], {}
+    classes, used, no_trials = state["counts"].shape[1], {}, np.full(len(routed), -1)
     for node, examples in enumerate(routed):
         own = [e for e in examples if stamp(e) > state["created"][node]]
         if state["place"][node] < 0:
@@ -67,7 +67,12 @@ def faults(session: InProcessSession, stream: GroupedStream, twin: ConfidenceTwi
             found.append(f"classes of node {node}")
         if state["own"][node].tolist() != tally(own, classes):
             found.append(f"own classes of node {node}")
-    if len(used) != int((state["place"] >= 0).sum()):
+        if state.get("trial_place", no_trials)[node] >= 0:
+            tried = [e for e in examples if state["trial_began"][node] < stamp(e) <= state["compared"][0]]
+            used[int(state["trial_place"][node])] = tried
+            if state["trial_own"][node].tolist() != tally(tried, classes):
+                found.append(f"classes of the trial of node {node}")
+    if len(used) != int((state["place"] >= 0).sum() + (state.get("trial_place", no_trials) >= 0).sum()):
         found.append("a place is used twice")
     for g, group in groups.items():
         found += [f"group {g}: {fault}" for fault in faults_of_group(stream, twin, g, group, used)]

@@ -426,7 +426,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         The first costs O(nodes + live examples), the next O(nodes + log n) for an update.
         """
         state = self.state(np.empty(0, dtype=np.int32))
-        skipped = ("place", "seq", "leaf")
+        skipped = ("place", "trial_place", "seq", "leaf")
         return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
