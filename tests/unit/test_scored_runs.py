@@ -13,7 +13,7 @@ import pytest
 
 from pipelines import replay
 from raydt.evaluation.ranking import LEVELS, NO_LEVEL
-from raydt.examples.updates import CARRIES_ROW, DELETE, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import small_stream
@@ -117,8 +117,16 @@ def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, 
         )
         row += carried
         more: dict[str, Any] = {} if sparse is None else {"sparse": sparse}
-        session.driver.run(session.coordinator.gather())
-        expected = session.coordinator.predict_proba(one.X, 2, **more) if carried and at else None
+        before = session
+        if at and one.op[0] == UPDATE:  # an update is predicted once its old example is deleted
+            before = InProcessSession(learner, learner.Options.model_validate(options), features, 1, case.plan)
+            before.restore(*session.state())
+            none = None if sparse is None else sparse[np.empty(0, np.int64)]
+            before.apply(
+                UpdateBatch(at, np.array([DELETE], np.int8), one.id, one.X[:0], one.y[:0], 2, one.row, sparse=none)
+            )
+        before.driver.run(before.coordinator.gather())
+        expected = before.coordinator.predict_proba(one.X, 2, **more) if carried and at else None
         result = session.apply(one)
         if result.levels is None or result.levels[0] == NO_LEVEL or expected is None or one.op[0] == DELETE:
             continue
