@@ -95,7 +95,7 @@ def outputs(to: str, model: Any, X: Any, trees: Any) -> Any:
     elif to == "lightgbm":
         found = model.predict(X, raw_score=trees.link != "identity")
     elif trees.link != "identity":
-        found = model[-1]._raw_predict(model[:-1].transform(X))
+        found = model.decision_function(X)
     else:
         found = model.predict_proba(X) if len(trees.codes) else model.predict(X)
     return np.asarray(found).reshape(len(X), -1)
@@ -133,8 +133,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--only", default="", help="models whose name has this text")
     given = parser.parse_args()
-    lines = [row(name, given.rows) for name in MODELS if given.only in name]
-    print("\n".join(table(["Model", "trees", "nodes", *FORMATS], lines)))
+    header = table(["Model", "trees", "nodes", *FORMATS], [])
+    print("\n".join(header), flush=True)
+    for name in MODELS:
+        if given.only in name:
+            print(table([], [row(name, given.rows)])[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def outputs_of(to: str, model: Any, X: Any, trees: Any) -> Any:
     if to == "lightgbm":
         return model.predict(X, raw_score=trees.link != "identity", num_threads=1).reshape(len(X), -1)
     if trees.link != "identity":
-        return model.named_steps["model"]._raw_predict(model[:-1].transform(X))
+        return model.decision_function(X).reshape(len(X), -1)
     found = model.predict_proba(X) if len(trees.codes) else model.predict(X)
     return np.asarray(found).reshape(len(X), -1)
 

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines import replay
 from raydt.evaluation.ranking import LEVELS, NO_LEVEL
-from raydt.examples.updates import CARRIES_ROW, DELETE, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, DELETE, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import small_stream
@@ -105,6 +105,7 @@ def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, 
     if "smoothing" in learner.Options.model_fields:
         options["smoothing"] = 0
     session = InProcessSession(learner, learner.Options.model_validate(options), features, 1, case.plan)
+    traits = learner.traits(learner.Options.model_validate(options))
     row, given = 0, 0
     warmup, starts = case.warmup, [0, *range(max(1, case.warmup), len(batch))]
     for at, stop in zip(starts, [*starts[1:], len(batch)], strict=True):
@@ -117,15 +118,22 @@ def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, 
         )
         row += carried
         more: dict[str, Any] = {} if sparse is None else {"sparse": sparse}
-        session.driver.run(session.coordinator.gather())
-        expected = session.coordinator.predict_proba(one.X, 2, **more) if carried and at else None
+        before = session
+        if at and one.op[0] == UPDATE and traits.parts:  # a learner of parts predicts once the old example is deleted
+            before = InProcessSession(learner, learner.Options.model_validate(options), features, 1, case.plan)
+            before.restore(*session.state())
+            none = None if sparse is None else sparse[np.empty(0, np.int64)]
+            before.apply(
+                UpdateBatch(at, np.array([DELETE], np.int8), one.id, one.X[:0], one.y[:0], 2, one.row, sparse=none)
+            )
+        before.driver.run(before.coordinator.gather())
+        expected = before.coordinator.predict_proba(one.X, 2, **more) if carried and at else None
         result = session.apply(one)
         if result.levels is None or result.levels[0] == NO_LEVEL or expected is None or one.op[0] == DELETE:
             continue
         if session.statistics()["active"] > 1:
             assert int(result.levels[0]) == int(np.floor(expected[0, 1] * LEVELS + 0.5))
             given += 1
-    traits = learner.traits(learner.Options.model_validate(options))
     if kind in gives_scores():
         assert given > 20, traits
 
