@@ -64,6 +64,8 @@ def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) ->
     Text ids out of ``scope`` stay.
     """
     source = dict(stream["source"])
+    if "categories" not in source:  # examples that are drawn have no dictionaries
+        return dict(stream)
     source["categories"] = erased_categories(saved, source["categories"])
     source["labels"] = _erased_labels(saved, source["labels"])
     if source["ids"]:

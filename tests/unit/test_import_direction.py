@@ -21,6 +21,7 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 ROOMS = {
     "raydt": (
         ("errors", "version"),
+        ("quoting",),
         ("arrays",),
         ("exchange",),
         ("examples",),
