@@ -157,11 +157,13 @@ def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: C
     return pytest.mark.parametrize(arguments, params)
 
 
-def every_case(name: str, often: Callable[[Trial], bool] = lambda trial: True) -> Any:
-    """Parametrise a test by ``trial``; see :func:`net`."""
+def every_case(
+    name: str, often: Callable[[Trial], bool] = lambda trial: True, among: Iterable[Trial] | None = None
+) -> Any:
+    """Parametrise a test by ``trial``; see :func:`net`. A net whose test takes minutes is ``among`` some cases."""
     daily, nightly = NETS.setdefault(name, (set(), set()))
     params = []
-    for trial in CASES:
+    for trial in CASES if among is None else among:
         (daily if often(trial) else nightly).add(trial.name)
         params.append(pytest.param(trial, id=trial.name, marks=[] if often(trial) else pytest.mark.nightly))
     return pytest.mark.parametrize("trial", params)

@@ -70,14 +70,14 @@ def facts_of(scenario: str, trial: Trial, folder: Path) -> dict[str, Any]:
     return facts | {"said": [*others, *ended.stderr.splitlines()]}
 
 
-@every_case("a node lost", the_first)
+@every_case("a node lost", the_first, first_cases())
 def test_a_lost_node_does_not_show(trial: Trial, tmp_path: Path) -> None:
     """That of the shard is lost, and there is a spare one. What Ray says of it is not on the terminal."""
     facts = facts_of("spare", trial, tmp_path)
     assert facts == {"nodes of actors": 2, "losses": ["shard"], "equal": True, "said": []}
 
 
-@every_case("nodes lost", never)
+@every_case("nodes lost", never, first_cases())
 def test_lost_nodes_do_not_show(trial: Trial, tmp_path: Path) -> None:
     """A shard's node is lost, and there is a spare one; then the coordinator's, and there is none; then the cluster."""
     facts = facts_of("all", trial, tmp_path)
@@ -88,7 +88,7 @@ def test_lost_nodes_do_not_show(trial: Trial, tmp_path: Path) -> None:
     assert facts["equal"]
 
 
-@every_case("the head lost", never)
+@every_case("the head lost", never, first_cases())
 def test_a_run_whose_head_is_lost_resumes_on_another_cluster(trial: Trial, tmp_path: Path) -> None:
     """Ray ends a driver whose head is gone, if the run does not end before; its checkpoints remain."""
     facts = facts_of("head", trial, tmp_path)
@@ -97,7 +97,7 @@ def test_a_run_whose_head_is_lost_resumes_on_another_cluster(trial: Trial, tmp_p
     assert facts["equal"]
 
 
-@every_case("a submitted job", never)
+@every_case("a submitted job", never, first_cases())
 def test_a_submitted_job_is_stopped_and_resumed(trial: Trial, tmp_path: Path) -> None:
     """``ray job submit``, ``ray job stop``, and another job that resumes; the actors are on the nodes."""
     facts = facts_of("job", trial, tmp_path)
