@@ -189,7 +189,7 @@ def test_what_unexpected_errors_say(verbose: bool, quote: bool, tmp_path: Path) 
 
 
 def test_a_word_for_no_label_and_a_code_are_values(tmp_path: Path) -> None:
-    rows = "id,a,y\n" + "".join(f"{i},{i}.5,{i % 2}\n" for i in range(200)) + "900,1.5,none\n"
+    rows = "id,a,y\n" + "".join(f"{i},{i}.5,{i % 2}\n" for i in range(200)) + "900,1.5,NA\n"
     config = config_of(tmp_path, (csv("")[0], {}, {"data.csv": rows}), "skip", False)
     (said,) = look_at(load_config(config))["bad_rows"]
     assert "no label ((a value) among" in said
