@@ -96,7 +96,7 @@ def runs() -> Iterator[Any]:
             yield pytest.param(path, id=f"{name(path)}, with Ray", marks=[pytest.mark.nightly, pytest.mark.ray])
 
 
-@pytest.mark.parametrize("path", runs())
+@pytest.mark.parametrize("path", [*runs()])
 def test_every_block_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of the README and of the tutorials; on other pages the Python."""
     monkeypatch.chdir(tmp_path)
