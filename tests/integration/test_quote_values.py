@@ -186,6 +186,13 @@ def test_what_unexpected_errors_say(verbose: bool, quote: bool, tmp_path: Path) 
     assert "ValueError" in failed["traceback"]
     assert ", in feeds_and_fails" in failed["traceback"]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["error"] == (TEXT if quote else "ValueError")
+    if not quote:
+        words = [*["-v"] * verbose, "resume", str(tmp_path / "run")]
+        ended = subprocess.run([sys.executable, "-c", UNEXPECTED, *words], capture_output=True, text=True, check=False)
+        assert ended.returncode == 1
+        assert TEXT not in ended.stderr
+        assert "error: unexpected ValueError; log.jsonl" in ended.stderr
+        assert quoting_files(tmp_path / "run") == set()
 
 
 def test_a_word_for_no_label_and_a_code_are_values(tmp_path: Path) -> None:
