@@ -71,6 +71,7 @@ class Connection:
         self._requested: list[Bundle] = bundles(shards, resources)
         self._meanwhile = meanwhile
         # Kernels are compiled while Ray starts; a session does it again, at no cost by then.
+        self._failed: BaseException | None = None
         self._compiling = threading.Thread(target=self._compile, name="raydt-warmup", daemon=True)
         self._compiling.start()
         self._cluster = connect(address, self._requested, metrics_port=metrics_port)
@@ -79,9 +80,12 @@ class Connection:
         from raydt.sessions.warmup import compile_missing  # importing this module must not import Numba
 
         learner, options, _ = self._what
-        compile_missing(learner, options)
-        if self._meanwhile is not None:
-            self._meanwhile()
+        try:
+            compile_missing(learner, options)
+            if self._meanwhile is not None:
+                self._meanwhile()
+        except BaseException as error:  # a thread of its own: open() raises it
+            self._failed = error
 
     def open(self, epoch: int = 1) -> RaySession:
         """Start the actors of incarnation ``epoch``; the caller closes the session before it opens the next.
@@ -95,10 +99,14 @@ class Connection:
         RaydtError
             The actors cannot be started or have loaded other sources than this process; the cluster is gone, or has
             lost resources it had for the first incarnation. Another incarnation will not do better.
+        Exception
+            What failed while kernels were compiled, or in ``meanwhile``.
         """
         from actors.session import RaySession
 
         self._compiling.join()
+        if self._failed is not None:
+            raise self._failed
         if not self._cluster.answers():
             if not self._cluster.started:
                 raise RaydtError(

@@ -20,10 +20,13 @@ def set_numba_cache_dir() -> Path:
     """Have Numba cache compiled kernels in the user's cache folder; to be called before kernels are imported.
 
     The folder is ``NUMBA_CACHE_DIR`` if set, else ``raydt/numba`` in ``XDG_CACHE_HOME`` or ``~/.cache``. Beside
-    the sources, Numba's own choice, it may be read-only, and every process would compile for itself.
+    the sources, Numba's own choice, it may be read-only, and every process would compile for itself. A relative path is
+    made absolute, since :func:`importing_from_driver` changes the working directory.
     """
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raydt" / "numba"
-    return Path(os.environ.setdefault("NUMBA_CACHE_DIR", str(default)))
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or default).absolute()
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    return folder
 
 
 def of_actors() -> dict[str, str]:

@@ -13,7 +13,6 @@ import math
 import re
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.printing import escaped
+from pipelines.printing import escaped, frames
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
 from raydt.quoting import quotes
@@ -92,7 +91,7 @@ class JsonFormatter(logging.Formatter):
         }
         entry |= {key: value for key, value in vars(record).items() if key not in _PLAIN and key[0] != "_"}
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info) if quotes() else _frames(record.exc_info[1])
+            entry["traceback"] = self.formatException(record.exc_info) if quotes() else frames(record.exc_info[1])
         try:
             return json.dumps(entry, default=_plain, allow_nan=False)
         except ValueError:
@@ -189,15 +188,6 @@ def log_to(folder: RunFolder) -> Iterator[LogContext]:
             logger.removeHandler(handler)
             logger.setLevel(level)
         handler.close()
-
-
-def _frames(error: BaseException | None) -> str:
-    """A traceback without what the errors say: those of other packages may quote values."""
-    text = ""
-    while error is not None:
-        text = f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}\n{text}"
-        error = error.__cause__ or error.__context__
-    return text
 
 
 def _plain(value: Any) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 import unicodedata
 from types import TracebackType
 
 from raydt.errors import RaydtError
+from raydt.quoting import quotes
 
 #: Characters of an error's longest word, such as a path, and of its longest line.
 LONGEST_WORD, LONGEST_LINE = 1000, 4000
@@ -54,6 +56,15 @@ def error_text(error: RaydtError) -> str:
     return "\n".join(map(one_line, error.lines))
 
 
+def frames(error: BaseException | None) -> str:
+    """A traceback without what the errors say: those of other packages may quote values."""
+    text = ""
+    while error is not None:
+        text = f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}\n{text}"
+        error = error.__cause__ or error.__context__
+    return text
+
+
 class TerminalFormatter(logging.Formatter):
     """Records for a terminal: each is one line, but for its traceback."""
 
@@ -62,5 +73,6 @@ class TerminalFormatter(logging.Formatter):
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (logging's name)
-        """Its traceback."""
-        return escaped(super().formatException(ei), keep="\n")
+        """Its traceback, without messages where no value is quoted."""
+        text = super().formatException(ei) if quotes() else frames(ei[1]).rstrip("\n")
+        return escaped(text, keep="\n")

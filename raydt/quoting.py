@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from raydt.errors import RaydtError
+
 #: What stands in the place of a value.
 WITHHELD = "(a value)"
 
@@ -40,6 +42,18 @@ def quoted(value: Any, most: int = 60) -> str:
         return repr(value[:most])
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def said(error: BaseException) -> str:
+    """What an error says, for a message. Unexpected ones come from other packages, which may quote values in them.
+
+    Parameters
+    ----------
+    error : BaseException
+        Its own words, if it has any, where values are quoted or they are ours; else the name of its class.
+    """
+    name = type(error).__name__
+    return (str(error) or name) if quotes() or isinstance(error, RaydtError) else name
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from raydt.evaluation.scoring import Watching
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
-from raydt.quoting import quotes, quoting
+from raydt.quoting import quoting, said
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
 from raydt.sources.stored import StoredSource
@@ -119,8 +119,7 @@ def _run_setting(
     except RaydtError as error:
         return {"updates": updates, "error": str(error), "exit_code": error.exit_code}
     except Exception as error:  # one setting's defect must not end the others
-        what = f"{type(error).__name__}: {error}" if quotes() else type(error).__name__
-        return {"updates": updates, "error": what, "exit_code": 1}
+        return {"updates": updates, "error": said(error), "exit_code": 1}
 
 
 def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:

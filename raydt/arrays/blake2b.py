@@ -1,8 +1,7 @@
 """BLAKE2b (RFC 7693) with 32 bytes, without a key, for kernels: thousands of short hashes in one call.
 
-Through ``hashlib`` a hash of a hundred bytes takes a microsecond, most of it spent on Python objects; here it takes a
-sixth of that. Invariant: the bytes are those of ``hashlib.blake2b(data, digest_size=32, person=person)``, to which the
-tests compare them.
+Most of ``hashlib``'s time for a short hash goes to Python objects. Invariant: the bytes are those of
+``hashlib.blake2b(data, digest_size=32, person=person)``, to which the tests compare them.
 
 Symbols (RFC 7693): h = ``state``, m = ``words``, v[0..15] = ``a0`` .. ``d3``, t = ``seen``, G = :func:`_mix`.
 """

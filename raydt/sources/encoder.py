@@ -308,7 +308,7 @@ class RowEncoder:
             for position in np.nonzero(wrong if needed is None else wrong & needed)[0].tolist():
                 text = column[position].as_py()
                 if name == self._label and text.strip() in WORDS_FOR_NOTHING:
-                    bad.add([position], name, f"no label ({text.strip()!r} among {in_words(kind)})", NO_LABEL)
+                    bad.add([position], name, f"no label ({quoted(text.strip())} among {in_words(kind)})", NO_LABEL)
                 else:
                     bad.add([position], name, f"{quoted(text, 40)} is not {what}", _SKIP)
         return read

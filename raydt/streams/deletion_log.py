@@ -229,13 +229,13 @@ class DeletionLogStream(RowStream):
             Naming the first.
         """
         if len(self._log.after) and self._log.after[0] < self.warmup:
+            after = quoted(int(self._log.after[0]))
             raise InputError(
-                f"this deletion is due after {self._log.after[0]} rows, but the first {self.warmup} updates must be "
-                "inserts",
+                f"this deletion is due after {after} rows, but the first {self.warmup} updates must be inserts",
                 file=self._log.file.name,
                 column="after",
                 row=int(self._log.row[0]),
-                remedy=f"Set stream.warmup to {self._log.after[0]} or less",
+                remedy=f"Set stream.warmup to {after} or less",
             )
 
     @property

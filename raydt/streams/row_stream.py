@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.targets import classes_in, in_order
 from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
+from raydt.quoting import quoted
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import GoodRows, RowReader
@@ -126,7 +127,7 @@ class RowStream(ABC):
         number, code = int(row.row[0]), int(row.id[0])
         file, line = self.source.where(number)
         error = InputError(
-            f"id {self.source.id_of(code)!r}: {REFUSALS[DUPLICATE_ID][0]}",
+            f"id {quoted(self.source.id_of(code))}: {REFUSALS[DUPLICATE_ID][0]}",
             file=file,
             row=line,
             column=self.source.id_column,

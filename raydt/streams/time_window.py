@@ -22,6 +22,7 @@ from sortedcontainers import SortedList
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.quoting import WITHHELD, quotes
 from raydt.sources.base import Rows, Source
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled
@@ -92,8 +93,8 @@ class _TimedReader(RowReader):
         show = spelled if self._column.kind == "timestamp" else str
         file, line = self._source.where(row)
         return InputError(
-            f"it is late: its time is {show(by)} before the latest so far, stream.lateness allows "
-            f"{show(self._lateness)}",
+            f"it is late: its time is {show(by) if quotes() else WITHHELD} before the latest so far, stream.lateness "
+            f"allows {show(self._lateness)}",
             file=file,
             row=line,
             column=self._column.name,

@@ -6,11 +6,12 @@ Every row is wrong in its own way, with a canary where a message would quote it;
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.ipc
 import pytest
 
 import pipelines
@@ -19,6 +20,7 @@ from pipelines.sweeping.job import sweep
 from pipelines.validation import look_at
 from raydt.errors import RaydtError
 from raydt.quoting import quotes, quoting
+from raydt.sources.files.damage import without_flaws
 from tests.canaries import TEXT, contents
 
 Files = dict[str, str]
@@ -38,10 +40,21 @@ for _name, (_source, _files) in {
     CASES[_name] = _source, {}, _files
 _OPERATIONS = {"kind": "csv", "path": "data.csv", "label": "y", "id": "id", "op": "op"}
 _CHANGES = "id,a,y,op\n" + "".join(f"n{i},{i}.5,{'yes' if i % 3 else 'no'},insert\n" for i in range(200))
+_ROWS = "id,a,y\n" + "".join(f"n{i},{i}.5,{'yes' if i % 3 else 'no'}\n" for i in range(200))
 CASES |= {
     "operation": (_OPERATIONS, {"model": "changelog"}, {"data.csv": f"{_CHANGES}n900,1.5,no,{TEXT}\n"}),
     "unknown id": (_OPERATIONS, {"model": "changelog"}, {"data.csv": f"{_CHANGES}{TEXT},1.5,no,delete\n"}),
     "live id": (_OPERATIONS, {"model": "changelog"}, {"data.csv": f"{_CHANGES}{2 * f'{TEXT},1.5,no,insert{chr(10)}'}"}),
+    "duplicate id": (
+        {"kind": "csv", "path": "data.csv", "label": "y", "id": "id"},
+        {"model": "random_updates", "insert_probability": 1.0},
+        {"data.csv": _ROWS + 2 * f"{TEXT},1.5,no\n"},
+    ),
+    "late": (
+        {"kind": "csv", "path": "data.csv", "label": "y", "ts": "t"},
+        {"model": "time_window", "duration": 10**6},
+        {"data.csv": "t,a,y\n" + "".join(f"{i},{i}.5,{i % 2}\n" for i in range(200)) + "503659,1.5,0\n200,1.5,0\n"},
+    ),
     "pair": (
         {"kind": "libsvm", "path": "data.svm"},
         {},
@@ -59,6 +72,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Files]] = {
         csv("")[0],
         {"model": "deletion_log", "deletion_log": "gone.csv"},
         {"data.csv": GOOD, "gone.csv": f"id,after\n3,100\n{TEXT},150\n"},
+    ),
+    "deletion in the warm-up": (
+        csv("")[0],
+        {"model": "deletion_log", "deletion_log": "gone.csv", "warmup": 600_000},
+        {"data.csv": GOOD, "gone.csv": "id,after\n3,503459\n"},
     ),
     "decimal comma": (csv("")[0], {}, {"data.csv": "id,a,y\n" + f'1,"1,{int(TEXT[:4], 16)}999",no\n' * 50}),
     "first pair": ({"kind": "libsvm", "path": "data.svm"}, {}, {"data.svm": f"{TEXT} 3:1\n"}),
@@ -128,19 +146,64 @@ def test_validate_and_sweep_obey(tmp_path: Path) -> None:
     assert not any(TEXT in text for text in written)
 
 
-def test_a_traceback_says_nothing(tmp_path: Path) -> None:
-    """What Arrow says of a value that it cannot convert is neither in the error nor in the log."""
-    table = pa.table({"id": [1, 2], "a": [0.5, 1.5], "y": ["no", "yes"]})
-    with pa.ipc.new_file(tmp_path / "data.arrow", table.schema) as out:
-        out.write_table(table)
-    config = config_of(tmp_path, CASES["number"], "error", False)
-    with pytest.raises(RaydtError):
-        pipelines.replay(config, tmp_path / "run")
+#: A run whose checkpoints, stream and report fail with errors of other packages, which say a value.
+UNEXPECTED = f"""
+import pipelines.running.loop.run as run
+import pipelines.running.outcome.outcome as outcome
+from pipelines.cli import main
+from raydt.folders.checkpoint import CheckpointStore
+
+def fails(*given, **named):
+    raise ValueError("{TEXT}")
+
+def feeds_and_fails(*given, feed=run.feed):
+    feed(*given)
+    fails()
+
+CheckpointStore.write = outcome.publish_report = fails
+run.feed = feeds_and_fails
+main()
+"""
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+@pytest.mark.parametrize("quote", [True, False])
+def test_what_unexpected_errors_say(verbose: bool, quote: bool, tmp_path: Path) -> None:
+    """They are named, with the place, and their text is in no file and not on the terminal."""
+    config = config_of(tmp_path, (csv("")[0], {}, {"data.csv": GOOD}), "error", quote)
+    config |= {"checkpoint": {"every_updates": 50}}
+    config["cluster"] |= {"batch_size": 10}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    words = [*["-v"] * verbose, "replay", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "run")]
+    ended = subprocess.run([sys.executable, "-c", UNEXPECTED, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert (TEXT in ended.stderr) is quote, ended.stderr
+    assert ("log.jsonl, if the run got to it, names the place" in ended.stderr) is not quote
+    assert quoting_files(tmp_path / "run") == ({"log.jsonl", "summary.json"} if quote else set())
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert {"run_failed", "checkpoint_failed", "report_failed"} <= {record["event"] for record in records}
     (failed,) = [record for record in records if record["event"] == "run_failed"]
-    assert "InputError" in failed["traceback"]
-    assert "File " in failed["traceback"]
-    assert TEXT not in json.dumps(records)
+    assert "ValueError" in failed["traceback"]
+    assert ", in feeds_and_fails" in failed["traceback"]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["error"] == (TEXT if quote else "ValueError")
+    if not quote:
+        words = [*["-v"] * verbose, "resume", str(tmp_path / "run")]
+        ended = subprocess.run([sys.executable, "-c", UNEXPECTED, *words], capture_output=True, text=True, check=False)
+        assert ended.returncode == 1
+        assert TEXT not in ended.stderr
+        assert "error: unexpected ValueError; log.jsonl" in ended.stderr
+        assert quoting_files(tmp_path / "run") == set()
+
+
+def test_a_word_for_no_label_and_a_code_are_values(tmp_path: Path) -> None:
+    rows = "id,a,y\n" + "".join(f"{i},{i}.5,{i % 2}\n" for i in range(200)) + "900,1.5,NA\n"
+    config = config_of(tmp_path, (csv("")[0], {}, {"data.csv": rows}), "skip", False)
+    (said,) = look_at(load_config(config))["bad_rows"]
+    assert "no label ((a value) among" in said
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 50345999]), pa.array(["a"]), safe=False)
+    with quoting(False):
+        _, flaws = without_flaws(pa.RecordBatch.from_arrays([coded], names=["a"]))
+    assert "(a value) is beyond its dictionary" in str(flaws)
 
 
 def test_one_run_that_forbids_is_enough() -> None:

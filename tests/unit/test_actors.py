@@ -20,6 +20,7 @@ import raydt
 from actors import environment
 from actors.boundary import own
 from actors.cluster import Cluster, bundles, connect, starts_ray
+from actors.connection import Connection
 from actors.faults import translate
 from actors.identity import identity, require_same
 from actors.progress import Pulse
@@ -58,6 +59,9 @@ class TestEnvironment:
         del variables["NUMBA_CACHE_DIR"]
         variables["XDG_CACHE_HOME"] = "/cache"
         assert environment.set_numba_cache_dir() == Path("/cache/raydt/numba")
+        variables["NUMBA_CACHE_DIR"] = "relative"  # to where this process began, whatever it changes to
+        assert environment.set_numba_cache_dir() == Path.cwd() / "relative"
+        assert variables["NUMBA_CACHE_DIR"] == str(Path.cwd() / "relative")
 
     def test_a_private_ray_has_a_token_of_its_own(self, variables, monkeypatch):
         monkeypatch.delitem(sys.modules, "ray")
@@ -461,3 +465,47 @@ class TestServices:
         with without_idle_services(metrics=False):
             assert services.get_node is get_node
         assert services.get_node is get_node
+
+    @pytest.mark.parametrize(
+        ("path", "other"),
+        [
+            ("services.get_node", lambda gcs_address, node_id, more: None),
+            ("utils.get_dashboard_dependency_error", lambda more: None),
+        ],
+    )
+    def test_what_takes_more_is_left_alone(self, path, other, monkeypatch):
+        monkeypatch.setattr(f"ray._private.{path}", other)
+        with without_idle_services(metrics=False):
+            assert self.now(path) is other
+
+    def test_the_wait_for_the_node_is_bounded_over_all_calls(self, monkeypatch):
+        asked = []
+
+        class Head:
+            def __init__(self, address):
+                pass
+
+            def get_all_node_info(self, timeout=None):
+                asked.append(timeout)
+                return {}
+
+        monkeypatch.setattr("ray._raylet.GcsClient", Head)
+        monkeypatch.setattr("ray._private.services.get_node", lambda gcs_address, node_id: "asked Ray")
+        monkeypatch.setattr("actors.services._WAIT_SECONDS", 0.1)
+        with without_idle_services(metrics=False):
+            assert self.now("services.get_node")("here", "node") == "asked Ray"
+            first = len(asked)
+            assert self.now("services.get_node")("here", node_id="node") == "asked Ray"
+        assert set(asked) == {1}
+        assert len(asked) == first
+
+
+def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypatch):
+    def fails(*given):
+        raise OSError("no kernels")
+
+    monkeypatch.setattr("raydt.sessions.warmup.compile_missing", fails)
+    monkeypatch.setattr("actors.connection.connect", lambda *given, **named: None)
+    connection = Connection(None, None, None, shards=1)
+    with pytest.raises(OSError, match="no kernels"):
+        connection.open()

@@ -27,6 +27,7 @@ from pipelines.running.records.table_parts import writing
 from raydt.errors import ConfigError, InputError, NotWrittenError, RestartsSpentError
 from raydt.exchange.faults import fault
 from raydt.presentation.words import counted
+from raydt.quoting import said
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 
@@ -184,10 +185,9 @@ def write_report(folder: RunFolder) -> bool:
     try:
         publish_report(folder)
     except Exception as error:  # whatever it is, the run is what counts
-        what = str(error) or type(error).__name__
         log.warning(
             "the report could not be written: %s. The run is complete. Write its report: raydt report %s",
-            what,
+            said(error),
             folder.location,
             extra={"event": "report_failed"},
         )

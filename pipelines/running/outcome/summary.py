@@ -17,6 +17,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError, RaydtError
 from raydt.learners import description_of
+from raydt.quoting import said
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -144,7 +145,7 @@ def _ending(error: Exception | None, stop: signal.Signals | None) -> dict[str, A
         status, reason, code = "interrupted", stop.name, 128 + stop
     else:
         status, reason, code = "completed", "end_of_stream", 0
-    text = str(error) if error is not None else None
+    text = said(error) if error is not None else None
     return {"status": status, "exit_reason": reason, "exit_code": code, "error": text}
 
 

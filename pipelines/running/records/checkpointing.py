@@ -20,6 +20,7 @@ from raydt.errors import CheckpointsFailError, DeadlineMissedError, RaydtError
 from raydt.exchange.snapshot import Barrier, Segment, Snapshot
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.presentation.words import duration
+from raydt.quoting import said
 from raydt.streams.base import Stream
 from raydt.streams.durations import microseconds
 
@@ -176,10 +177,10 @@ class Checkpointer:
         except Exception as error:  # whatever it was: the run continues, and logs it
             self.failed += 1
             self._failed_in_a_row += 1
-            what = str(error) if isinstance(error, RaydtError) else f"{type(error).__name__}: {error}"
-            known, self._cause = isinstance(error, RaydtError), what
+            known, self._cause = isinstance(error, RaydtError), said(error)
             extra = {"event": "checkpoint_failed", "at": number}
-            log.warning("a checkpoint could not be written: %s", what, extra=extra, exc_info=None if known else error)
+            why = None if known else error
+            log.warning("a checkpoint could not be written: %s", self._cause, extra=extra, exc_info=why)
         finally:
             with self._lock:
                 self._busy = False

@@ -100,7 +100,7 @@ class LocalTrees:
         batch.slots[:own], batch.slots[own:n] = slots, others
         batch.F[:, :n] = e.loss.origin
         batch.member[batch.slots[:n]] = True
-        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, e.stale)
+        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.stale)
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, room, grow_room, counts)
         self.taken = batch.slots[:n]
@@ -136,7 +136,12 @@ class LocalTrees:
         """Room for as many rows as the ensemble has slots, and the batch over it."""
         e, per = self.ensemble, self.ensemble.per
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
-        if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
+        if (
+            self._room is None
+            or len(self._room[2].slots) < capacity
+            or len(self._room[2].entry) != per
+            or len(self._room[0].top) != e.tolerance + 1
+        ):
             local = self._sums
             trees, inner, stored = local.sums.shape[:3]
             room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per, e.tolerance)

@@ -27,14 +27,11 @@ class Rules(NamedTuple):
         NEVER, RETRAINED or BOUNDED.
     sigma : float
         ``robustness_tolerance``.
-    tolerance : int
-        Rank down to which a split stays.
     stale : Staleness
     """
 
     follow: int
     sigma: float
-    tolerance: int
     stale: Staleness
 
 
@@ -90,7 +87,7 @@ class PassRoom(NamedTuple):
     p : ndarray of float64, shape (K' + 2, TOGETHER)
         As in ``derivatives.probabilities_together``.
     top : ndarray of float64, shape (tolerance + 1,)
-        The largest gains of a node; ``tolerance`` is that of ``Rules``.
+        The largest gains of a node; a split stays down to the rank ``tolerance``.
     found : ndarray of int64, shape (FIELDS,)
     """
 

@@ -1,8 +1,9 @@
 """Splits that surely stay: how much the sums of a node may change before other candidates can pass its split.
 
-A split stays while fewer than ``most`` candidates gain more. So a look at all candidates notes the *bar*, the gain
-that only ``most`` - 1 others exceed, and how steeply the gain of a candidate can grow. Until the changes of the node's
-sums since then may have lifted another candidate from the bar to the split, the split stays without another look.
+A split stays while fewer than ``tolerance`` candidates gain more. So a look at all candidates notes the *bar*, the gain
+that only ``tolerance`` - 1 others exceed, and how steeply the gain of a candidate can grow. Until the changes of the
+node's sums since then may have lifted another candidate from the bar to the split, the split stays without another
+look.
 
 Invariant: a split that surely stays would be kept by a look, so nothing here changes a result. A gain is the sum of
 G**2 / (H + l2) of both sides, less that of the whole, which all candidates share and which is left out here. With
@@ -31,7 +32,7 @@ class Slack(NamedTuple):
     Attributes
     ----------
     bar : ndarray of float64
-        The parts of both sides that fewer than ``most`` other candidates exceeded; infinite before the first look.
+        The parts of both sides that fewer than ``tolerance`` other candidates exceeded; infinite before the first look.
     steepest : ndarray of float64
         Largest abs(v) of any side of any candidate.
     G, H : ndarray of int64
@@ -63,9 +64,9 @@ def surely_stays(slack: Any, t: int, node: int, parts: float, units: Any) -> boo
 
 @inner_kernel
 def stays(trees: Any, t: int, node: int, local: Any, row: int, slack: Any, top: Any, found: Any) -> bool:
-    """Whether fewer than ``most`` candidates gain more than a split that has rows on both sides. O(C), mostly O(1).
+    """Whether fewer than ``tolerance`` candidates gain more than a split with rows on both sides. O(C), mostly O(1).
 
-    ``top``, float64, has ``most`` + 1 entries of scratch, ``found``, int64, ``FIELDS``.
+    ``top``, float64, is scratch, of which ``tolerance`` is ``len(top) - 1``; ``found``, int64, has ``FIELDS`` entries.
     """
     units, left, G, H = local.units, np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
     left_G, left_H = trees.G[t, left], trees.H[t, left]
@@ -77,7 +78,7 @@ def stays(trees: Any, t: int, node: int, local: Any, row: int, slack: Any, top: 
     _, steepest = scan(sums, G, H, local.candidates, row, units, min(gain, 0.0), top, found)
     slack.bar[t, node], slack.steepest[t, node] = top[0] + part(G, H, units), steepest
     slack.G[t, node] = slack.H[t, node] = 0
-    # The split is among the candidates: top[0] is the largest gain but ``most``, with it, and so of the others.
+    # The split is among the candidates: top[0] is the largest gain but ``tolerance``, with it, and so of the others.
     return bool(_second(top) <= gain)
 
 

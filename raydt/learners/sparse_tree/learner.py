@@ -39,10 +39,7 @@ class SparseTree(Learner):
     }
 
     def traits(self, options: SparseTreeOptions) -> Traits:
-        """Sparse features and two classes; dense ones need a schedule, whose theorem is about the Gini index.
-
-        Shards divide what is built at once. An update takes a message, and a little longer than without them.
-        """
+        """Sparse features and two classes; dense ones need a schedule, whose theorem is about the Gini index."""
         dense = options.finder != "updent"
         return Traits(
             Reading(
@@ -52,8 +49,7 @@ class SparseTree(Learner):
                 classes=2,
                 sparse_classes=2,
                 with_dense="" if dense else "finder: updgini",
-            ),
-            divided="large",
+            )
         )
 
     def describe(self, options: Mapping[str, Any]) -> SparseTreeDescription:

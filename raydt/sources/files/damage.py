@@ -107,7 +107,7 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         values, lost = _repaired(column.dictionary)
         codes = column.indices.to_pylist()
         found = {
-            row: lost.get(code, f"code {code} is beyond its dictionary of {len(values)} values")
+            row: lost.get(code, f"code {quoted(code)} is beyond its dictionary of {len(values)} values")
             for row, code in enumerate(codes)
             if code is not None and (code in lost or not 0 <= code < len(values))
         }
