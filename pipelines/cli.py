@@ -224,7 +224,7 @@ def predict(
     "--to", type=click.Choice(_FORMATS), required=True, help="Format; its library is an extra: raydt[FORMAT]."
 )
 @click.option("--out", required=True, metavar="FILE", help="New file: .tl, .onnx, .txt or .skops, by the format.")
-@click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE and FILE.json if they exist.")
 @JSON
 def export(
     model: str, to: Literal["treelite", "onnx", "lightgbm", "sklearn"], out: str, overwrite: bool, as_json: bool

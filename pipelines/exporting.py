@@ -11,7 +11,7 @@ from pipelines.outputs import Input, require_apart
 from pipelines.saving import load_model
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
-from raydt.export import FormatName, Interface, suffix_of, write
+from raydt.export import FormatName, Interface, build, suffix_of, write
 from raydt.export.paths import sentences
 from raydt.learners import traits_of
 from raydt.learners.base import NOTHING_DIVIDED
@@ -52,7 +52,7 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
     trees, interface = trees_of(saved), interface_of(saved)
     target = _target(str(out), to, overwrite)
     require_apart("--out", str(out), [Input("MODEL", str(model))])
-    beside = write(trees, interface, to, target)
+    beside = write(build(trees, interface, to), trees, interface, to, target)
     return {
         "out": str(target),
         "interface": str(beside),

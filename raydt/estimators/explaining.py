@@ -118,9 +118,10 @@ class SumOfTrees(Fitted):
             The library is not installed, the format cannot say what the model is, or the file cannot be written.
         """
         trees, interface = self.tree_sum(), self.interface()
+        model = build(trees, interface, to)
         if path is not None:
-            write(trees, interface, to, path)
-        return build(trees, interface, to)
+            write(model, trees, interface, to, path)
+        return model
 
     def interface(self) -> Interface:
         """What the columns and outputs of the exported model are."""

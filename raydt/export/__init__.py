@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
@@ -64,8 +65,10 @@ def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
         raise _missing(to, module, error) from error
 
 
-def write(trees: TreeSum, interface: Interface, to: FormatName, path: str | Path) -> Path:
-    """Write the model to ``path``, and what its columns and outputs are to ``path`` + ``.json``.
+def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path: str | Path) -> Path:
+    """Write what :func:`build` has made to ``path``, and what its columns and outputs are to ``path`` + ``.json``.
+
+    A file that exists stays as it is until both are written.
 
     Returns
     -------
@@ -75,21 +78,27 @@ def write(trees: TreeSum, interface: Interface, to: FormatName, path: str | Path
     Raises
     ------
     InputError
-        As :func:`build`, or a file cannot be written.
+        A library that writes it is not installed, or a file cannot be written.
     """
     module, target = _module(to), Path(path)
-    model = build(trees, interface, to)
     beside = target.with_name(target.name + ".json")
+    unfinished = [file.with_name(f".{file.name}.unfinished") for file in (target, beside)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        module.write(model, target)
+        module.write(model, unfinished[0])
         text = json.dumps({"format": to, **interface.describe(trees)}, indent=2, ensure_ascii=False)
-        beside.write_text(text + "\n", encoding="utf-8")
+        unfinished[1].write_text(text + "\n", encoding="utf-8")
+        for file, whole in zip((target, beside), unfinished, strict=True):
+            whole.replace(file)
     except ImportError as error:
         raise _missing(to, module, error) from error
     except OSError as error:
         problem = f"the model cannot be written: {error.strerror or error}"
         raise InputError(problem, file=str(target), remedy="Choose another path") from error
+    finally:
+        for file in unfinished:
+            with suppress(OSError):  # it was never written, or has its name by now
+                file.unlink()
     return beside
 
 

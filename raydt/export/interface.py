@@ -51,7 +51,7 @@ class Interface:
         """
         if features.sparse == LARGEST_WIDTH:
             raise InputError(
-                "the number of sparse features is not known, and an exported model has a column for each",
+                "the number of sparse features is not known, and exports and explanations have an entry for each",
                 remedy="Set n_features",
             )
         names = [name for name, kind in zip(features.names, features.categorical, strict=True) if kind]

@@ -119,4 +119,4 @@ def _bits(members: list[int]) -> Iterator[int]:
 
 def write(model: Any, path: Path) -> None:
     """As ``lightgbm.Booster(model_file=...)`` reads it."""
-    model.save_model(str(path))
+    path.write_text(model.model_to_string(), encoding="utf-8")

@@ -73,10 +73,10 @@ def _tests(trees: TreeSum) -> _Tests:
 def _model(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     from sklearn import ensemble, tree
 
-    labels = np.array([interface.classes[code] for code in trees.codes.tolist()])
-    number = not len(labels)
     if trees.link != "identity" or (trees.trees > 1 and not trees.mean):
         return _boosting(trees, tests, interface)
+    labels = np.array([interface.classes[code] for code in trees.codes.tolist()])
+    number = not len(labels)
     one = tree.DecisionTreeRegressor if number else tree.DecisionTreeClassifier
     grown = [_fitted(one(), trees, t, tests, trees.value, labels) for t in range(trees.trees)]
     if not trees.mean:
@@ -93,6 +93,10 @@ def _boosting(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     from sklearn import ensemble, tree
 
     per = trees.outputs
+    if len(trees.codes) and len(interface.classes) < max(2, per):
+        raise InputError(
+            "only one class was seen, and scikit-learn's boosting has two or more", remedy="Choose another format"
+        )
     grown = [
         _fitted(tree.DecisionTreeRegressor(), trees, t, tests, trees.value[:, [t % per]], np.empty(0))
         for t in range(trees.trees)
@@ -104,7 +108,7 @@ def _boosting(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     model.n_trees_per_iteration_ = per
     if len(trees.codes):
         codes = [0, 1] if per == 1 else trees.codes.tolist()
-        model.classes_ = np.array([interface.classes[code] if code < len(interface.classes) else "" for code in codes])
+        model.classes_ = np.array([interface.classes[code] for code in codes])
         model.n_classes_ = len(codes)
     model._loss = model._get_loss(sample_weight=None)
     return model

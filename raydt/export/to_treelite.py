@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from raydt.errors import InputError
 from raydt.export.interface import Interface
 from raydt.learners.tree_sum import TreeSum
 
@@ -66,6 +67,8 @@ def _node(builder: Any, trees: TreeSum, node: int, begin: int) -> None:
             j, default_left=False, category_list=members.astype(int).tolist(), category_list_right_child=False, **sides
         )
         return
+    if len(members) > 1:
+        raise InputError("a set of categories has numbers that treelite cannot hold", remedy="Choose another format")
     test = ("==", float(members[0])) if len(members) else ("<=", float(trees.threshold[node]))
     # Of a sparse matrix treelite takes what is not there as missing, and that is a 0.
     builder.numerical_test(j, test[1], default_left=j >= trees.dense, opname=test[0], **sides)
@@ -73,4 +76,4 @@ def _node(builder: Any, trees: TreeSum, node: int, begin: int) -> None:
 
 def write(model: Any, path: Path) -> None:
     """As ``treelite.Model.deserialize`` reads it."""
-    model.serialize(str(path))
+    path.write_bytes(model.serialize_bytes())

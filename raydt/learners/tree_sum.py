@@ -290,7 +290,7 @@ def binned(stored: StoredTrees, cut: npt.NDArray[Any], bins: Bins, dense: int, v
 
 
 def constant(dense: int, sparse: int, value: Sequence[float] | Floats, cover: int | None, codes: Ints) -> TreeSum:
-    """A model without stored."""
+    """A model of one leaf."""
     none = np.zeros(1, dtype=np.int64)
     stored = StoredTrees(np.array([0, 1]), none - 1, np.zeros(1), none - 1, none - 1)
     trees = one_category_left(stored, np.zeros(dense, np.bool_), sparse, np.array([value], dtype=np.float64))

@@ -153,6 +153,20 @@ def test_the_best_split_is_all_that_counts_and_unknown_widths_are_refused() -> N
         estimator.fit([[0, 7], [7], [0, 3], []], [1, 1, 0, 0])
         with pytest.raises(InputError, match=r"the number of sparse features is not known. Set n_features"):
             _ = estimator.feature_importances_
+        with pytest.raises(InputError, match=r"exports and explanations have an entry for each. Set n_features"):
+            estimator.explain_path([[0, 7]])
+
+
+def test_trees_with_leaves_that_do_not_vote_are_no_sum_of_trees() -> None:
+    X = np.arange(40.0).reshape(-1, 1)
+    forest = ExactForestClassifier(
+        trees="fudyadt", tree_options={"epsilon": 5.0, "alpha": 0.0, "beta": 0.0}, n_estimators=4, sample_share=0.5
+    ).fit(X, (X[:, 0] > 19).astype(int))
+    rows = [[5.0], [30.0]]
+    assert np.abs(forest.tree_sum().scores(np.array(rows)) - forest.predict_proba(rows)).max() == 0
+    forest.forget(forest.row_ids_[:20])
+    with pytest.raises(InputError, match=r"leaves have lost all their examples and do not vote.*Set trees: exact"):
+        forest.explain(rows)
 
 
 SMALL = {"max_iter": 5, "max_leaf_nodes": 6, "max_bins": 16, "candidate_fraction": 0.5}
@@ -208,6 +222,7 @@ def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: st
             np.testing.assert_allclose(found.values[row].reshape(D, -1), total, atol=1e-11)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide:RuntimeWarning")  # inner nodes are 0
 @pytest.mark.parametrize("name", SUMS_OF_TREES)
 def test_values_equal_those_of_shap_on_the_exported_model(name: str) -> None:
     """shap reads LightGBM's trees, boosted ones, and scikit-learn's forests, whose columns are ranks of ours.

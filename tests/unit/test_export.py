@@ -12,7 +12,7 @@ import pytest
 
 from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradientBoostingClassifier
 from raydt.errors import InputError
-from raydt.export import FORMATS, Interface, build, suffix_of, write
+from raydt.export import FORMATS, Interface, build, suffix_of
 from raydt.learners.tree_sum import TreeSum
 from raydt.sessions.warmup import small_stream
 from tests.cases import Trial, every_case
@@ -141,4 +141,48 @@ def test_a_file_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     model = forest()
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="the model cannot be written"):
-        write(model.tree_sum(), model.interface(), "onnx", tmp_path / "file" / "model.onnx")
+        model.export("onnx", tmp_path / "file" / "model.onnx")
+
+
+@pytest.mark.parametrize("blocked", ["", ".json"])
+@pytest.mark.parametrize("to", FORMATS)
+def test_files_stay_as_they_are_where_new_ones_cannot_be_written(to: Any, blocked: str, tmp_path: Path) -> None:
+    model, path = forest(), tmp_path / f"model{suffix_of(to)}"
+    beside = path.with_name(path.name + ".json")
+    for file in (path, beside):
+        file.write_text("old")
+    (tmp_path / f".{path.name}{blocked}.unfinished").mkdir()
+    with pytest.raises(InputError, match=r"the model cannot be written: .*Choose another path"):
+        model.export(to, path)
+    assert (path.read_text(), beside.read_text()) == ("old", "old")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_export_to_a_file_builds_the_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from raydt.export import to_onnx
+
+    built: list[Any] = []
+
+    def counted(trees: TreeSum, interface: Interface, own: Any = to_onnx.build) -> Any:
+        built.append(own(trees, interface))
+        return built[-1]
+
+    monkeypatch.setattr(to_onnx, "build", counted)
+    assert [forest().export("onnx", tmp_path / "model.onnx")] == built
+
+
+def test_boosting_of_one_class_is_refused_by_sklearn_alone() -> None:
+    model: Any = OnlineGradientBoostingClassifier(max_iter=2).fit(ROWS, TARGETS * 0)
+    trees, interface = model.tree_sum(), model.interface()
+    boosting = replace(trees, link="logistic", codes=np.array([1]), value=trees.value[:, :1], origin=np.zeros(1))
+    with pytest.raises(InputError, match=r"only one class was seen.*Choose another format"):
+        build(boosting, interface, "sklearn")
+
+
+def test_categories_that_treelite_cannot_hold_are_refused() -> None:
+    model = FullyDynamicTreeClassifier().fit(ROWS, TARGETS)
+    trees, interface = model.tree_sum(), model.interface()
+    first = np.where(np.arange(len(trees.feature) + 1) > 0, 2, 0)
+    wide = replace(trees, first_member=first, members=np.array([1.0, 2.0**32]))
+    with pytest.raises(InputError, match=r"numbers that treelite cannot hold. Choose another format"):
+        build(wide, interface, "treelite")

@@ -75,6 +75,27 @@ def test_a_forest_learns_forgets_and_is_saved(tmp_path: Path) -> None:
     assert again.digest() == forest.digest()
 
 
+def test_a_state_whose_leaves_do_not_count_their_rows_is_refused() -> None:
+    X, y = rows(400)
+    forest = ExactForestClassifier(**SMALL).fit(X, y)
+    state, groups = forest.session_.state()
+    features = forest.session_.coordinator.features  # type: ignore[attr-defined]
+    options = LEARNER.Options(**SMALL)
+    LEARNER.check(options, features, 3, state, groups)
+    stops = np.cumsum(state["tree_nodes"])
+    feature = state["feature"]
+    both = next(at for at in np.flatnonzero(feature >= 0) if feature[at + 1] < 0 and feature[at + 2] < 0)
+    assert both + 2 < stops[np.searchsorted(stops, both, side="right")]
+    totals = state["totals"].copy()
+    column = int(totals[both + 1].argmax())
+    totals[both + 1, column] -= 1
+    totals[both + 2, column] += 1
+    with pytest.raises(ValueError, match=r"'totals' has a leaf that does not count the rows in it"):
+        LEARNER.check(options, features, 3, {**state, "totals": totals}, groups)
+    with pytest.raises(ValueError, match=r"'totals' has a leaf that does not count the rows in it"):
+        LEARNER.check(LEARNER.Options(**{**SMALL, "random_state": 1}), features, 3, state, groups)
+
+
 def test_the_audit_finds_a_split_on_a_feature_that_the_node_does_not_draw() -> None:
     X, y = rows(400)
     forest = ExactForestClassifier(**SMALL).fit(X, y)

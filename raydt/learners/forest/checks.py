@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.learners.checking import check_held, require, typed
+from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.model import LABEL_BITS, LEAST_EXPONENT, depths_of, in_units
 from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.out_of_sample import leaves_of
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -101,6 +103,8 @@ def check_state(
 ) -> None:
     """A state: its trees, and rows each with features. That the trees are those of the rows is left to the audit.
 
+    Leaves of another learner's trees count the rows that lie in them, since its kernels list as many as are counted.
+
     Raises
     ------
     KeyError, ValueError
@@ -124,6 +128,8 @@ def check_state(
         require(((y >= 0) & (y < max(1, classes))).all(), "y", "names a class that is not there")
     _check_labels(arrays, y, options)
     check_held(groups, features, rows)
+    if not options.exact:
+        _check_leaves(arrays, groups, options, features)
 
 
 def _check_labels(arrays: Arrays, y: npt.NDArray[Any], options: ForestOptions) -> None:
@@ -137,3 +143,23 @@ def _check_labels(arrays: Arrays, y: npt.NDArray[Any], options: ForestOptions) -
         require((y < width).all(), "y", "names a class that the trees do not count")
         expected = np.bincount(y, minlength=width)
     require(np.array_equal(counted, options.copies * expected), "y", "is not what the trees count")
+
+
+def _check_leaves(arrays: Arrays, groups: Mapping[int, Arrays], options: ForestOptions, features: Features) -> None:
+    """Every leaf counts the labels of the rows that lie in it. O(rows x copies x depth)."""
+    y, K = arrays["y"].astype(np.int64), arrays["totals"].shape[1]
+    X = np.empty((len(y), len(features)))
+    for number, group in groups.items():
+        X[:, features.group_columns(number)] = group["X"]
+    member = np.empty((len(y), options.copies), dtype=np.int32)
+    memberships(seeds_of(options.random_state), np.array(arrays["id"]), options.n_estimators, member)
+    categorical = features.kinds.astype(np.bool_)
+    stops = np.cumsum(arrays["tree_nodes"]).tolist()
+    for tree, (begin, stop) in enumerate(zip([0, *stops], stops, strict=False)):
+        mine = np.flatnonzero((member == tree).any(axis=1))
+        nodes = {name: arrays[name][begin:stop] for name in ("feature", "threshold", "left", "right")}
+        leaf = leaves_of(nodes, X[mine], categorical)
+        counts = np.bincount(leaf * K + y[mine], minlength=(stop - begin) * K).reshape(-1, K)
+        ends = nodes["feature"] < 0
+        same = np.array_equal(counts[ends], arrays["totals"][begin:stop][ends])
+        require(same, "totals", "has a leaf that does not count the rows in it")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
@@ -249,7 +250,13 @@ class ForestPredictor:
         return shares_of(self.votes(X), n_classes)
 
     def tree_sum(self, n_classes: int) -> TreeSum:
-        """The mean of the trees with examples; classes ascend by label, which decides equal votes."""
+        """The mean of the trees with examples; classes ascend by label, which decides equal votes.
+
+        Raises
+        ------
+        InputError
+            Leaves have no examples: a row is then divided by the trees that vote on it, and not by all.
+        """
         feature, threshold, right, totals = self._nodes
         stops = np.append(self._starts, len(feature))
         sizes = np.diff(stops)
@@ -262,12 +269,18 @@ class ForestPredictor:
         feature, threshold, right, totals = feature[kept], threshold[kept], right[kept], totals[kept]
         left = np.arange(len(feature)) - np.repeat(starts[:-1], np.diff(starts)) + 1
         stored = StoredTrees(starts, feature, threshold, left, right)
+        n = totals[:, 0] if self._exponent is not None else totals.sum(axis=1)
+        if empty := int(((feature < 0) & (n == 0)).sum()):
+            raise InputError(
+                f"{empty:,} leaves have lost all their examples and do not vote, which no sum of trees can say",
+                remedy="Set trees: exact",
+            )
         if self._exponent is not None:
-            n, codes = totals[:, 0], np.empty(0, dtype=np.int64)
+            codes = np.empty(0, dtype=np.int64)
             units = ((totals[:, 1] << NUMBER_BITS) // n).astype(np.float64)
             value = np.ldexp(units, self._exponent - LABEL_BITS - NUMBER_BITS)[:, None]
         else:
-            n, known = totals.sum(axis=1), self._order[self._order < n_classes]
+            known = self._order[self._order < n_classes]
             codes = np.concatenate([known, np.setdiff1d(np.arange(n_classes), known)])
             votes = np.zeros((len(n), max(n_classes, totals.shape[1])), dtype=np.int64)
             votes[:, : totals.shape[1]] = leaf_votes(totals)

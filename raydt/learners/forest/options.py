@@ -46,10 +46,15 @@ class ForestOptions(LearnerOptions):
     )
     max_features: int | Literal["auto", "sqrt", "all"] = Field(
         "auto",
-        description="features that a node tries, of those that are not constant there: a number, the square root of "
-        f"all (sqrt), all, or at most {AUTO_FEATURES} (auto) (P)",
+        description="features that a node tries, of those that are not constant there (of trees of another learner: of "
+        f"all): a number, the square root of all (sqrt), all, or at most {AUTO_FEATURES} (auto) (P)",
     )
-    thresholds: int = Field(5, ge=1, le=255, description="thresholds, or categories, tried of each feature (S)")
+    thresholds: int = Field(
+        5,
+        ge=1,
+        le=255,
+        description="thresholds, or categories, tried of each feature (S); no effect on trees of another learner",
+    )
     max_depth: int = Field(20, ge=0, le=255, description="largest depth of a node; the root has depth 0")
     min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")
     rebuild: Literal["eager", "lazy"] = Field(

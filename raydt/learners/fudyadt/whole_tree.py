@@ -86,7 +86,7 @@ def advance_alone(
             due = np.int64(climb(tree, leaf, np.int64(y[slot]), by, birth, rules))
             if due < 0:
                 continue
-        n, before, depth = np.int64(tree.statistics[due].n), tree.reg[NODES], np.int64(tree.nodes[due].depth)
+        n, depth = np.int64(tree.statistics[due].n), np.int64(tree.nodes[due].depth)
         if tree.nodes[due].feature < 0 and stays_leaf(tree, due, rules):
             head = tree.nodes[due].head
             start_node(tree, due, work.stamp[i], rules)
@@ -116,6 +116,13 @@ def _votes(tree: Any, categorical: Any, X: Any, out: Any) -> None:
     """Add the votes of a tree for each row."""
     for i in range(len(X)):
         add_vote(tree.counts, route(tree, categorical, X, i), False, out[i])
+
+
+@kernel
+def _route_all(tree: Any, categorical: Any, X: Any, slots: Any, leaf: Any) -> None:
+    """The leaf of each row in some slots."""
+    for i in range(len(slots)):
+        leaf[i] = route(tree, categorical, X, np.int64(slots[i]))
 
 
 @kernel
@@ -227,8 +234,9 @@ class WholeTree:
         """Become the tree of some arrays. Each row lies in the leaf to which its features lead."""
         self._tree = live_tree(dict(arrays), self._rules)
         self._members = grown(np.empty(0, dtype=MEMBER), len(rows.y))
-        leaves = [route(self._tree, rows.categorical, rows.X, slot) for slot in slots.tolist()]
-        self._members["leaf"][slots] = leaves
+        leaf = np.empty(len(slots), dtype=np.int32)
+        _route_all(self._tree, rows.categorical, rows.X, slots, leaf)
+        self._members["leaf"][slots] = leaf
         link_members(self._tree, self._members, slots)
 
     def shape(self) -> tuple[int, int, int]:
