@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.learners.confidence_tree.model import Split, live_tree, splits_as_arrays
 from raydt.learners.confidence_tree.tree import new_tree
+from raydt.sessions.session import InProcessSession
+from tests.unit.confidence_cases import Case, case
 
 #: More nodes than a new tree has room for.
 NODES = 101
@@ -84,3 +88,40 @@ def test_a_split_frees_the_site_of_its_leaf_only_and_tallies_are_of_the_live_exa
     for name in ("majority_right", "naive_right"):
         assert live.tree.nodes[name][:NODES].tolist() == leaf.astype(int).tolist()
     assert [live.clear(int(node)) for node in np.flatnonzero(leaf)] == [[i] for i in range(int(leaf.sum()))]
+
+
+def digest_of(one: Case, state: dict[str, Any]) -> str:
+    session = InProcessSession(LEARNER, one.options, one.features, 2)
+    session.restore(state, one.groups)
+    return session.digest()
+
+
+def test_who_was_right_shows_in_the_digest() -> None:
+    """Adaptive leaves predict by it: of two trees that differ in nothing else one may predict another class."""
+    one = case("gini")
+    other = one.state["was_right"].copy()
+    other[0] ^= 1
+    assert digest_of(one, {**one.state, "was_right": other}) != digest_of(one, one.state)
+
+
+def test_the_tallies_of_a_leaf_show_in_the_digest() -> None:
+    """A row in another leaf: nothing that the digest has of rows is another, but a leaf lacks its part."""
+    one = case("gini")
+    state, leaf = one.state, one.state["leaf"].copy()
+    tallied = (2 * state["born"] + 1 > state["created"][leaf]) & (state["was_right"] > 0)
+    row = int(np.flatnonzero(tallied)[0])
+    leaf[row] = next(v for v in np.flatnonzero(state["feature"] < 0) if v != leaf[row])
+    assert digest_of(one, {**state, "leaf": leaf}) != digest_of(one, state)
+
+
+def test_a_digest_of_the_warm_up_is_not_kept_beyond_it() -> None:
+    n, features = 200, Features(("a", "b"), (False, False), 2)
+    session = InProcessSession(LEARNER, LEARNER.Options(), features, 2)
+    X = np.random.default_rng(0).random((n, 2))
+    op, key, y = np.full(n, INSERT, dtype=np.int8), np.arange(n), (X[:, 0] > 0.5).astype(np.int32)
+    session.apply(UpdateBatch(0, op, key, X, y, 2, np.full(n, -1), 1000))
+    session.digest()
+    session.finish()
+    again = InProcessSession(LEARNER, LEARNER.Options(), features, 2)
+    again.restore(*session.state())
+    assert session.digest() == again.digest()
