@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 
 from pipelines.outputs import Input, require_apart
-from pipelines.saving import load_model
+from pipelines.saving import load_model, predictor_of
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
 from raydt.export.paths import sentences
 from raydt.learners import traits_of
-from raydt.learners.base import NOTHING_DIVIDED
 from raydt.learners.shapley import explain
 from raydt.learners.tree_sum import TreeSum, tree_sum_of
 from raydt.sessions.saved_model import SavedModel
-from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Rows
 
 
@@ -84,13 +82,7 @@ def trees_of(saved: SavedModel) -> TreeSum:
     InputError
         It is no sum of trees.
     """
-    arrays = saved.arrays
-    if saved.is_state:
-        session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
-        session.restore(saved.arrays, saved.groups)
-        arrays = session.model()
-    predictor = saved.learner.predictor(saved.options, saved.features, arrays)
-    return tree_sum_of(predictor, len(saved.classes))
+    return tree_sum_of(predictor_of(saved), len(saved.classes))
 
 
 def interface_of(saved: SavedModel) -> Interface:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, require_apart
-from pipelines.saving import load_model
+from pipelines.saving import load_model, predictor_of
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.learners import traits_of
@@ -84,7 +84,7 @@ def predict_file(
     rows, skipped, first = 0, 0, None
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
     unseen_in = _unseen(saved)
-    predictor = saved.predictor()
+    predictor = predictor_of(saved)
     try:
         with _writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)

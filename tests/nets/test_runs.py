@@ -15,6 +15,7 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run
+from pipelines.prediction import predict_file
 from raydt import load_model
 from raydt.errors import ModelFileError, ProcessLostError
 from raydt.estimators import estimator_of
@@ -157,6 +158,19 @@ def test_the_estimator_opens_a_run(trial: Trial, run_of) -> None:
     last = max(int(path.name) for path in Path(run.path, "checkpoints").iterdir() if path.name.isdigit())
     state = load_model(Path(run.path, "checkpoints", str(last)))
     assert state.predict(frame(trial)).tolist() == predictions.tolist()
+
+
+@every_case("save and load")
+def test_a_run_and_its_last_state_predict_alike(trial: Trial, run_of, tmp_path: Path) -> None:
+    """Classes and shares of the command, of rows that no example of the run has to resemble."""
+    run = run_of(trial)
+    last = max(int(path.name) for path in Path(run.path, "checkpoints").iterdir() if path.name.isdigit())
+    data = tmp_path / "rows.parquet"
+    pq.write_table(table_of(examples(200, 78)).select(trial.columns["features"]), data)
+    of_run, of_state = tmp_path / "run.parquet", tmp_path / "state.parquet"
+    predict_file(run.path, data, of_run)
+    predict_file(Path(run.path, "checkpoints", str(last)), data, of_state)
+    assert pq.read_table(of_state).equals(pq.read_table(of_run))
 
 
 def exactly(arrays: dict[str, np.ndarray]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:

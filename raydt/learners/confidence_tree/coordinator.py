@@ -249,6 +249,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
         self.live.tree.counts[0], self.live.tree.nodes["head"][0] = 0, -1
+        if self._digested is not None and self.live.tallies:
+            self._digested.forget()  # rows of earlier batches are predicted only now
         steps = np.zeros(len(slots), dtype=STEP)
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
@@ -421,13 +423,17 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
-        """Digest of tree, counts, records, bins, ids and labels; free of slots, node ids, sites, list orders.
+        """Digest of all that predicts and decides: tree, counts, records, bins, tallies, ids, labels, who was right.
 
-        The first costs O(nodes + live examples), the next O(nodes + log n) for an update.
+        It is free of slots, node ids, sites and list orders. The first costs O(nodes + live examples), the next
+        O(nodes + log n) for an update.
         """
-        state = self.state(np.empty(0, dtype=np.int32))
-        skipped = ("place", "trial_place", "seq", "leaf")
+        state = self.state(np.empty(0, dtype=np.int32)) | self.live.leaf_tallies()
+        skipped = ("place", "trial_place", "seq", "leaf", "was_right")
         return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
+
+    def _row_columns(self, slots: Slots) -> Arrays:
+        return self.rows(slots) | self.live.was_right(slots)
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

@@ -263,12 +263,27 @@ class DynamicTree:
             return float(self.bins.values[begin:end][self.bins.ranks[begin:end] == cut][0])
         return float(self.bins.values[begin + cut]) if begin + cut < end else float(np.inf)
 
+    @property
+    def tallies(self) -> bool:
+        """Whether it is tallied who was right: where leaves choose by it, once the bins are there."""
+        return self._adaptive and self.bins is not None
+
+    def was_right(self, slots: Slots) -> Arrays:
+        """Who was right about some examples, if that is tallied."""
+        return {"was_right": self.right[slots]} if self.tallies else {}
+
+    def leaf_tallies(self) -> Arrays:
+        """``majority_right`` and ``naive_right`` by node in preorder, 0 of inner ones, if they are tallied."""
+        if not self.tallies:
+            return {}
+        nodes = self.tree.nodes[preorder(self.tree)[0]]
+        return {name: np.where(nodes["feature"] < 0, nodes[name], 0) for name in ("majority_right", "naive_right")}
+
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
         arrays, position = canonical_tree(self.tree, self.splits, trials=self._period > 0), preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
-        right = {"was_right": self.right[slots]} if self._adaptive and self.bins is not None else {}
-        return {**arrays, **bins, **right, "leaf": position[self.members["leaf"][slots]]}
+        return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
@@ -277,7 +292,7 @@ class DynamicTree:
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
         self.right = np.zeros(self.store.capacity, dtype=np.uint8)
-        if self._adaptive and self.bins is not None:
+        if self.tallies:
             self.right[: len(state["was_right"])] = state["was_right"]
             tally_rows(self.tree, self.examples, self.right, np.arange(len(state["was_right"])))
         sites = np.concatenate([state["place"], state.get("trial_place", state["place"][:0])])

@@ -161,6 +161,10 @@ def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)
     nodes = tree.nodes
+    nodes["majority_right"][:n] = nodes["naive_right"][:n] = 0  # rows that a tree has grown by hold anything
+    tree.trials[:n] = np.zeros((), dtype=TRIAL)
+    for name in ("began", "restarted", "site"):
+        tree.trials[name][:n] = -1
     for name in ("feature", "threshold", "left", "right", "cut", "created", "since"):
         nodes[name][:n] = arrays[name]
     nodes["site"][:n] = arrays["place"]
