@@ -346,15 +346,16 @@ def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Any]]:
-    """The same state with statistics in the order of the nodes that gather them, where nodes have a ``place``.
+    """The same state with statistics in the order of the nodes and of the trials that gather them, if these have places.
 
     Which place a node has depends on how the stream was cut; the digest leaves it out.
     """
     if "place" not in state:
         return state, groups
-    place = state["place"]
-    old = place[place >= 0]
-    order = np.full(place.max(initial=-1) + 1, -1)
+    names = [name for name in ("place", "trial_place") if name in state]
+    places = np.concatenate([state[name] for name in names])
+    old = places[places >= 0]
+    order = np.full(places.max(initial=-1) + 1, -1)
     order[old] = np.arange(len(old))
     ordered = {}
     for number, arrays in groups.items():
@@ -370,4 +371,4 @@ def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[d
             rank = np.lexsort((arrays["feature"], nodes))
             ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11", "bucket")}
             ordered[number]["place"] = nodes[rank]
-    return {**state, "place": np.where(place >= 0, order[place], -1)}, ordered
+    return state | {name: np.where(state[name] >= 0, order[state[name]], -1) for name in names}, ordered

@@ -244,7 +244,7 @@ def _check_nodes(
     if options.drift_period:
         _check_trials(arrays, expected, options, totals)
         restarted, began = arrays["trial_restarted"] >= 0, arrays["trial_began"]
-        require((created[restarted] > expected[restarted]).all(), "created", "is not after the split above was made")
+        require((created[restarted] >= expected[restarted]).all(), "created", "is before the split above was made")
         expected[restarted] = created[restarted]
     require(np.array_equal(created, expected), "created", "is not when the split above was made")
     require(((since >= 0) & (since < options.grace_period)).all(), "since", "is not below 'grace_period'")
@@ -274,13 +274,16 @@ def _require_counted(arrays: Arrays, row: Ints, node: Ints, name: str) -> None:
 
 
 def _check_trials(arrays: Arrays, made: Ints, options: ConfidenceTreeOptions, totals: Mapping[str, int]) -> None:
-    """Trials began, and nodes were restarted, at insertions after the node was made; tallies can be."""
+    """Trials began, and nodes were restarted, at insertions since the node was made; tallies can be.
+
+    A trial may begin at the very insertion that made the node: the comparison comes just after the split.
+    """
     n = len(made)
     for name, dtype in TRIAL_TYPES.items():
         typed(arrays, name, dtype, arrays["counts"].shape if name == "trial_own" else (n,))
     began, restarted = arrays["trial_began"], arrays["trial_restarted"]
     for name, stamp in (("trial_began", began), ("trial_restarted", restarted)):
-        past = (stamp <= totals["compared"]) & (stamp > made) & (stamp % 2 == 1)
+        past = (stamp <= totals["compared"]) & (stamp >= made) & (stamp % 2 == 1)
         require((past | (stamp == -1)).all(), name, "is no comparison since the node was made")
     again = restarted >= 0
     require((arrays["created"][again] < restarted[again]).all(), "trial_restarted", "is not after 'created'")

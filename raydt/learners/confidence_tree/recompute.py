@@ -43,10 +43,15 @@ class Candidates:
         found = np.flatnonzero((self.feature == feature) & (self.cut == cut))
         return int(found[0]) if len(found) else -1
 
-    def rival(self, place: int, by_feature: bool) -> int:
-        """Place of the first other one, on another feature if so asked; -1 if there is none."""
+    def rivals(self, place: int, by_feature: bool) -> Ints:
+        """Places of the other ones, on other features if so asked."""
         others = self.feature != self.feature[place] if by_feature else np.arange(len(self.phi)) != place
-        return int(others.argmax()) if others.any() else -1
+        return np.flatnonzero(others)
+
+    def parts_alike(self, place: int, other: int, totals: Ints) -> bool:
+        """Whether two of them leave the same class counts on their sides, whichever is the left one."""
+        left = self.left[place]
+        return bool((self.left[other] == left).all() or (self.left[other] == totals - left).all())
 
 
 def phi_of(criterion: str, left: Ints, totals: Ints) -> Floats:

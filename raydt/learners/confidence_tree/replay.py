@@ -166,7 +166,8 @@ class Records:
         self._same(node, "left", padded(record["left"], truth.classes), candidates.left[place])
         self._same(node, "phi of the candidate", record["phi"], float(candidates.phi[place]))
         best = f"{candidates.phi[0]:.12g} of feature {candidates.feature[0]}, cut {candidates.cut[0]}"
-        self._holds(node, self._comes(candidates, place, 0), "the split is not the best candidate", f"there is {best}")
+        first = self._comes(candidates, place, np.arange(len(candidates.phi)), own)
+        self._holds(node, first, "the split is not the best candidate", f"there is {best}")
         self._rival(node, record, rows, candidates, place)
         others = np.delete(candidates.phi, place)
         impurity = float(phi_of(options.resolved_criterion, own[None], own)[0])
@@ -176,23 +177,29 @@ class Records:
         theorem = theorem_width(options.resolved_criterion, delta_at(options, t), *sizes, classes)
         self.leads.append(Lead(node, lead, needed, theorem, bool(record["reason"] == TIE)))
 
-    def _comes(self, candidates: Candidates, place: int, first: int) -> bool:
-        """Whether one candidate may stand for another: it is that one or, with logarithms, equal up to rounding."""
-        entropy = self._truth.options.resolved_criterion == "entropy"
-        close = abs(float(candidates.phi[place] - candidates.phi[first])) <= ROUNDING
-        return place == first or (entropy and close)
+    def _comes(self, candidates: Candidates, place: int, among: Ints, own: Ints) -> bool:
+        """Whether one candidate may be the first of some: it is or, with logarithms, equals that up to rounding.
+
+        Of those that part the classes alike it has to be the first: their phi has the same bits, however it is rounded.
+        """
+        if place == among[0]:
+            return True
+        close = abs(float(candidates.phi[place] - candidates.phi[among[0]])) <= ROUNDING
+        if not close or place not in among or self._truth.options.resolved_criterion != "entropy":
+            return False
+        return not any(candidates.parts_alike(place, other, own) for other in among[among < place].tolist())
 
     def _rival(self, node: int, record: dict[str, Any], rows: Ints, candidates: Candidates, place: int) -> None:
         """Check the rival that a split was compared with."""
         truth, criterion = self._truth, self._truth.options.resolved_criterion
         feature, cut, own = int(record["rival_feature"]), int(record["rival_cut"]), truth.counts_of(rows)
-        rival = candidates.rival(place, truth.options.rival == "feature")
-        if rival < 0:
+        rivals = candidates.rivals(place, truth.options.rival == "feature")
+        if not len(rivals):
             self._same(node, "rival", (feature, cut), (-1, -1))
             self._same(node, "rival_phi", record["rival_phi"], float(phi_of(criterion, own[None], own)[0]))
             return
         index = candidates.at(feature, cut)
-        right = index >= 0 and self._comes(candidates, index, rival)
+        rival, right = int(rivals[0]), index >= 0 and self._comes(candidates, index, rivals, own)
         expected = f"feature {candidates.feature[rival]}, cut {candidates.cut[rival]}"
         self._holds(node, right, "the rival is another", f"feature {feature}, cut {cut} instead of {expected}")
         self._same(node, "rival_phi", record["rival_phi"], float(candidates.phi[rival]))
