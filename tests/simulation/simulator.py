@@ -346,7 +346,7 @@ def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Any]]:
-    """The same state with statistics in the order of the nodes and trials that gather them, if these have places.
+    """The same state with statistics in the order of the nodes and trials that gather them, where there are places.
 
     Which place a node has depends on how the stream was cut; the digest leaves it out.
     """
