@@ -51,7 +51,9 @@ def test_every_double_is_equal(trial: Trial, to: Any) -> None:
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     one = trees.outputs == 1
     expected = 1 / (1 + np.exp(-scores)) if one else odds / odds.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found[:, -1:] if one else found, expected, rtol=1e-13)
+    # treelite computes the shares of several classes in single precision.
+    within = 1e-6 if to == "treelite" and not one else 1e-13
+    np.testing.assert_allclose(found[:, -1:] if one else found, expected, rtol=within)
 
 
 ROWS = np.random.default_rng(5).random((300, 3))

@@ -257,7 +257,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         visited = np.zeros(len(steps), dtype=np.int64)
         log = yield from self._advance(steps, rows, visited, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
-        self._compared = int(steps["stamp"].max(initial=0))
+        self._compared, self._waiting = int(steps["stamp"].max(initial=0)), self._waiting[:0]  # restored in the warm-up
         return log
 
     def _advance(
