@@ -84,7 +84,8 @@ def test_lost_nodes_do_not_show(trial: Trial, tmp_path: Path) -> None:
     assert facts["nodes of actors"] == 3, "the actors are not spread over the nodes"
     assert "the job needs 3 CPUs, the cluster has 2" in facts["without a spare"]
     assert "raydt resume" in facts["without a spare"]
-    assert facts["losses"] == ["shard", "coordinator"]
+    # Who asks its shards nothing between the two losses, as boosting may, finds both at once.
+    assert facts["losses"] in (["shard", "coordinator"], ["coordinator"])
     assert facts["equal"]
 
 
