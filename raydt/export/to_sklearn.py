@@ -137,13 +137,27 @@ def _fitted(
         nodes["n_node_samples"] = nodes["weighted_n_node_samples"] = trees.cover[part]
     outputs = value.shape[1]
     grown = Tree(len(tests.steps), np.array([outputs if len(labels) else 1], dtype=np.intp), 1)
-    values = np.ascontiguousarray(value[part].reshape(stop - begin, 1, outputs))
+    values = value[part].copy()
+    if trees.cover is not None:
+        _fill_inner(values, nodes)
+    values = np.ascontiguousarray(values.reshape(stop - begin, 1, outputs))
     grown.__setstate__({"max_depth": 0, "node_count": stop - begin, "nodes": nodes, "values": values})
     estimator.tree_, estimator.n_features_in_, estimator.n_outputs_ = grown, len(tests.steps), 1
     estimator.max_features_ = len(tests.steps)
     if len(labels):
         estimator.classes_, estimator.n_classes_ = labels, len(labels)
     return estimator
+
+
+def _fill_inner(values: npt.NDArray[np.float64], nodes: npt.NDArray[np.void]) -> None:
+    """Give inner nodes the mean of what is below them, as scikit-learn's own trees have; no prediction reads it.
+
+    Children come after their node, in every tree of a description.
+    """
+    left, right, n = nodes["left_child"], nodes["right_child"], nodes["weighted_n_node_samples"]
+    for node in np.flatnonzero(left >= 0)[::-1].tolist():
+        below = [left[node], right[node]]
+        values[node] = np.average(values[below], axis=0, weights=np.maximum(n[below], np.finfo(np.float64).tiny))
 
 
 def write(model: Any, path: Path) -> None:

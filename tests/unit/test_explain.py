@@ -222,7 +222,6 @@ def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: st
             np.testing.assert_allclose(found.values[row].reshape(D, -1), total, atol=1e-11)
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in divide:RuntimeWarning")  # inner nodes are 0
 @pytest.mark.parametrize("name", SUMS_OF_TREES)
 def test_values_equal_those_of_shap_on_the_exported_model(name: str) -> None:
     """shap reads LightGBM's trees, boosted ones, and scikit-learn's forests, whose columns are ranks of ours.
