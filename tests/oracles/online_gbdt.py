@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -152,16 +153,22 @@ class OnlineGBDT:
         """Half the tolerance, less a margin for rounding: how far a score may drift."""
         return self.options.tolerance * self.scale / 2 * (1 - 2**-10)
 
-    def units(self, change: float) -> int:
-        """A change of a score, in 65,534th parts of the limit."""
-        if self.limit == 0:
-            return MOST if change else 0
-        return math.ceil(min(abs(change) * (MOST / self.limit), MOST))
+    def moved(self, above: int, below: int, change: float) -> tuple[int, int]:
+        """How far a leaf has been above and below its value after a change of it, in 65,534th parts of the limit."""
+        units = min(abs(change) * (MOST / self.limit), MOST) if self.limit else float(MOST * (change != 0))
+        if change > 0:
+            return max(0, above - math.floor(units)), below + math.ceil(units)
+        return above + math.ceil(units), max(0, below - math.floor(units))
 
     @property
     def step(self) -> int:
-        """Units beyond which a change is followed: those of all trees are half the limit at most."""
-        return MOST // 2 // self.options.max_iter if self.limit else 0
+        """How much farther all leaves of a tree may move in a pass, in units, before it is noted by row."""
+        return MOST // 4 // self.options.max_iter if self.limit else 0
+
+    @property
+    def most(self) -> int:
+        """What leaves and drift of a row may have moved before a pass."""
+        return MOST - self.step * self.options.max_iter if self.limit else 0
 
     def compared(self, row: Row, m: int) -> list[int]:
         """What a row has added to each tree of iteration m where a score within half the tolerance gives it, else new.
@@ -253,7 +260,7 @@ class OnlineGBDT:
         sides: tuple[list[Row], list[Row]] = [], []
         for row in v.rows:
             sides[not self.bins[feature].is_left(row.codes[feature], cut)].append(row)
-        v.feature, v.cut, v.value, v.tried, v.rows, v.moved = feature, cut, 0.0, None, [], 0
+        v.feature, v.cut, v.value, v.tried, v.rows, v.above, v.below = feature, cut, 0.0, None, [], 0, 0
         v.left, v.right = (Node(rows=rows) for rows in sides)
         for child in (v.left, v.right):
             child.G, child.H = self.sums(child.rows, place)
@@ -300,6 +307,7 @@ class OnlineGBDT:
         refreshed = list(others) or self.due_rows()
         for row in [*refreshed, *new]:
             row.drift = 0
+        self.room = self.most - self.largest_moves()
         self.work.checked += len(self.trees)
         compares = self.options.bounded and not others and self.options.tolerance > 0
         if others:
@@ -310,7 +318,8 @@ class OnlineGBDT:
             joins: set[Row] = set()
             for k in range(self.width):
                 entry_of = {row: entry[k] for row, entry in entries.items()}
-                joins |= self.change_tree(number, (m, k), gone, entry_of)
+                members = entries.keys() | joins
+                joins |= self.change_tree(number, (m, k), gone, entry_of, members)
             if m + 1 < self.options.max_iter:
                 refreshed += [row for row in self.rows.values() if row in joins and row not in entries]
         self.work.refreshed += len(refreshed)
@@ -319,25 +328,31 @@ class OnlineGBDT:
         """Rows that are to be compared in all iterations: where leaves may have moved too much, moves become drift."""
         if not self.options.bounded or not self.options.tolerance:
             return []
-        iterations, classes = range(self.options.max_iter), range(self.width)
-        worst = sum(max(leaf.moved for k in classes for leaf in self.trees[m, k].leaves()) for m in iterations)
-        if worst + max((row.drift for row in self.rows.values()), default=0) <= MOST // 2:
+        if self.largest_moves() + max((row.drift for row in self.rows.values()), default=0) <= self.most:
             return []
         for row in self.rows.values():
-            row.drift += sum(max(row.leaf[m, k].moved for k in classes) for m in iterations)
+            leaves = [[row.leaf[m, k] for k in range(self.width)] for m in range(self.options.max_iter)]
+            row.drift += sum(max(leaf.above + leaf.below for leaf in some) for some in leaves)
         self.forget_moves()
-        if all(row.drift <= MOST // 2 for row in self.rows.values()):
+        if all(row.drift <= self.most for row in self.rows.values()):
             return []
-        return [row for row in self.rows.values() if row.drift > MOST // 4]
+        return [row for row in self.rows.values() if row.drift > self.most // 2]
+
+    def largest_moves(self) -> int:
+        """How far leaves have moved in all iterations, those of each that have moved farthest."""
+        trees = [[self.trees[m, k] for k in range(self.width)] for m in range(self.options.max_iter)]
+        return sum(max(leaf.above + leaf.below for tree in some for leaf in tree.leaves()) for some in trees)
 
     def forget_moves(self) -> None:
         """All leaves begin again at 0."""
         for tree in self.trees.values():
             for leaf in tree.leaves():
-                leaf.moved = 0
+                leaf.above = leaf.below = 0
 
-    def change_tree(self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int]) -> set[Row]:
-        """Algorithm 3; returns the rows that join the batch. Other leaves note by how much they move."""
+    def change_tree(
+        self, number: int, place: Place, gone: Sequence[Row], entries: dict[Row, int], members: AbstractSet[Row]
+    ) -> set[Row]:
+        """Algorithm 3; returns the rows that join the batch of these ``members``."""
         root = self.trees[place]
         values = {leaf: leaf.value for leaf in root.leaves()}
         touched: set[Node] = set()
@@ -348,7 +363,7 @@ class OnlineGBDT:
                 touched |= self.change(row, place, entry)
 
         before = {row: values[row.leaf[place]] for leaf in root.leaves() for row in leaf.rows}
-        moved = {row: row.leaf[place].moved for row in before}
+        moved = {row: (row.leaf[place].above, row.leaf[place].below) for row in before}
         collapsed = self.collapse_failing(root, place, touched)
         opened = list(collapsed)
         if len(root.leaves()) < self.options.max_leaf_nodes:
@@ -366,12 +381,27 @@ class OnlineGBDT:
             return set()
         if self.options.derivatives == "retrained":
             return affected
-        moves = {row: self.units(leaf.value - before[row]) for leaf in root.leaves() for row in leaf.rows}
-        followed = {row for row, move in moves.items() if move > self.step}
-        if place[0] + 1 < self.options.max_iter:
-            for leaf in root.leaves():
-                leaf.moved = max((moved[row] + moves[row] for row in leaf.rows if row not in followed), default=0)
-        return followed
+        if place[0] + 1 == self.options.max_iter:
+            return set()
+        below_roots = {row for rows in below.values() for row in rows}
+        moves = {row: self.moved(*moved[row], row.leaf[place].value - before[row]) for row in moved}
+        charged = set(below_roots)
+        for leaf in root.leaves():
+            kept = [row for row in leaf.rows if row not in below_roots]
+            if not kept:
+                leaf.above = leaf.below = 0
+            elif sum(moves[kept[0]]) > sum(moved[kept[0]]) + self.step:
+                charged |= set(kept)
+                leaf.above = leaf.below = 0
+            else:
+                leaf.above, leaf.below = moves[kept[0]]
+        joins = set()
+        for row in charged - members:
+            if row.drift + sum(moves[row]) > self.room:
+                joins.add(row)
+            else:
+                row.drift += sum(moves[row])
+        return joins
 
     def change(self, row: Row, place: Place, entry: int | None) -> set[Node]:
         """Replace what a row has added to a tree (None: it goes); returns the nodes this changes."""

@@ -222,7 +222,8 @@ class OnlineGBDTTwin:
                 "node_value": of_nodes(np.float64, lambda v: v.value),
                 "node_tried_g": of_nodes(np.int64, lambda v: 0 if v.tried is None else v.tried[0]),
                 "node_tried_h": of_nodes(np.int64, lambda v: -1 if v.tried is None else v.tried[1]),
-                "node_moved": of_nodes(np.uint16, lambda v: v.moved),
+                "node_above": of_nodes(np.uint16, lambda v: v.above),
+                "node_below": of_nodes(np.uint16, lambda v: v.below),
                 "tree_nodes": np.array([len(tree) for tree in trees], np.int32),
                 "leaf": of_rows(np.uint8 if small else np.uint16, lambda row, place: within[row.leaf[place]], none),
                 "ledger": of_rows(np.int32 if squared else np.uint16, lambda row, place: row.ledger[place], 0),
@@ -276,7 +277,7 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     inner = np.asarray(state["node_feature"]) >= 0
     tried = np.asarray(state["node_tried_h"]) >= 0
     waits = np.asarray(state["pending"])[order] == WAITS
-    names = ("feature", "left", "right", "G", "H", "tried_h", "moved")
+    names = ("feature", "left", "right", "G", "H", "tried_h", "above", "below")
     same |= {f"node_{name}": np.asarray(state[f"node_{name}"]).tolist() for name in names}
     same["node_cut"] = np.where(inner, state["node_cut"], 0).tolist()
     same["node_value"] = np.where(inner, 0.0, state["node_value"]).tolist()

@@ -13,8 +13,8 @@ Place = tuple[int, int]
 class Row:
     """An example. ``ledger`` and ``leaf``: of each tree, what the row added to it, and the leaf that holds the row.
 
-    ``drift``: by how much its scores have moved, at most, since all of them were compared, without what ``moved`` of
-    its leaves still has.
+    ``drift``: by how much its scores have moved, at most, since all of them were compared, without how far its leaves
+    have been from their values.
     """
 
     id: int
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(eq=False)
 class Node:
-    """A node. ``moved``: by how much the value of a leaf has changed, unfollowed, that no row's drift has yet."""
+    """A node. ``above``, ``below``: how far a leaf has been above and below its value, which no row's drift has yet."""
 
     feature: int = -1
     cut: int = 0
@@ -39,7 +39,8 @@ class Node:
     value: float = 0.0
     tried: tuple[int, int] | None = None
     rows: list[Row] = field(default_factory=list)  # of a leaf
-    moved: int = 0
+    above: int = 0
+    below: int = 0
 
     @property
     def is_leaf(self) -> bool:

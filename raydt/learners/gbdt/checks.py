@@ -19,7 +19,8 @@ from raydt.learners.gbdt.retraining import RECORD
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 _NODES = {"feature": np.int32, "cut": np.int32, "left": np.int32, "right": np.int32, "value": np.float64}
-_SUMS = {"G": np.int64, "H": np.int64, "tried_g": np.int64, "tried_h": np.int64, "moved": np.uint16}
+_SUMS = {"G": np.int64, "H": np.int64, "tried_g": np.int64, "tried_h": np.int64}
+_SUMS |= {"above": np.uint16, "below": np.uint16}
 _SCALARS = ("seq", "warmup", "classes", "exponent", "rebuilds", "rebuilt_rows", *RECORD)
 
 

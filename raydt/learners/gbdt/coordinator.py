@@ -364,7 +364,7 @@ class GBDTCoordinator(BatchCoordinator):
         if e is not None:
             # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is
             # the same without them.
-            skipped = ("node_tried_g", "node_tried_h", "node_moved")
+            skipped = ("node_tried_g", "node_tried_h", "node_above", "node_below")
             parts |= e.bins.arrays() | {name: array for name, array in e.nodes().items() if name not in skipped}
             parts["origin"] = np.array([e.loss.origin])
         return digest([*((name, parts[name]) for name in sorted(parts)), self._row_part()])

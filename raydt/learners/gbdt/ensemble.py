@@ -21,7 +21,7 @@ from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
-from raydt.learners.gbdt.staleness import DRIFT_LIMIT, add_moves, largest_moves, staleness
+from raydt.learners.gbdt.staleness import add_moves, largest_moves, staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.learners.gbdt.window import ModelArrays
 
@@ -32,7 +32,7 @@ ROOM_BITS = 5
 #: Of a power of two: sums of targets beyond it, or below its inverse, leave the range of float64.
 LARGEST_EXPONENT = 900
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
-_NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "moved")
+_NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "above", "below")
 
 
 @kernel
@@ -108,7 +108,7 @@ class Ensemble:
         count = np.minimum(bins.cuts(), most_candidates(o.candidate_fraction, o.max_bins))
         self.stale = staleness(o.tolerance, iterations, exponent, self.loss)
         #: By slot: units by which its scores have moved, at most, since all of them were compared, without what
-        #: ``trees.moved`` still has of its leaves (``staleness``).
+        #: the trees still have of its leaves (``staleness``).
         self.drift = np.zeros(capacity, dtype=np.uint16)
         self.candidates = int(count.sum())
         self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
@@ -127,7 +127,9 @@ class Ensemble:
 
     def arrays(self) -> ModelArrays:
         """The arrays, for kernels."""
-        return ModelArrays(self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins)
+        return ModelArrays(
+            self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins, self.drift
+        )
 
     def grower(self) -> Grower:
         """Grows these trees with the shards."""
@@ -163,17 +165,21 @@ class Ensemble:
         O(slots), or O(slots x trees) where moves of leaves become drift of rows.
         """
         self.drift[slots] = 0
+        compares, stale = self.options.bounded and self.stale.compares, self.stale
+        self.most_drift = 0
         if len(anew):
             return anew, False
-        compares = self.options.bounded and self.stale.compares
         due = np.empty(0, dtype=np.int32)
-        moved = self.trees.moved
-        if compares and int(self.drift.max(initial=0)) + largest_moves(moved, self.per) > DRIFT_LIMIT // 2:
-            add_moves(self.leaf, moved, self.per, self.drift)
-            self.drift[slots] = 0  # of rows to delete, which are still in their leaves
-            if int(self.drift.max()) > DRIFT_LIMIT // 2:
-                due = np.flatnonzero(self.drift > DRIFT_LIMIT // 4).astype(np.int32)
-                self.drift[due] = 0
+        if compares:
+            moved = largest_moves(self.trees, self.per)
+            if int(self.drift.max(initial=0)) + moved > stale.most:
+                add_moves(self.leaf, self.trees, self.per, self.drift)
+                self.drift[slots] = 0  # of rows to delete, which are still in their leaves
+                moved = 0
+                if int(self.drift.max()) > stale.most:
+                    due = np.flatnonzero(self.drift > stale.most // 2).astype(np.int32)
+                    self.drift[due] = 0
+            self.most_drift = stale.most - moved
         return due, compares
 
     def shortened(self, iterations: int) -> Ensemble:
@@ -232,7 +238,7 @@ class Ensemble:
                 array = np.where(inner, array, -1 if name == "feature" else 0).astype(np.int32)
             elif name == "value":
                 array = np.where(inner, 0.0, array)
-            elif name == "moved":
+            elif name in ("above", "below"):
                 array = np.where(inner, 0, array).astype(np.uint16)
             elif name == "tried_h":
                 array = np.where(inner, -1, array)
@@ -313,6 +319,6 @@ def with_class(old: Ensemble, classes: int, y: npt.NDArray[Any], slots: npt.NDAr
                 g = new.gradients(t, slots, y)
                 new.trees.G[t, 0] = g.sum(dtype=np.int64)
                 new.trees.H[t, 0] = new.hessians(g).sum(dtype=np.int64)
-    new.trees.moved[:] = 0  # all entries are computed anew
+    new.trees.above[:] = new.trees.below[:] = 0  # all entries are computed anew
     set_all_values(new.trees, new.rates)  # of another factor and sign, also where no derivative will change
     return new

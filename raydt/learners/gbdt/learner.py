@@ -48,7 +48,8 @@ class GBDT(Learner):
         "work_changes": "of the last update in place: it decides when the trees are trained again",
         "trainings": "counts work that was done, which the result does not depend on",
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
-        "node_moved": "of earlier times, as drift",
+        "node_above": "of earlier times, as drift",
+        "node_below": "of earlier times, as drift",
     }
 
     def traits(self, options: GBDTOptions) -> Traits:

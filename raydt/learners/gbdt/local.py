@@ -37,6 +37,7 @@ from raydt.learners.gbdt.pass_room import (
 from raydt.learners.gbdt.pass_sums import sum_up
 from raydt.learners.gbdt.tree_growth import GrowthRoom, growth_room
 from raydt.learners.gbdt.update import Counts
+from raydt.learners.gbdt.window import INSERTED
 from raydt.learners.rows import RowsOnShards
 
 Slots = npt.NDArray[np.int32]
@@ -100,7 +101,8 @@ class LocalTrees:
         batch.slots[:own], batch.slots[own:n] = slots, others
         batch.F[:, :n] = e.loss.origin
         batch.member[batch.slots[:n]] = True
-        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.stale)
+        rows = int(np.count_nonzero(e.leaf[0] != e.absent)) + own * (role == INSERTED)
+        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, rows, e.stale, e.most_drift)
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, room, grow_room, counts)
         self.taken = batch.slots[:n]
@@ -136,15 +138,10 @@ class LocalTrees:
         """Room for as many rows as the ensemble has slots, and the batch over it."""
         e, per = self.ensemble, self.ensemble.per
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
-        if (
-            self._room is None
-            or len(self._room[2].slots) < capacity
-            or len(self._room[2].entry) != per
-            or len(self._room[0].top) != e.tolerance + 1
-        ):
+        if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
             local = self._sums
             trees, inner, stored = local.sums.shape[:3]
-            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per, e.tolerance)
+            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
             entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
             batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), y)

@@ -117,7 +117,7 @@ def update_pass(
                 if rules.follow == RETRAINED:
                     joined = join_below(batch, joined, roots, grow_room)
                 elif rules.follow == BOUNDED and m + 1 < iterations:
-                    joined = follow(model, batch, t, joined, roots, rules.stale, room, grow_room)
+                    joined = follow(model, batch, t, joined, roots, rules, room, grow_room)
             _add_scores(model, batch, t, k, kept, n)
         if m + 1 == iterations:
             return joined

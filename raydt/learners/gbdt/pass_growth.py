@@ -11,10 +11,13 @@ from raydt.learners.gbdt.derivatives import gradient
 from raydt.learners.gbdt.pass_room import DEPTH, NODES, ROWS, SUBTREES, TREES_RETRAINED
 from raydt.learners.gbdt.roots import collapse_tree, rows_below
 from raydt.learners.gbdt.slack import stays
-from raydt.learners.gbdt.staleness import units_of
+from raydt.learners.gbdt.staleness import move
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF
 from raydt.learners.gbdt.window import may_grow
+
+#: Leaves of a tree up to which its rows are compared with each.
+_FEW = 4
 
 
 @inner_kernel
@@ -33,7 +36,8 @@ def has_to_grow(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any
             room.failed[node] = 1
         elif feature[node] >= 0:
             left = np.int64(trees.left[t, node])
-            if not 0 < H[left] < H[node] or not stays(trees, t, node, local, row, room.slack, room.top, room.found):
+            empty = not 0 < H[left] < H[node]
+            if empty or not stays(trees, t, node, local, row, room.slack, rules.tolerance, room.beyond):
                 room.failed[node] = 1
                 needs = True
     if needs or trees.leaves[t] >= trees.feature.shape[1] // 2 + 1:
@@ -68,11 +72,12 @@ def grow_again(
         slot = grow_room.slots[i]
         grow_room.g[i] = gradient(np.int64(ledger[slot]), y[slot], k, loss)
         leaf = model.leaf[t, slot]
-        room.before[slot], room.moved[slot] = room.value[leaf], trees.moved[t, leaf]
+        room.before[slot] = room.value[leaf]
+        room.above[slot], room.below[slot] = trees.above[t, leaf], trees.below[t, leaf]
     grow_tree(model, local, t, row, roots, grow_room)
     for node in range(len(room.mark)):
         if room.number[node] >= 0:
-            room.slack.bar[t, node] = np.inf
+            room.slack.level[t, node] = np.inf
     begin, again = np.int64(0), False
     for r in range(roots):
         collapsed, made = grow_room.root[r, 1] >= 0, grow_room.made[r]
@@ -113,33 +118,83 @@ def _join(batch: Any, joined: int, slot: int) -> int:
 
 
 @inner_kernel
-def follow(model: Any, batch: Any, t: int, joined: int, roots: int, stale: Any, room: Any, grow_room: Any) -> int:
-    """Let the rows join the batch whose leaf's value has changed by more than a step; returns how many it has then.
+def _charge(drift: Any, batch: Any, joined: int, slot: int, units: int, most: int) -> int:
+    """Add how far the scores of a row may have moved to its drift or, if it grew too large, let the row join the batch.
 
-    Other changes are added to ``trees.moved`` of the leaf.
+    Nothing is added for members. Returns how many rows the batch has then.
     """
-    trees = model.trees
-    feature, value, H, moved, leaf = trees.feature[t], trees.value[t], trees.H[t], trees.moved[t], model.leaf[t]
-    far = False
-    for node in range(len(feature)):
-        room.failed[node] = 0
-        if roots and room.number[node] >= 0:
-            moved[node] = 0
-        elif feature[node] == LEAF and room.touched[node]:
-            units = units_of(value[node] - room.value[node], stale)
-            if H[node] > 0 and units > stale.step:
-                room.failed[node], far = 1, True
-            moved[node] = 0 if H[node] <= 0 or units > stale.step else moved[node] + np.uint16(units)
-    for i in range(grow_room.ends[roots - 1] if roots else 0):
-        slot = grow_room.slots[i]
-        node = np.int64(leaf[slot])
-        units = units_of(value[node] - room.before[slot], stale)
-        if units > stale.step:
+    if batch.member[slot]:
+        return joined
+    if np.int64(drift[slot]) + units > most:
+        return _join(batch, joined, slot)
+    drift[slot] += units
+    return joined
+
+
+@inner_kernel
+def _charge_leaf(leaf: Any, node: Any, drift: Any, batch: Any, joined: int, units: int, most: int) -> int:
+    """The same for all rows of a leaf."""
+    member, fits = batch.member, np.uint16(max(0, most - units))
+    some = units > most
+    if not some:
+        for i in range(len(leaf)):  # no branch: many rows are looked at together
+            some |= (leaf[i] == node) & (not member[i]) & (drift[i] > fits)
+    if some:
+        for slot in range(len(leaf)):
+            if leaf[slot] == node:
+                joined = _charge(drift, batch, joined, slot, units, most)
+    else:
+        more = np.uint16(units)
+        for i in range(len(leaf)):
+            drift[i] += more if (leaf[i] == node) & (not member[i]) else np.uint16(0)
+    return joined
+
+
+@inner_kernel
+def _charge_leaves(leaf: Any, charge: Any, drift: Any, batch: Any, joined: int, most: int) -> int:
+    """The same for all rows, whatever leaf they are in; ``charge`` has the units of each leaf."""
+    for slot in range(len(leaf)):
+        units = np.int64(charge[leaf[slot]])
+        units = 0 if batch.member[slot] else units
+        moved = np.int64(drift[slot]) + units
+        if (units > 0) & (moved > most):
             joined = _join(batch, joined, slot)
         else:
-            moved[node] = max(moved[node], np.uint16(room.moved[slot] + np.uint16(units)))
-    if far:
-        for slot in range(len(leaf)):
-            if leaf[slot] != model.absent and room.failed[leaf[slot]]:
-                joined = _join(batch, joined, slot)
+            drift[slot] = moved
+    return joined
+
+
+@inner_kernel
+def follow(model: Any, batch: Any, t: int, joined: int, roots: int, rules: Any, room: Any, grow_room: Any) -> int:
+    """Note how far the scores of rows move by a tree; those that move too far join the batch.
+
+    Returns how many rows it has then. Moves of a step or less are noted by leaf, others by row.
+    """
+    trees, stale, most, drift = model.trees, rules.stale, rules.most_drift, model.drift
+    feature, value, H, leaf = trees.feature[t], trees.value[t], trees.H[t], model.leaf[t]
+    above, below, far = trees.above[t], trees.below[t], 0
+    outside = joined < rules.rows  # there are rows whose drift counts
+    for i in range(grow_room.ends[roots - 1] if roots and outside else 0):
+        slot = grow_room.slots[i]
+        change = value[leaf[slot]] - room.before[slot]
+        a, b = move(np.int64(room.above[slot]), np.int64(room.below[slot]), change, stale)
+        joined = _charge(drift, batch, joined, slot, a + b, most)
+    for node in range(len(feature)):
+        room.charge[node] = 0
+        if roots and room.number[node] >= 0:
+            above[node], below[node] = 0, 0
+        elif feature[node] == LEAF and room.touched[node]:
+            had, a, b = np.int64(above[node]) + np.int64(below[node]), 0, 0
+            if H[node] > 0:
+                a, b = move(np.int64(above[node]), np.int64(below[node]), value[node] - room.value[node], stale)
+            if a + b > had + stale.step:
+                room.charge[node] = a + b
+                far += 1
+                a, b = 0, 0
+            above[node], below[node] = a, b
+    if far > _FEW and outside:
+        return _charge_leaves(leaf, room.charge, drift, batch, joined, most)
+    for node in range(len(feature) if far and outside else 0):
+        if room.charge[node]:
+            joined = _charge_leaf(leaf, node, drift, batch, joined, np.int64(room.charge[node]), most)
     return joined

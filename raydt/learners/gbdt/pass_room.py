@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.learners.gbdt.derivatives import TOGETHER
-from raydt.learners.gbdt.slack import Slack, no_slack
-from raydt.learners.gbdt.split_search import FIELDS
+from raydt.learners.gbdt.slack import REACHES, Slack, no_slack
 from raydt.learners.gbdt.staleness import Staleness
 
 #: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value changes (``staleness``).
@@ -27,12 +26,21 @@ class Rules(NamedTuple):
         NEVER, RETRAINED or BOUNDED.
     sigma : float
         ``robustness_tolerance``.
+    tolerance : int
+        Rank down to which a split stays.
+    rows : int
+        Of the model, with those of the batch.
     stale : Staleness
+    most_drift : int
+        Of a row that does not join the batch.
     """
 
     follow: int
     sigma: float
+    tolerance: int
+    rows: int
     stale: Staleness
+    most_drift: int
 
 
 class LocalBatch(NamedTuple):
@@ -76,19 +84,19 @@ class PassRoom(NamedTuple):
         Before the batch.
     before : ndarray of float64, shape (capacity,)
         Value of the leaf of each row below a root, before the batch.
-    moved : ndarray of uint16, shape (capacity,)
-        ``Trees.moved`` of that leaf.
+    above, below : ndarray of uint16, shape (capacity,)
+        ``Trees.above`` and ``Trees.below`` of that leaf.
     order, depth, mark : ndarray of int16, shape (nodes,)
     number : ndarray of int16, shape (absent + 1,)
         Root above each leaf, -1 for none; also of ``absent``.
+    charge : ndarray of int32, shape (absent + 1,)
+        How far each leaf has moved, if by more than a step.
     delta : ndarray of int64, shape (inner nodes, S + 1, 2)
         0 between trees.
     segments : ndarray of uint32, shape (longest row,)
     p : ndarray of float64, shape (K' + 2, TOGETHER)
         As in ``derivatives.probabilities_together``.
-    top : ndarray of float64, shape (tolerance + 1,)
-        The largest gains of a node; a split stays down to the rank ``tolerance``.
-    found : ndarray of int64, shape (FIELDS,)
+    beyond : ndarray of int64, shape (REACHES,)
     """
 
     slots: npt.NDArray[np.int32]
@@ -104,21 +112,20 @@ class PassRoom(NamedTuple):
     failed: npt.NDArray[np.uint8]
     value: npt.NDArray[np.float64]
     before: npt.NDArray[np.float64]
-    moved: npt.NDArray[np.uint16]
+    above: npt.NDArray[np.uint16]
+    below: npt.NDArray[np.uint16]
     order: npt.NDArray[np.int16]
     depth: npt.NDArray[np.int16]
     mark: npt.NDArray[np.int16]
     number: npt.NDArray[np.int16]
+    charge: npt.NDArray[np.int32]
     delta: npt.NDArray[np.int64]
     segments: npt.NDArray[np.uint32]
     p: npt.NDArray[np.float64]
-    top: npt.NDArray[np.float64]
-    found: npt.NDArray[np.int64]
+    beyond: npt.NDArray[np.int64]
 
 
-def pass_room(
-    capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int, tolerance: int
-) -> PassRoom:
+def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
     """Scratch for ``capacity`` rows of at most ``longest`` entries, and so many trees of so many inner nodes."""
     nodes = 2 * inner + 1
     slots, leaf, g, h = (np.empty(capacity, dtype=np.int32) for _ in range(4))
@@ -127,18 +134,18 @@ def pass_room(
     order, depth, mark = (np.zeros(nodes, dtype=np.int16) for _ in range(3))
     number = np.full(absent + 1, -1, dtype=np.int16)
     delta = np.zeros((inner, stored, 2), dtype=np.int64)
-    segments, found = np.empty(longest, dtype=np.uint32), np.empty(FIELDS, dtype=np.int64)
+    segments = np.empty(longest, dtype=np.uint32)
     return PassRoom(
         *(slots, leaf, g, h),
         *(G, H, rows),
         *(np.zeros((nodes, 2), dtype=np.int64), no_slack(trees, nodes)),
         *(touched, failed),
         *(np.empty(nodes), np.empty(capacity)),
-        np.empty(capacity, dtype=np.uint16),
+        *(np.empty(capacity, dtype=np.uint16) for _ in range(2)),
         *(order, depth, mark, number),
+        np.zeros(absent + 1, dtype=np.int32),
         delta,
         segments,
         np.empty((per + 2, TOGETHER)),
-        np.empty(tolerance + 1),
-        found,
+        np.empty(REACHES, dtype=np.int64),
     )

@@ -1,15 +1,14 @@
 """Splits that surely stay: how much the sums of a node may change before other candidates can pass its split.
 
-A split stays while fewer than ``tolerance`` candidates gain more. So a look at all candidates notes the *bar*, the gain
-that only ``tolerance`` - 1 others exceed, and how steeply the gain of a candidate can grow. Until the changes of the
-node's sums since then may have lifted another candidate from the bar to the split, the split stays without another
-look.
+A split stays while fewer than ``tolerance`` candidates gain more. So a look at all candidates notes a *level* below the
+split and a *reach*: as long as rows have changed the sums by no more than the reach, fewer than ``tolerance`` others
+can have risen above the level. While that holds and the split is not below the level, it stays without another look.
 
 Invariant: a split that surely stays would be kept by a look, so nothing here changes a result. A gain is the sum of
-G**2 / (H + l2) of both sides, less that of the whole, which all candidates share and which is left out here. With
-v = G / (H + l2) the derivatives of a side's part are 2 v and -v**2. So if rows change G and H by at most g and h in
-all, and abs(v) of every side stays below s, the parts of a candidate grow by at most 2 s g + s**2 h. Those of the split
-itself are known. A side without rows has part 0 and v 0: this holds for a candidate that gets its first row, too.
+the parts G**2 / (H + l2) of both sides, less that of the whole, which all candidates share and which is left out here.
+If rows change G and H of a node by at most x in all, either side of a candidate is at most
+(abs(G) + x)**2 / max(H + l2 - x, l2). That is convex in how much of the change falls on which side, so the sum of both
+parts is largest if all of the change of G is on one side. It holds for a side without rows, too, which may get some.
 """
 
 from __future__ import annotations
@@ -20,10 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
-from raydt.learners.gbdt.split_search import gain_of, part, scan
+from raydt.learners.gbdt.split_search import gain_of, part
 
-#: For rounding, which is far below: of sums of parts.
-_A_LITTLE_MORE = 1.0 + 2.0**-40
+#: Reaches that a look tries: the largest and its halves.
+REACHES = 20
+_LARGEST = 32.0
+#: Of a level: for rounding, which is far below.
+_A_LITTLE = 2.0**-40
 
 
 class Slack(NamedTuple):
@@ -31,16 +33,16 @@ class Slack(NamedTuple):
 
     Attributes
     ----------
-    bar : ndarray of float64
-        The parts of both sides that fewer than ``tolerance`` other candidates exceeded; infinite before the first look.
-    steepest : ndarray of float64
-        Largest abs(v) of any side of any candidate.
+    level : ndarray of float64
+        The sum of the parts that fewer than ``tolerance`` other candidates can exceed; infinite before the first look.
+    reach : ndarray of float64
+        By how much rows may change G and H meanwhile.
     G, H : ndarray of int64
         By how much rows have changed the sums: the sums of absolute values.
     """
 
-    bar: npt.NDArray[np.float64]
-    steepest: npt.NDArray[np.float64]
+    level: npt.NDArray[np.float64]
+    reach: npt.NDArray[np.float64]
     G: npt.NDArray[np.int64]
     H: npt.NDArray[np.int64]
 
@@ -52,38 +54,92 @@ def no_slack(trees: int, nodes: int) -> Slack:
 
 
 @inner_kernel
-def surely_stays(slack: Any, t: int, node: int, parts: float, units: Any) -> bool:
-    """Whether no other candidate at the bar can have reached the ``parts`` of the split. O(1)."""
-    g, h = slack.G[t, node] * units.g, slack.H[t, node] * units.h
-    if slack.bar[t, node] > parts or 2 * h > units.l2:
-        return False
-    steepest = (slack.steepest[t, node] + g / units.l2) / (1 - h / units.l2)
-    highest = slack.bar[t, node] + 2 * steepest * g + steepest * steepest * h
-    return bool(highest * _A_LITTLE_MORE <= parts)  # not of NaN, which l2 = 0 may give
-
-
-@inner_kernel
-def stays(trees: Any, t: int, node: int, local: Any, row: int, slack: Any, top: Any, found: Any) -> bool:
+def stays(trees: Any, t: int, node: int, local: Any, row: int, slack: Any, tolerance: int, beyond: Any) -> bool:
     """Whether fewer than ``tolerance`` candidates gain more than a split with rows on both sides. O(C), mostly O(1).
 
-    ``top``, float64, is scratch, of which ``tolerance`` is ``len(top) - 1``; ``found``, int64, has ``FIELDS`` entries.
+    ``beyond``, int64, shape (REACHES,), is scratch.
     """
     units, left, G, H = local.units, np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
     left_G, left_H = trees.G[t, left], trees.H[t, left]
     parts = part(left_G, left_H, units) + part(G - left_G, H - left_H, units)
-    if surely_stays(slack, t, node, parts, units):
+    changed = max(slack.G[t, node] * units.g, slack.H[t, node] * units.h)
+    if changed <= slack.reach[t, node] and slack.level[t, node] <= parts:
         return True
+    steep = abs(left_G * units.g) / (left_H * units.h + units.l2)
+    steep = max(steep, abs((G - left_G) * units.g) / ((H - left_H) * units.h + units.l2))
     gain = gain_of(left_G, left_H, G, H, units)
     sums = local.sums[t, trees.histogram[t, node]]
-    _, steepest = scan(sums, G, H, local.candidates, row, units, min(gain, 0.0), top, found)
-    slack.bar[t, node], slack.steepest[t, node] = top[0] + part(G, H, units), steepest
+    better, reach, level = _look(sums, G, H, local.candidates, row, units, gain, parts, steep, tolerance, beyond)
+    slack.level[t, node], slack.reach[t, node] = level, reach
     slack.G[t, node] = slack.H[t, node] = 0
-    # The split is among the candidates: top[0] is the largest gain but ``tolerance``, with it, and so of the others.
-    return bool(_second(top) <= gain)
+    return better < tolerance
 
 
 @inner_kernel
-def _second(top: Any) -> float:
-    """The second smallest number of a heap of two or more."""
-    second: float = top[1] if len(top) == 2 else min(top[1], top[2])
-    return second
+def _look(
+    sums: Any,
+    G: int,
+    H: int,
+    c: Any,
+    row: int,
+    units: Any,
+    gain: float,
+    parts: float,
+    steep: float,
+    tolerance: int,
+    beyond: Any,
+) -> tuple[int, float, float]:
+    """How many candidates of a node gain more than its split; and how far its sums may change, and to which level.
+
+    Of the split, ``gain`` and ``parts`` are known and how steeply they fall. It is one of the candidates, and beyond
+    every level. O(C).
+    """
+    l2, whole, better = units.l2, part(G, H, units), 0
+    beyond[:] = 0
+    tried, reach = 0 if l2 > 0 else REACHES, _LARGEST  # without L2 nothing is sure
+    level = parts * (1.0 - _A_LITTLE) - steep * reach
+    for j in range(len(c.first) - 1):
+        begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
+        if begin == end:
+            continue
+        default, categorical = np.int64(c.default[row, j]), c.categorical[j] != 0
+        rest_G, rest_H = G, H
+        s = np.uint64(c.stored[j])
+        if c.whole[j]:
+            default = -1
+        elif default >= 0:
+            for i in range(s, s + (end - begin)):
+                rest_G -= sums[i, 0]
+                rest_H -= sums[i, 1]
+        left_G, left_H = np.int64(0), np.int64(0)
+        for i in range(np.int64(end - begin)):
+            is_rest = i == default
+            g, h = rest_G, rest_H
+            if not is_rest or categorical:  # as in ``split_search.scan``
+                if not is_rest:
+                    g, h = sums[s, 0], sums[s, 1]
+                s += np.uint64(1)
+            left_G, left_H = (g, h) if categorical else (left_G + g, left_H + h)
+            a, x = abs(left_G * units.g), left_H * units.h + l2
+            b, y = abs((G - left_G) * units.g), (H - left_H) * units.h + l2
+            if tried < REACHES and not _rises(a, x, b, y, reach, l2, level):
+                continue
+            if 0 < left_H < H and part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole > gain:
+                better += 1
+            n, r, of_r = tried, reach, level
+            while n < REACHES and _rises(a, x, b, y, r, l2, of_r):
+                beyond[n] += 1
+                n, r = n + 1, r / 2.0
+                of_r = parts * (1.0 - _A_LITTLE) - steep * r
+            while tried < REACHES and beyond[tried] > tolerance:
+                tried, reach = tried + 1, reach / 2.0
+                level = parts * (1.0 - _A_LITTLE) - steep * reach
+    return better, reach if tried < REACHES else 0.0, level if tried < REACHES else np.inf
+
+
+@inner_kernel
+def _rises(a: float, x: float, b: float, y: float, change: float, l2: float, level: float) -> bool:
+    """Whether the parts a**2 / x + b**2 / y may exceed a level, if G and H change by so much; without a division."""
+    x1, y1 = max(x - change, l2), max(y - change, l2)
+    more = max((2.0 * a + change) * y1, (2.0 * b + change) * x1) * change
+    return not a * a * y1 + b * b * x1 + more <= level * (x1 * y1)

@@ -47,20 +47,16 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 
 
 @inner_kernel
-def scan(
-    sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, top: Any, found: Any
-) -> tuple[int, float]:
+def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, top: Any, found: Any) -> int:
     """Search all candidates of a node for those that gain more than ``limit``.
 
-    ``top``, float64, takes the largest such gains: a heap, the smallest first, of ``limit`` where there are too few. If
-    it has one entry, ``found`` takes its split (FIELDS), feature -1 if there is none: of equal gains the smaller
-    feature, then the smaller cut. Returns how many gains there are, if ``top`` is empty; and the largest
-    abs(G) / (H + l2) of any side, if it has two entries or more. O(C), and O(log(top)) for a gain that enters.
+    If ``top``, float64, has an entry, it takes the largest such gain (``limit`` if there is none) and ``found`` its
+    split (FIELDS), feature -1 if there is none: of equal gains the smaller feature, then the smaller cut. Returns how
+    many gains there are, if ``top`` is empty. O(C).
     """
     top[:] = limit
     whole = part(G, H, units) if H > 0 else 0.0
-    steepest = abs(G * units.g) / (H * units.h + units.l2) if H > 0 else 0.0
-    better, steep, best = 0, len(top) > 1, len(top) == 1
+    better, best = 0, len(top) == 1
     found[FEATURE] = -1
     for j in range(len(c.first) - 1):
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
@@ -89,40 +85,18 @@ def scan(
             # Most cannot win, which needs no division: a gain is a sum of parts less the whole.
             a, x = left_G * units.g, left_H * units.h + units.l2
             b, y = (G - left_G) * units.g, (H - left_H) * units.h + units.l2
-            if steep:
-                if abs(a) > steepest * x:
-                    steepest = abs(a) / x
-                if abs(b) > steepest * y:
-                    steepest = abs(b) / y
             if a * a * y + b * b * x < (limit + whole) * (x * y) * _SURELY_LESS:
                 continue
             gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
             if gain <= limit:
                 continue
-            if steep:
-                _replace_smallest(top, gain)
-                limit = top[0]
-            elif best:
+            if best:
                 top[0] = limit = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
             else:
                 better += 1
-    return better, steepest
-
-
-@inner_kernel
-def _replace_smallest(heap: Any, value: float) -> None:
-    """Replace the smallest number of a heap by a larger one."""
-    i, below = 0, 1
-    while below < len(heap):
-        if below + 1 < len(heap) and heap[below + 1] < heap[below]:
-            below += 1
-        if heap[below] >= value:
-            break
-        heap[i] = heap[below]
-        i, below = below, 2 * below + 1
-    heap[i] = value
+    return better
 
 
 @kernel
@@ -136,4 +110,4 @@ def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, none: Any
         split = splits[i]
         row = row_of(candidates, split.tree // nodes.per)
         sums = nodes.sums[split.tree, nodes.histogram[split.tree, split.node]]
-        better[i], _ = scan(sums, split.G, split.H, candidates, row, units, split.gain, none[0], none[1])
+        better[i] = scan(sums, split.G, split.H, candidates, row, units, split.gain, none[0], none[1])

@@ -1,13 +1,15 @@
 """Bounded staleness: how far a score may move before the derivatives that were computed from it are computed again.
 
 A ledger entry of iteration m was computed from the score F before m, or compared with it. Every leaf whose value
-changes moves the scores of its rows in all later iterations. Changes are measured in whole *units*, rounded up. A
-change of more than ``step`` units is *followed*: the rows of the leaf join the batch, and their entries in later
-iterations are compared with their present scores. Smaller changes are not followed; they add up in ``moved`` of their
-leaf, and no batch adds more than half of ``DRIFT_LIMIT`` over all iterations. Before a batch, if what some row's leaves
-have moved might be more than the other half, that of each row is added to its *drift* and begins again at 0: O(rows x
-trees), but seldom. If the drift of a row is then more than half, all rows whose drift is more than a quarter are
-compared in all iterations of the batch, so that no row is again for a while.
+changes moves the scores of its rows in all later iterations. Changes are measured in whole *units*, rounded up, of
+which half the tolerance has ``DRIFT_LIMIT``. A leaf notes how far it has been ``above`` and ``below`` its present
+value: no two of its values are farther apart than both together, however often it changes. If they grow by more than
+``step`` units in a pass, or the tree is trained again, both are added to the *drift* of each row instead, and begin
+again at 0. A row whose drift would become too large joins the batch instead: its entries in later iterations are
+compared with its present scores. Smaller moves add at most a quarter of ``DRIFT_LIMIT`` over all iterations of a batch;
+so before it, drift and moves of a row may be three quarters of it. If they might be more, the moves of all leaves are
+added to the drift of their rows: O(rows x trees), but seldom. If the drift of a row is then more than that, all rows
+with more than half of that are compared in all iterations of the batch, and their drift begins again at 0.
 
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.
@@ -63,7 +65,9 @@ class Staleness(NamedTuple):
     compares : bool
         Whether entries may stay when their scores are not the ones that gave them.
     step : int
-        Units beyond which a change of a leaf's value is followed.
+        Units; how much farther a leaf may move in a pass before that is added to the drift of its rows.
+    most : int
+        What drift and leaves of a row may have moved before a pass.
     units : float
         Units of a change of 1.
     stays : ndarray of float64, shape (65537, 2)
@@ -76,6 +80,7 @@ class Staleness(NamedTuple):
 
     compares: bool
     step: int
+    most: int
     units: float
     stays: Floats
     surely: Floats
@@ -87,9 +92,12 @@ def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> S
     stays, surely = (np.empty((0, 2)),) * 2 if loss.squared else _stays(tolerance, loss.trees > 1)
     scale = 2.0 ** (exponent - SHARE_BITS) if loss.squared else 1.0
     limit = tolerance * scale / 2 * (1.0 - _MARGIN)
+    step = DRIFT_LIMIT // 4 // max(1, iterations) if tolerance > 0 else 0
+    most = DRIFT_LIMIT - step * iterations if tolerance > 0 else 0
     return Staleness(
         compares=tolerance > 0,
-        step=DRIFT_LIMIT // 2 // max(1, iterations) if tolerance > 0 else 0,
+        step=step,
+        most=most,
         units=DRIFT_LIMIT / limit if limit > 0 else _EXACT,
         stays=stays,
         surely=surely,
@@ -134,22 +142,30 @@ def _log(x: Floats) -> Floats:
 
 
 @inner_kernel
-def units_of(change: float, stale: Any) -> int:
-    """Units of a change of a leaf's value, rounded up; ``DRIFT_LIMIT`` at most."""
-    return int(np.ceil(min(abs(change) * stale.units, float(DRIFT_LIMIT))))
+def move(above: int, below: int, change: float, stale: Any) -> tuple[int, int]:
+    """How far a leaf has been above and below its value, in units rounded up, after the value has changed."""
+    units = min(abs(change) * stale.units, float(DRIFT_LIMIT))
+    most, least = np.int64(np.ceil(units)), np.int64(np.floor(units))
+    if change > 0:
+        return max(above - least, 0), below + most
+    return above + most, max(below - least, 0)
 
 
 @kernel
-def largest_moves(moved: Any, per: int) -> int:
-    """What any row's leaves have moved, at most: over all iterations, the largest of each. O(nodes)."""
+def _largest_moves(above: Any, below: Any, per: int) -> int:
     total = 0
-    for first in range(0, len(moved), per):
+    for first in range(0, len(above), per):
         largest = 0
         for t in range(first, first + per):
-            for node in range(moved.shape[1]):
-                largest = max(largest, np.int64(moved[t, node]))
+            for node in range(above.shape[1]):
+                largest = max(largest, np.int64(above[t, node]) + np.int64(below[t, node]))
         total += largest
     return total
+
+
+def largest_moves(trees: Any, per: int) -> int:
+    """What any row's leaves have moved, at most: over all iterations, the largest of each. O(nodes)."""
+    return int(_largest_moves(trees.above, trees.below, per))
 
 
 @inner_kernel
@@ -199,14 +215,14 @@ def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any) -> None:
                 _move_in(largest, drift[begin:end])
 
 
-def add_moves(leaf: npt.NDArray[Any], moved: Units, per: int, drift: Units) -> None:
-    """Add what the leaves of each row have moved to its drift, by slot, and make ``moved`` 0. O(slots x trees).
+def add_moves(leaf: npt.NDArray[Any], trees: Any, per: int, drift: Units) -> None:
+    """Add what the leaves of each row have moved to its drift, by slot; they begin again at 0. O(slots x trees).
 
-    ``leaf`` has shape (trees, slots), ``moved`` (trees, nodes), and absent rows are in none of these nodes. Of several
-    trees in an iteration the largest counts.
+    ``leaf`` has shape (trees, slots), and absent rows are in no node. Of several trees in an iteration the largest
+    counts.
     """
-    _add_moves(leaf, moved, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
-    moved[:] = 0
+    _add_moves(leaf, trees.above + trees.below, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
+    trees.above[:] = trees.below[:] = 0
 
 
 @inner_kernel

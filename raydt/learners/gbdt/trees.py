@@ -39,8 +39,8 @@ class Trees(NamedTuple):
 
     ``feature`` (or LEAF or FREE), ``cut``, ``left``, ``right``, ``parent`` (-1: none), ``histogram`` (its number at the
     shards, -1 of a leaf), ``G``, ``H``, ``value`` of a leaf (shrunk), ``tried_g`` and ``tried_h``, its sums when it
-    could not be split (``tried_h`` -1: it was not tried), ``moved`` of a leaf (``staleness``; 0 elsewhere); and
-    ``leaves``, shape (trees,).
+    could not be split (``tried_h`` -1: it was not tried), ``above`` and ``below``, how far a leaf has been above and
+    below its value (``staleness``; 0 elsewhere); and ``leaves``, shape (trees,).
     """
 
     feature: npt.NDArray[np.int32]
@@ -54,7 +54,8 @@ class Trees(NamedTuple):
     value: npt.NDArray[np.float64]
     tried_g: npt.NDArray[np.int64]
     tried_h: npt.NDArray[np.int64]
-    moved: npt.NDArray[np.uint16]
+    above: npt.NDArray[np.uint16]
+    below: npt.NDArray[np.uint16]
     leaves: npt.NDArray[np.int32]
 
 
@@ -67,8 +68,8 @@ def new_trees(count: int, max_leaf_nodes: int) -> Trees:
     cut, value, leaves = np.zeros(shape, dtype=np.int32), np.zeros(shape), np.ones(count, dtype=np.int32)
     G, H, tried_g = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     tried_h = np.full(shape, -1, dtype=np.int64)
-    moved = np.zeros(shape, dtype=np.uint16)
-    return Trees(feature, cut, left, right, parent, histogram, G, H, value, tried_g, tried_h, moved, leaves)
+    above, below = (np.zeros(shape, dtype=np.uint16) for _ in range(2))
+    return Trees(feature, cut, left, right, parent, histogram, G, H, value, tried_g, tried_h, above, below, leaves)
 
 
 @inner_kernel

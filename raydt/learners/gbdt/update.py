@@ -28,11 +28,11 @@ from raydt.learners.gbdt.window import (
     Batch,
     Window,
     growing_trees,
-    leaf_changes,
+    move_leaves,
     new_window,
     process_window,
     roll_back,
-    row_changes,
+    row_moves,
     touched_splits,
 )
 from raydt.learners.rows import Rows
@@ -85,8 +85,8 @@ class Growth(NamedTuple):
     slots : ndarray of int32, shape (rows,)
     before : ndarray of float64, shape (rows,)
         Value of the row's leaf before the batch.
-    moved : ndarray of uint16, shape (rows,)
-        ``Trees.moved`` of that leaf.
+    above, below : ndarray of uint16, shape (rows,)
+        ``Trees.above`` and ``Trees.below`` of that leaf.
     kept : ndarray of bool, shape (trees, nodes), or None
         The leaves, before the growth, that are no roots; None where nothing has grown. The last trees are those of the
         last iteration with one that has grown.
@@ -97,7 +97,8 @@ class Growth(NamedTuple):
     tree: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
     before: npt.NDArray[np.float64]
-    moved: npt.NDArray[np.uint16]
+    above: npt.NDArray[np.uint16]
+    below: npt.NDArray[np.uint16]
     kept: npt.NDArray[np.bool_] | None
     changed_rows: npt.NDArray[np.int32]
 
@@ -106,7 +107,7 @@ _NO_GROWTH = Growth(
     np.empty(0, dtype=np.int64),
     np.empty(0, dtype=np.int32),
     np.empty(0),
-    np.empty(0, dtype=np.uint16),
+    *(np.empty(0, dtype=np.uint16) for _ in range(2)),
     None,
     np.empty(0, dtype=np.int32),
 )
@@ -167,13 +168,14 @@ class InPlaceUpdate:
             which = np.flatnonzero(needs[: keep - m * per])
             self.counts.trees_checked += keep - m * per
             growth = yield from self._retrain(window, which, failed[which])
-            refreshed = growth.changed_rows
             if self._bounded:
-                refreshed = self._moved_rows(window, stop, growth)
+                joining = self._follow(window, stop, growth)
+            else:
+                joining = self._joining(np.unique(growth.changed_rows))
             if len(which) or stop < window.stop:
                 self._score_again(before, m, stop)
             if self._mode != "never":
-                self._refresh(np.unique(refreshed), stop)
+                self._refresh(joining, stop)
             if self._bounded:
                 width = 1 if stop < window.stop else 2 * width
             m = stop
@@ -190,47 +192,68 @@ class InPlaceUpdate:
         grows = np.asarray(needs.reshape(-1, per).any(axis=1))
         if not self._bounded:
             return window.first + int(np.flatnonzero(grows)[0]) + 1 if grows.any() else window.stop
+        trees = slice(window.first * per, window.stop * per)
+        kept = np.asarray(e.trees.feature[trees] == LEAF)
         for m in range(window.first, window.stop):
-            kept = e.trees.feature[m * per : (m + 1) * per] == LEAF
-            followed = self._leaf_changes(window, m, kept).max(initial=0) > self._stale.step
             # The last iteration of a window is judged again, with what its trees have grown.
-            if grows[m - window.first] or followed:
+            if grows[m - window.first] or self._move_leaves(window, m, kept[(m - window.first) * per :][:per])[1].any():
                 return m + 1
         return window.stop
 
-    def _leaf_changes(self, window: Window, m: int, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint16]:
-        """By how much the leaves of an iteration, those among ``kept``, have changed; shape (K', absent + 1)."""
+    def _move_leaves(
+        self, window: Window, m: int, kept: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+        """What :func:`move_leaves` finds for one iteration, and which leaves move by more than a step."""
         e, per = self._ensemble, self._ensemble.per
-        part = slice((m - window.first) * per, (m - window.first + 1) * per)
-        units = np.zeros((per, e.absent + 1), dtype=np.uint16)
-        leaf_changes(e.trees, m * per, window.touched[part], window.value[part], kept, self._stale, units)
-        return units
+        part, trees = slice((m - window.first) * per, (m - window.first + 1) * per), slice(m * per, (m + 1) * per)
+        moved = np.empty((2, *kept.shape), dtype=np.int32)
+        move_leaves(e.trees, m * per, window.touched[part], window.value[part], kept, self._stale, moved)
+        far = moved.sum(axis=0) > e.trees.above[trees].astype(np.int64) + e.trees.below[trees] + self._stale.step
+        return moved, np.asarray(far)
 
-    def _moved_rows(self, window: Window, stop: int, growth: Growth) -> npt.NDArray[np.int32]:
-        """Slots of the rows that are followed after the iterations of a window; other leaves note how they moved."""
-        e, per, step = self._ensemble, self._ensemble.per, self._stale.step
-        slots = growth.slots[:0]
+    def _follow(self, window: Window, stop: int, growth: Growth) -> npt.NDArray[np.int32]:
+        """Note how far the scores of rows move by the iterations of a window; returns those that join the batch."""
+        e, per = self._ensemble, self._ensemble.per
+        joining = [growth.slots[:0]]
         for m in range(window.first, min(stop, e.iterations - 1)):
             part = slice(m * per, (m + 1) * per)
             grown = growth.kept if m + 1 == stop else None
-            kept = e.trees.feature[part] == LEAF if grown is None else grown[-per:]
-            units = self._leaf_changes(window, m, kept)
-            far = units > step
-            for leaf, beyond in zip(e.leaf[part], far, strict=True):
-                if beyond.any():
-                    slots = np.append(slots, np.flatnonzero(beyond[leaf]).astype(np.int32))
-            moved = e.trees.moved[part]
-            nodes = moved.shape[1]
-            moved += units[:, :nodes]
-            moved[far[:, :nodes] | ~kept | (e.trees.H[part] <= 0)] = 0
-            if grown is not None:
-                units = np.empty(len(growth.slots), dtype=np.uint16)
-                row_changes(e.arrays(), growth.tree, growth.slots, growth.before, self._stale, units)
-                beyond = units > step
-                slots = np.append(slots, growth.slots[beyond])
-                leaf = e.leaf[growth.tree, growth.slots]
-                np.maximum.at(e.trees.moved, (growth.tree, leaf), np.where(beyond, 0, growth.moved + units))
-        return slots
+            kept = np.asarray(e.trees.feature[part] == LEAF) if grown is None else grown[-per:]
+            moved, far = self._move_leaves(window, m, kept)
+            charged = np.where(far, moved.sum(axis=0), 0)
+            e.trees.above[part], e.trees.below[part] = np.where(far, 0, moved)
+            for k in range(per):
+                t = m * per + k
+                if grown is not None:
+                    mine = np.flatnonzero(growth.tree == t)
+                    joining.append(self._charge(growth.slots[mine], self._row_moves(t, growth, mine)))
+                if far[k].any():
+                    units = np.append(charged[k], np.zeros(e.absent, dtype=np.int64))[e.leaf[t]]
+                    slots = np.flatnonzero(units).astype(np.int32)
+                    joining.append(self._charge(slots, units[slots]))
+        return np.concatenate(joining)
+
+    def _row_moves(self, t: int, growth: Growth, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How far the scores of some rows below roots of a tree have moved."""
+        moves = np.empty(len(which), dtype=np.int64)
+        before, above, below = growth.before[which], growth.above[which], growth.below[which]
+        row_moves(self._ensemble.arrays(), t, growth.slots[which], before, above, below, self._stale, moves)
+        return moves
+
+    def _charge(self, slots: npt.NDArray[np.int32], units: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Add moves to the drift of rows outside the batch; returns those that join it, where it grew too large."""
+        drift = self._ensemble.drift
+        outside = ~self._in_batch[slots]
+        slots, moved = slots[outside], drift[slots[outside]] + units[outside]
+        fits = moved <= self._ensemble.most_drift
+        drift[slots[fits]] = moved[fits]
+        return self._joining(slots[~fits])
+
+    def _joining(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Those of some rows, each once, that are not in the batch; they are noted as in it."""
+        new = slots[~self._in_batch[slots]]
+        self._in_batch[new] = True
+        return new
 
     def _process(self, window: Window, keep: int) -> Exchange[tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
         """Process a window, after the shards have rolled back the trees from ``keep`` on.
@@ -270,7 +293,8 @@ class InPlaceUpdate:
         g = np.concatenate([e.gradients(t, roots.slots[begin:end], self._batch.y) for t, begin, end in spans])
         slots, tree = roots.slots.copy(), np.repeat(roots.tree, roots.end - roots.begin)
         leaf = e.leaf[tree, slots]
-        before, moved = window.value[tree - window.first * e.per, leaf], e.trees.moved[tree, leaf]
+        before = window.value[tree - window.first * e.per, leaf]
+        above, below = e.trees.above[tree, leaf], e.trees.below[tree, leaf]
         grower = e.grower()
         splits = yield from grower.grow(roots, g, e.leaf)
         changed = roots.collapsed | (splits > 0)
@@ -284,7 +308,7 @@ class InPlaceUpdate:
         c.depth = min([d for d in [c.depth, *depths] if d >= 0], default=-1)
         c.nodes += int((2 * splits + roots.collapsed)[changed].sum())
         again = roots.slots[np.repeat(changed, roots.end - roots.begin)]
-        return Growth(tree, slots, before, moved, kept, again)
+        return Growth(tree, slots, before, above, below, kept, again)
 
     def _score_again(self, before: npt.NDArray[np.float64], first: int, stop: int) -> None:
         """Compute F before iteration ``stop`` again, from that before ``first``: trees between were retrained."""
@@ -295,12 +319,10 @@ class InPlaceUpdate:
 
     def _refresh(self, new: npt.NDArray[np.int32], stop: int) -> None:
         """Add rows to the batch whose derivatives are computed again from iteration ``stop`` on."""
-        new = new[~self._in_batch[new]]
         if not len(new) or stop == self._ensemble.iterations:
             return
         F = self._ensemble.origins(len(new))
         add_scores(self._ensemble.trees, 0, stop, self._ensemble.leaf, new, F)
-        self._in_batch[new] = True
         batch = self._batch
         self._batch = batch._replace(
             slots=np.concatenate([batch.slots, new]),

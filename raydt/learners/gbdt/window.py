@@ -15,7 +15,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
-from raydt.learners.gbdt.staleness import kept_entries, kept_residual, units_of
+from raydt.learners.gbdt.staleness import kept_entries, kept_residual, move
 from raydt.learners.gbdt.trees import LEAF, Rates, Trees, leaf_of, value_of
 from raydt.learners.rows import Rows
 
@@ -37,6 +37,8 @@ class ModelArrays(NamedTuple):
     loss : Loss
     rates : Rates
     bins : Bins
+    drift : ndarray of uint16, shape (capacity,)
+        How far the scores of each row may have moved (``staleness``).
     """
 
     trees: Trees
@@ -46,6 +48,7 @@ class ModelArrays(NamedTuple):
     loss: Loss
     rates: Rates
     bins: Bins
+    drift: npt.NDArray[np.uint16]
 
 
 class Batch(NamedTuple):
@@ -175,25 +178,33 @@ def process_window(model: Any, batch: Any, window: Any, stale: Any, compares: bo
 
 
 @kernel
-def leaf_changes(trees: Any, first_tree: int, touched: Any, value: Any, kept: Any, stale: Any, units: Any) -> None:
-    """By how much the values of the leaves of ``kept`` have changed, into ``units``, uint16, shape (trees, nodes).
+def move_leaves(trees: Any, first: int, touched: Any, value: Any, kept: Any, stale: Any, moved: Any) -> None:
+    """How far the leaves of ``kept`` have been above and below their values; 0 of other nodes, and without rows.
 
-    ``touched``, ``value`` (before) and ``kept`` have the same shape and are of the trees from ``first_tree`` on.
+    ``touched``, ``value`` (before) and ``kept`` have shape (trees, nodes) and are of the trees from ``first`` on;
+    ``moved``, int32, has shape (2, trees, nodes).
     """
     for w in range(len(touched)):
-        t = first_tree + w
+        t = first + w
         for node in range(touched.shape[1]):
-            units[w, node] = 0
-            if touched[w, node] and kept[w, node] and trees.H[t, node] > 0:
-                units[w, node] = units_of(trees.value[t, node] - value[w, node], stale)
+            a, b = np.int64(trees.above[t, node]), np.int64(trees.below[t, node])
+            if not kept[w, node] or trees.H[t, node] <= 0:
+                a, b = 0, 0
+            elif touched[w, node]:
+                a, b = move(a, b, trees.value[t, node] - value[w, node], stale)
+            moved[0, w, node], moved[1, w, node] = a, b
 
 
 @kernel
-def row_changes(model: Any, tree: Any, slots: Any, before: Any, stale: Any, units: Any) -> None:
-    """By how much the values of some rows' leaves in some trees have changed since ``before``, into ``units``."""
+def row_moves(model: Any, t: int, slots: Any, before: Any, above: Any, below: Any, stale: Any, moves: Any) -> None:
+    """How far the scores of some rows have moved by one tree, since their leaves began at 0, into ``moves``.
+
+    ``before``, ``above`` and ``below`` are of the leaf that held each of them.
+    """
     for i in range(len(slots)):
-        now = model.trees.value[tree[i], model.leaf[tree[i], slots[i]]]
-        units[i] = units_of(now - before[i], stale)
+        now = model.trees.value[t, model.leaf[t, slots[i]]]
+        a, b = move(np.int64(above[i]), np.int64(below[i]), now - before[i], stale)
+        moves[i] = a + b
 
 
 def roll_back(model: ModelArrays, batch: Batch, window: Window, keep: int) -> None:
