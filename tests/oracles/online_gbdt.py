@@ -307,7 +307,8 @@ class OnlineGBDT:
         refreshed = list(others) or self.due_rows()
         for row in [*refreshed, *new]:
             row.drift = 0
-        self.room = self.most - self.largest_moves()
+        large = 200 * (len(gone) + len(new)) >= len(self.rows) + len(gone)
+        self.room = 0 if large else self.most - self.largest_moves()
         self.work.checked += len(self.trees)
         compares = self.options.bounded and not others and self.options.tolerance > 0
         if others:

@@ -21,7 +21,7 @@ from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
-from raydt.learners.gbdt.staleness import add_moves, largest_moves, staleness
+from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves, staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.learners.gbdt.window import ModelArrays
 
@@ -179,7 +179,8 @@ class Ensemble:
                 if int(self.drift.max()) > stale.most:
                     due = np.flatnonzero(self.drift > stale.most // 2).astype(np.int32)
                     self.drift[due] = 0
-            self.most_drift = stale.most - moved
+            rows = int(np.count_nonzero(self.leaf[0] != self.absent))
+            self.most_drift = stale.most - moved if LARGE * len(slots) < rows else 0
         return due, compares
 
     def shortened(self, iterations: int) -> Ensemble:

@@ -9,7 +9,8 @@ again at 0. A row whose drift would become too large joins the batch instead: it
 compared with its present scores. Smaller moves add at most a quarter of ``DRIFT_LIMIT`` over all iterations of a batch;
 so before it, drift and moves of a row may be three quarters of it. If they might be more, the moves of all leaves are
 added to the drift of their rows: O(rows x trees), but seldom. If the drift of a row is then more than that, all rows
-with more than half of that are compared in all iterations of the batch, and their drift begins again at 0.
+with more than half of that are compared in all iterations of the batch, and their drift begins again at 0. In a large
+batch every row joins that would get drift.
 
 An entry that is compared stays if a score within half the tolerance gives it, else it is computed again. So every entry
 is one that a score within the tolerance of the present one gives: ``docs/explanation/guarantees.md`` has the proof.
@@ -48,6 +49,8 @@ DRIFT_LIMIT = (1 << 16) - 2
 _MARGIN = 2.0**-10
 #: Units of a change of 1 without a tolerance: those of any change are more than 0.
 _EXACT = 1e300
+#: A batch of so large a part of the rows follows whatever moves by more than a step: most rows join it anyway.
+LARGE = 200
 #: Leaves of a tree up to which its rows are compared with each.
 _FEW = 8
 #: Rows whose drift is added up together, so that it stays in the cache.

@@ -107,7 +107,7 @@ _NO_GROWTH = Growth(
     np.empty(0, dtype=np.int64),
     np.empty(0, dtype=np.int32),
     np.empty(0),
-    *(np.empty(0, dtype=np.uint16) for _ in range(2)),
+    *(np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.uint16)),
     None,
     np.empty(0, dtype=np.int32),
 )
