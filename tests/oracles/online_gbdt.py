@@ -26,6 +26,7 @@ from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
 
 ONE = 65536
 MOST = 65534  # drift of a row
+LARGE = 200  # the part of the rows that a large batch changes
 LEAST_GAIN = 1e-10
 LARGEST_LEAF = 128.0
 
@@ -307,7 +308,7 @@ class OnlineGBDT:
         refreshed = list(others) or self.due_rows()
         for row in [*refreshed, *new]:
             row.drift = 0
-        large = 200 * (len(gone) + len(new)) >= len(self.rows) + len(gone)
+        large = LARGE * (len(gone) + len(new)) >= len(self.rows) + len(gone)
         self.room = 0 if large else self.most - self.largest_moves()
         self.work.checked += len(self.trees)
         compares = self.options.bounded and not others and self.options.tolerance > 0

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from raydt.examples.updates import DELETE, INSERT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import leafwise
+from raydt.learners.gbdt import ensemble, leafwise
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
+from tests.oracles import online_gbdt
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
 from tests.volume import examples
@@ -47,6 +48,15 @@ def splitting_ahead(most: int) -> Iterator[None]:
     """Another bound on the leaves that are split ahead."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leafwise, "split_ahead", lambda budget: np.minimum(budget, most))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _some_batches_are_small() -> Iterator[None]:
+    """Batches of a third of the rows or more are large ones: with a two-hundredth, as else, all would be."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ensemble, online_gbdt):
+            patch.setattr(module, "LARGE", 3)
         yield
 
 
