@@ -111,7 +111,7 @@ class Signer:
         except (OSError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: cannot be read as a private key: {error}") from error
         if not isinstance(key, Private):
-            raise ConfigError(f"{path}: is no Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
+            raise ConfigError(f"{path}: is not an Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
         self._key: Any = key
 
     @property
