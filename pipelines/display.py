@@ -58,8 +58,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     rows += [("checkpoints", checkpoints)] if checkpoints else []
     if summary["refused"] or summary["skipped"]:
         skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")
-        passed_over = f"{skipped}, {refused}; see quarantine/"
-        rows.append(("passed over", passed_over))
+        rows.append(("skipped", f"{skipped}, {refused}; see quarantine/"))
     rows.append(("digest", summary["model_digest"] or "none"))
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))

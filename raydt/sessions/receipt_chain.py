@@ -263,7 +263,7 @@ def _entry(line: bytes, row: int, file: str) -> dict[str, Any]:
         if entry["format"] != FORMAT:
             raise ValueError(f"the format is {entry['format']!r}, this version reads {FORMAT!r}")
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is no receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
+        raise InputError(f"is not a receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
     return entry
 
 

@@ -138,6 +138,6 @@ class ForestOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Exact trees are exact with all options; others promise what their learner does."""
         if self.exact:
-            return Promise(True, "every tree is the one trained from nothing on its live examples, bit for bit")
+            return Promise(True, "every tree equals the one trained from scratch on its live examples, bit for bit")
         own = learners()[self.trees].promise(self._guest_options())
         return Promise(own.promised, f"of every tree, within the features that its nodes draw: {own.reason}")
