@@ -117,7 +117,7 @@ def verify_receipts(
     """
     chain = read_chain(path)
     if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
-        raise InputError("not every receipt is signed by the public key given", file=str(path))
+        raise InputError("not every receipt is signed by the given public key", file=str(path))
     found: dict[str, Any] = {
         "receipts": len(chain.entries),
         "purges": sum("purged" in entry for entry in chain.entries),

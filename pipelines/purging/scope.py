@@ -43,7 +43,7 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     with without_a_config():
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if not log.ids:
-        raise InputError("it has no id", file=log.file.name, remedy="Check that it is the file meant")
+        raise InputError("it has no id", file=log.file.name, remedy="Check that it is the right file")
     codes = saved.arrays["id"].tolist()
     live = {names.ids[code] for code in codes} if names.text_ids else set(codes)
     row = next((row for row, name in enumerate(log.ids) if name in live), None)

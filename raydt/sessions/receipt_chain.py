@@ -111,7 +111,7 @@ class Signer:
         except (OSError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: cannot be read as a private key: {error}") from error
         if not isinstance(key, Private):
-            raise ConfigError(f"{path}: is no Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
+            raise ConfigError(f"{path}: is not an Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
         self._key: Any = key
 
     @property
@@ -263,7 +263,7 @@ def _entry(line: bytes, row: int, file: str) -> dict[str, Any]:
         if entry["format"] != FORMAT:
             raise ValueError(f"the format is {entry['format']!r}, this version reads {FORMAT!r}")
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is no receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
+        raise InputError(f"is not a receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
     return entry
 
 
