@@ -124,7 +124,7 @@ def test_the_command_says_what_lies_outside(run: Path) -> None:
     result = CliRunner().invoke(cli, ["purge", str(run)], standalone_mode=False)
     assert result.return_value == 0, result.output
     assert "out of reach" in result.output
-    assert "as before" in result.output
+    assert "unchanged" in result.output
 
 
 def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
     with pytest.raises(InputError, match="is failed, not completed"):
         purge(run)
     (run / "summary.json").write_text(json.dumps({**summary, "model_digest": "sha256:0"}))
-    with pytest.raises(InputError, match="not the one of the summary"):
+    with pytest.raises(InputError, match="differs from that in the summary"):
         purge(run)
 
 
