@@ -38,7 +38,7 @@ def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
         ({"trees": "gbdt"}, "trees must be exact or fudyadt, not 'gbdt'"),
         ({"trees": "fudyadt", "criterion": "squared_error"}, "trees: fudyadt takes classes only"),
         ({"trees": "fudyadt", "rebuild": "lazy"}, "rebuild: lazy applies only to trees: exact"),
-        ({"tree_options": {"alpha": 0.1}}, "tree_options are those of another learner's trees"),
+        ({"tree_options": {"alpha": 0.1}}, "tree_options apply only to the trees of another learner"),
         ({"trees": "fudyadt", "tree_options": {"max_depth": 3}}, "are alpha, beta, epsilon, schedule, not max_depth"),
         ({"trees": "fudyadt", "tree_options": {"alpha": 2}}, "alpha"),
     ],

@@ -133,7 +133,7 @@ def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
     with pytest.raises(InputError, match="is failed, not completed"):
         purge(run)
     (run / "summary.json").write_text(json.dumps({**summary, "model_digest": "sha256:0"}))
-    with pytest.raises(InputError, match="not the one of the summary"):
+    with pytest.raises(InputError, match="differs from that in the summary"):
         purge(run)
 
 
