@@ -136,15 +136,16 @@ class TableWriter:
             self._writer = None
 
     def _flush(self) -> None:
-        if not self._pending:
+        schema = self._schema
+        if not self._pending or schema is None:
             return
         with self._whole_or_abandoned():
             if self._writer is None:
                 self._writer = pq.ParquetWriter(
-                    self.parts.begin(), self._schema, filesystem=self._filesystem, compression="zstd"
+                    self.parts.begin(), schema, filesystem=self._filesystem, compression="zstd"
                 )
-            columns = [arrow_column(_joined([rows[f.name] for rows in self._pending]), f.type) for f in self._schema]
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+            columns = [arrow_column(_joined([rows[f.name] for rows in self._pending]), f.type) for f in schema]
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
             self._pending, self._rows = [], 0
 
     @contextlib.contextmanager
