@@ -106,9 +106,9 @@ def verify_receipts(
     -------
     dict
         ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the
-        chain; with a state ``equal`` (its digest and options are those of the last receipt) and ``rebuilt``: whether a
-        model trained from nothing on its examples has that digest, too, None where the model depends on the past; with
-        a key ``live``, how many deleted ids live; ``ok``, whether all of it is as it should be.
+        chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
+        ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model
+        depends on the past; with a key ``live``, how many deleted ids live; ``ok``, whether all of it holds.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def verify_receipts(
 
 def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any]:
     """A state beside the last receipt of a chain."""
-    last = chain.entries[-1]
+    last = chain.newest
     session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
     session.restore(saved.arrays, saved.groups)
     same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)

@@ -48,7 +48,10 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     live = {names.ids[code] for code in codes} if names.text_ids else set(codes)
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
-        remedy = "Delete it first with raydt update --delete. Nothing has been changed"
-        problem = f"id {log.ids[row]!r}: its example is live, and a purge deletes none"
+        remedy = (
+            "Delete it with raydt update --delete, which writes another state, and then remove this folder. "
+            "Nothing has been changed"
+        )
+        problem = f"id {log.ids[row]!r}: its example is live in this folder, and a purge deletes none"
         raise UpdateError(problem, file=log.file.name, row=row, column="id", remedy=remedy)
     return Scope(frozenset(log.ids))
