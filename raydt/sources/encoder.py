@@ -44,9 +44,9 @@ from raydt.sources.columns.indices import find_indices, read_indices
 from raydt.sources.columns.labels import NO_LABEL, Labels
 from raydt.sources.columns.numeric_labels import NumericLabels
 from raydt.sources.columns.operations import read_operations
-from raydt.sources.columns.parts import check_features, find_parts
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
 from raydt.sources.columns.tokens import Tokens, holds_tokens
+from raydt.sources.parts import check_features, find_parts
 
 if TYPE_CHECKING:
     from raydt.sources.columns.envelope import Envelope
