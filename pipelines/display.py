@@ -270,16 +270,36 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("hash", result["config_hash"]),
     ]
     if result["deletions"] is not None:
-        rows.append(("deletion log", f"{counted(result['deletions'], 'row')}, ids not checked"))
+        rows.append(("deletion log", counted(result["deletions"], "row")))
+    if result["ids_checked"] is not None:
+        rows.append(("ids", _checked(result)))
     rows += [("warning", message) for message in result["warnings"]]
     rows += [("bad row", message) for message in result["bad_rows"][:10]]
+    rows += [("bad update", message) for message in result["bad_updates"]]
     bad = len(result["bad_rows"])
     if bad > 10:
         rows.append(("", f"and {bad - 10:,} more"))
     found = f"{counted(bad, 'bad row')} in the first {counted(result['rows_read'], 'row')}"
-    verdict = f"not usable: {found}" if not result["ok"] else f"valid; {found} to be skipped" if bad else "valid"
+    skipped = [found] if bad else []
+    if result["refused"]:
+        skipped.append(counted(result["refused"], "bad update"))
+    if result["stops_at"] is not None:
+        verdict = f"not usable: the replay would stop at update {result['stops_at']:,}"
+    elif not result["ok"]:
+        verdict = f"not usable: {found}"
+    else:
+        verdict = f"valid; {' and '.join(skipped)} to be skipped" if skipped else "valid"
     rows.append(("config", f"{config}: {verdict}"))
     return table(rows)
+
+
+def _checked(result: dict[str, Any]) -> str:
+    """Of how many updates the ids were checked, and what is to be expected of the others."""
+    checked = counted(result["ids_checked"], "update")
+    if result["ids_all"]:
+        return f"checked, of all {checked}"
+    rest = "" if result["stops_at"] is not None else "; the replay checks the others as it goes"
+    return f"checked, of the first {checked}{rest}"
 
 
 def doctor_lines(facts: dict[str, Any]) -> str:
