@@ -47,11 +47,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         _quality(summary["metrics"], summary["baselines"]),
         *described(summary["learner"]).lines(summary),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
-        (
-            "where",
-            f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them"
-            + ("" if summary["rounds"] else ": the coordinator held the whole model"),
-        ),
+        ("where", where(summary)),
     ]
     recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)
     rows += [("losses", recovered)] if recovered else []
@@ -65,6 +61,15 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["status"] == "interrupted":
         rows.append(("resume", how_to_resume(summary, path)))
     return table(rows)
+
+
+def where(summary: dict[str, Any]) -> str:
+    """Which processes had the model, and what the shards had to do with it."""
+    if summary["backend"] == "in_process" and not summary["rounds"]:
+        return "in process: this process did all work"
+    shards, rounds = counted(summary["shards"], "shard"), counted(summary["rounds"], "round")
+    alone = "" if summary["rounds"] else ": the coordinator held the whole model"
+    return f"{summary['backend'].replace('_', ' ')}, {shards}, {rounds} with them{alone}"
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
