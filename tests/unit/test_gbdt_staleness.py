@@ -61,8 +61,7 @@ def test_rows_below_retrained_subtrees_are_not_compared_at_once(monkeypatch: pyt
         model.forget([i], digests=False)
     retrained, compared, drift = np.array(found).T
     assert retrained.sum() > 20 * rows
-    assert compared.sum() < 0.5 * retrained.sum()
-    assert ((retrained > 0) & (compared == 0)).sum() > 5
+    assert 0 < compared.sum() < 0.2 * retrained.sum()
     assert drift.max() > 0
     report = model.audit()
     assert (report.conformance, report.feasibility) == ("holds", "proven")
