@@ -30,7 +30,7 @@ CONTESTANTS = {"LightGBM": lightgbm, "XGBoost": xgboost, "ours": fitted}
 ONE_ROW_PAIRS = 5
 NOTE = (
     "How often the peer's retrain contains our update. default: all options are the estimators' own (1,024 bins, "
-    "bounded, retrain: auto, which trains all trees again after a third as many updates as rows; medians show the "
+    "bounded, retrain: auto, which trains all trees again after an eighth as many updates as rows; medians show the "
     "calls between). The others have 255 bins and retrain: never, so that only the update is measured. No digests."
 )
 #: Whose updates are shown, as the issue of the speed names them, and the least factors it asks for.

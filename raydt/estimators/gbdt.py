@@ -139,9 +139,9 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         In log-odds; for a regression in sixteenths of 2^e, the first power of two that is not below the largest
         distance of a target from the mean.
     retrain : {"auto", "never", "always"}
-        When a call trains all trees again on the live examples, with new bins, instead of updating them: after a third
-        as many inserts and deletes as examples were trained on last, or when an update would be as much work; never; or
-        in each call.
+        When a call trains all trees again on the live examples, with new bins, instead of updating them: after
+        an eighth as many inserts and deletes as examples were trained on last, or when an update would be as much work;
+        never; or in each call.
     early_stopping : bool, default False
         Stop the first training when the loss on held-out rows stops improving.
     validation_fraction : float, default 0.1

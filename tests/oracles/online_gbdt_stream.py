@@ -149,8 +149,6 @@ class OnlineGBDTTwin:
         now = len(self.deletes) + len(self.inserts)
         if self.options.retrain != "auto":
             return False
-        if now > changes and 5 * now >= live:
-            return True
         return changes > 0 and min(now, changes) * work >= changes * live * len(self.model.trees)
 
     def work_of(self, done: Work) -> int:
@@ -161,7 +159,7 @@ class OnlineGBDTTwin:
 
     def trains_after(self) -> float:
         """Inserts and deletes after which the trees are trained again."""
-        return {"always": 1, "never": math.inf, "auto": max(1, self.trained_rows // 3)}[self.options.retrain]
+        return {"always": 1, "never": math.inf, "auto": max(1, self.trained_rows // 8)}[self.options.retrain]
 
     # ------------------------------------------------------------------ comparison
 

@@ -30,12 +30,12 @@ def test_a_truth_value_is_not_a_number() -> None:
 @pytest.mark.parametrize(
     ("options", "warmup", "expected"),
     [
-        ({}, 4000, "of 200 updates changes 100 iterations in place; one batch in 7 or more (after 1,333 inserts"),
+        ({}, 4000, "of 200 updates changes 100 iterations in place; one batch in 3 or more (after 500 inserts"),
         ({"retrain": "never"}, 4000, "the trees are never trained again"),
         ({"retrain": "always"}, 4000, "each batch of 200 updates trains all trees again, on about 4,000 rows"),
         ({"update_every": 5000}, 4000, "each batch of 5,000 updates trains all trees again"),
-        ({"update_every": 800}, 4000, "each batch of 800 updates trains all trees again"),  # a fifth of the rows
-        ({"update_every": 799}, 4000, "one batch in 2 or more"),
+        ({"update_every": 500}, 4000, "each batch of 500 updates trains all trees again"),  # an eighth of the rows
+        ({"update_every": 499}, 4000, "one batch in 2 or more"),
         ({"update_every": 800, "retrain": "never"}, 4000, "a batch of 800 updates changes 100 iterations in place"),
     ],
 )

@@ -21,11 +21,9 @@ def record(changes: int, work: int = 0, work_changes: int = 0) -> TrainingRecord
     ("now", "changes", "due"),
     [
         (record(10), 10, False),
-        (record(299), 10, False),
-        (record(300), 10, True),  # a third of the 900 rows of the last training
-        (record(179), 179, False),
-        (record(180), 180, True),  # a fifth of the live rows, and no update in place has been as large
-        (record(200, 1000, 200), 200, False),
+        (record(111), 10, False),
+        (record(112), 10, True),  # an eighth of the 900 rows of the last training
+        (record(100, 1000, 100), 100, False),
         (record(50, 9000, 50), 50, True),  # 10 trees of 900 rows
         (record(50, 8999, 50), 50, False),
         (record(25, 9000, 50), 25, False),  # half of it

@@ -71,7 +71,7 @@ class GBDTOptions(LearnerOptions):
     retrain: Literal["auto", "never", "always"] = Field(
         "auto",
         description="when a batch trains all trees again on the live examples, with new bins, instead of updating "
-        "them: auto: after a third as many inserts and deletes as examples were trained on last, or when an update "
+        "them: auto: after an eighth as many inserts and deletes as examples were trained on last, or when an update "
         "would be as much work; never; always",
     )
     random_state: int = Field(0, description="seed of the split candidates; any integer")
@@ -99,7 +99,7 @@ class GBDTOptions(LearnerOptions):
 
     def trains_after(self, examples: int) -> int:
         """Inserts and deletes after which trees that were trained on so many examples are trained again."""
-        return {"auto": max(1, examples // 3), "never": 2**62, "always": 1}[self.retrain]
+        return {"auto": max(1, examples // 8), "never": 2**62, "always": 1}[self.retrain]
 
     @property
     def bounded(self) -> bool:

@@ -71,10 +71,8 @@ class TrainingRecord:
         """Whether the update of so many rows would be as much work as a training, judged by the last update.
 
         A smaller batch is taken to be less work in proportion. A larger one is taken to be as much work as the last:
-        beyond the rows that it changes, its work does not grow in proportion. :func:`is_large` bounds it instead.
+        beyond the rows that it changes, its work does not grow in proportion.
         """
-        if changes > self.work_changes and is_large(changes, live):
-            return True
         training = live * trees
         return self.work_changes > 0 and self.work * min(changes, self.work_changes) >= self.work_changes * training
 
@@ -102,15 +100,10 @@ _FORGOTTEN = 32
 RECORD = tuple(field.name for field in fields(TrainingRecord))
 
 
-def is_large(changes: int, live: int) -> bool:
-    """Whether a batch changes so many rows that none of the same size has to be measured: a fifth of the live rows."""
-    return 5 * changes >= live
-
-
 def outlook(options: GBDTOptions, warmup: int) -> str:
     """What a batch D' costs and how often all trees are trained again, after a warm-up of so many rows; a sentence."""
     every, after = options.every(warmup), options.trains_after(warmup)
-    if after <= every or (options.retrain == "auto" and is_large(every, warmup)):
+    if after <= every:
         return f"each batch of {counted(every, 'update')} trains all trees again, on about {warmup:,} rows"
     trees = f"a batch of {counted(every, 'update')} changes {counted(options.max_iter, 'iteration')} in place"
     if options.retrain == "never":
