@@ -40,7 +40,7 @@ def _receipt_file(receipts: str | None, key: str | None, sign: str | None) -> Re
     if receipts is None and (key is not None or sign is not None):
         raise click.UsageError("--receipt-key and --sign apply only with --receipts FILE")
     if receipts is not None and key is None:
-        raise click.UsageError("--receipts needs --receipt-key FILE, by which ids are hashed")
+        raise click.UsageError("--receipts needs --receipt-key FILE, the key that hashes ids")
     return ReceiptFile(receipts, str(key), sign) if receipts is not None else None
 
 
@@ -393,7 +393,9 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
         _print(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
     if state is not None or receipt_key is not None or public_key is not None:
-        raise click.UsageError(f"{run} is no file of receipts: STATE, --receipt-key and --public-key apply to one")
+        raise click.UsageError(
+            f"{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one"
+        )
     found = verify_run(run)
     _print(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3

@@ -80,7 +80,7 @@ class Cluster(_Section):
         20_000_000,
         ge=0,
         description="cells (live rows x features) below which the coordinator holds the model, and cells of a rebuild "
-        "below which it does that alone; learners without large work ignore it; 0: the shards do all work",
+        "below which it rebuilds alone; not used by learners without large rebuilds; 0: the shards do all work",
     )
     row_cache_bytes: int | None = Field(
         None, ge=0, description="bytes of features the coordinator may hold; 0: none, null: no limit"
@@ -106,7 +106,7 @@ class Cluster(_Section):
 
 
 class Checkpoint(_Section):
-    """How often the state of the run is saved; whichever of the two comes first."""
+    """When the state of the run is saved: by time and by number of updates, whichever comes first."""
 
     every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: never by time")
     every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: never by number")
@@ -117,7 +117,7 @@ class Checkpoint(_Section):
     max_age: Age | None = Field(
         None,
         description="longest time for which checkpoints may hold a deleted example, such as 12h or 7d; null: as long "
-        "as a checkpoint that is kept needs its segment of rows",
+        "as a kept checkpoint needs its segment of rows",
     )
 
     @model_validator(mode="after")
@@ -136,12 +136,12 @@ class Checkpoint(_Section):
 
 
 class Erasure(_Section):
-    """What the run must keep to about deleted examples; never changes the model."""
+    """Limits on copies of deleted examples; never changes the model."""
 
     deadline: Age | None = Field(
         None,
-        description="the run fails when checkpoints may have held a deleted example for longer; at least "
-        "checkpoint.max_age, which it needs; null: no deadline",
+        description="the run fails if checkpoints may have held a deleted example for longer; needs "
+        "checkpoint.max_age, and is at least as long; null: no deadline",
     )
 
 
@@ -157,13 +157,16 @@ class Output(_Section):
         description="weight of a prediction relative to the next one in the faded scores of the metrics table",
     )
     alarm_delta: float = Field(
-        0.002, gt=0, lt=1, description="confidence of ADWIN, which reports that the share of errors has risen (delta)"
+        0.002,
+        gt=0,
+        lt=1,
+        description="confidence of ADWIN, which raises an alarm when the share of errors has risen (delta)",
     )
     report: bool = Field(True, description="write report.html")
     quote_values: bool = Field(
         True,
-        description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only "
-        "say what is wrong, and in which file, row and column",
+        description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only name "
+        "the fault, file, row and column",
     )
 
 
@@ -201,7 +204,8 @@ class Config(BaseModel):
         deadline, most = self.erasure.deadline, self.checkpoint.max_age
         if deadline is not None and (most is None or microseconds(most) > microseconds(deadline)):
             raise ValueError(
-                f"erasure.deadline = {deadline} needs copies to go by then. Set checkpoint.max_age to less"
+                f"erasure.deadline = {deadline} requires checkpoints to drop deleted examples by then. "
+                "Set checkpoint.max_age to at most this"
             )
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:

@@ -58,8 +58,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     rows += [("checkpoints", checkpoints)] if checkpoints else []
     if summary["refused"] or summary["skipped"]:
         skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")
-        passed_over = f"{skipped}, {refused}; see quarantine/"
-        rows.append(("passed over", passed_over))
+        rows.append(("skipped", f"{skipped}, {refused}; see quarantine/"))
     rows.append(("digest", summary["model_digest"] or "none"))
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))
@@ -165,7 +164,7 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
 
 def verify_lines(found: dict[str, Any]) -> str:
     """Both digests, and whether they are equal."""
-    verdict = "equal: the model is the one trained from nothing"
+    verdict = "equal: training from scratch gives this model"
     if not found["equal"]:
         which = f"{', '.join(found['different'])} {'is' if len(found['different']) == 1 else 'are'}"
         verdict = f"different: {which} not what the remaining examples give"
@@ -173,7 +172,7 @@ def verify_lines(found: dict[str, Any]) -> str:
     if found["inserted"] is not None:
         examples = f"{found['examples']:,} remain of {found['inserted']:,}"
     rows = [("verdict", verdict), ("examples", examples), ("digest", found["digest"])]
-    return table([*rows, ("from nothing", found["rebuilt"])])
+    return table([*rows, ("retrained", found["rebuilt"])])
 
 
 def receipts_lines(found: dict[str, Any]) -> str:
@@ -182,7 +181,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
     rows = [
         (
             "receipts",
-            f"{found['receipts']:,}, a whole chain; {counted(found['deletes'], 'deletion')}, "
+            f"{found['receipts']:,}, a complete chain; {counted(found['deletes'], 'deletion')}, "
             f"{counted(found['purges'], 'purge')}",
         ),
         ("signed by", signed if found["all_signed"] or not found["signers"] else f"{signed}, but not all"),
@@ -193,12 +192,14 @@ def receipts_lines(found: dict[str, Any]) -> str:
         rows.append(("gaps", f"the model was changed without a receipt before receipt {places}"))
     if "equal" in found:
         rows.append(
-            ("state", "that of the last receipt" if found["equal"] else "another than that of the last receipt")
+            ("state", "belongs to the last receipt" if found["equal"] else "does not belong to the last receipt")
         )
-        verdicts = {True: "the same model", False: "another model", None: "the model depends on the past; raydt audit"}
-        rows.append(("from nothing", verdicts[found["rebuilt"]]))
+        unknown = "not possible, since the model depends on its history; run raydt audit"
+        verdicts = {True: "the same model", False: "a different model", None: unknown}
+        rows.append(("retrained", verdicts[found["rebuilt"]]))
     if "live" in found:
-        rows.append(("deleted ids", f"{found['live']:,} of them live in the state" if found["live"] else "none lives"))
+        live = f"{found['live']:,} of them are live in the state" if found["live"] else "none is live"
+        rows.append(("deleted ids", live))
     return table(rows)
 
 
@@ -210,8 +211,8 @@ def purge_lines(done: dict[str, Any]) -> str:
     rows = [
         ("folder", done["folder"]),
         ("live", counted(done["active"], "example")),
-        ("digest", f"{done['digest']}, as before"),
-        ("of ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
+        ("digest", f"{done['digest']}, unchanged"),
+        ("ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
         ("files", f"{len(done['replaced']):,} {word}; {len(done['rewritten']):,} rewritten"),
     ]
     names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]
@@ -276,7 +277,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
     if bad > 10:
         rows.append(("", f"and {bad - 10:,} more"))
     found = f"{counted(bad, 'bad row')} in the first {counted(result['rows_read'], 'row')}"
-    verdict = f"not usable: {found}" if not result["ok"] else f"valid; {found} to be passed over" if bad else "valid"
+    verdict = f"not usable: {found}" if not result["ok"] else f"valid; {found} to be skipped" if bad else "valid"
     rows.append(("config", f"{config}: {verdict}"))
     return table(rows)
 

@@ -80,8 +80,8 @@ def _warnings(config: Config, classes: int, rows: int) -> list[str]:
         *found,
         f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
-        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
-        "source.positive which labels make one class",
+        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or list under "
+        "source.positive the labels that make one class",
     ]
 
 

@@ -121,7 +121,7 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
         odd_one = set(lists) ^ ({features.sparse_column} if features.sparse else set())
         if odd_one and file.n_rows != 0:
             what = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
-            problem = f"the model knows {what} in this column, and it holds something else"
+            problem = f"the model knows {what} in this column, but it holds something else"
             raise InputError(problem, file=file.name, column=min(odd_one), remedy="Convert the column")
     with without_a_config():
         source = FileSource(options, files, reading=traits_of(saved.options).reading)

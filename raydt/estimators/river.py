@@ -201,7 +201,7 @@ class RiverClassifier(_Classifier):
         raise InputError(
             "it is new: the first example did not have it",
             column=str(key),
-            remedy="Leave it out, or learn it from the first example on",
+            remedy="Leave it out, or include it from the first example on",
         )
 
     def _label(self, y: Any) -> Hashable:

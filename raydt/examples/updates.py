@@ -141,9 +141,10 @@ class BatchResult:
         Updates taken from the front of the batch, refused ones included; less than the batch's length only
         if the policy is to stop at a bad update.
     predictions : ndarray of int32, shape (m,)
-        For inserts, updates and queries the class predicted just before the update took effect; -1 for
-        deletions, for warm-up inserts and for refused updates. Of a regression float64, the number predicted; NaN
-        for the same.
+        For inserts and queries the class predicted just before the update took effect; for an UPDATE that between
+        its deletion and its insertion. A learner that changes its model every so many updates predicts by its last
+        model. -1 for deletions, for warm-up inserts and for refused updates. Of a regression float64, the number
+        predicted; NaN for the same.
     refused : list of Refusal
         In order of position.
     inserts, deletes : int

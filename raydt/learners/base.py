@@ -69,7 +69,7 @@ class Traits:
     unused : tuple of str
         Keys without effect, given the values of the others.
     retrained : bool
-        The model is, after any updates, the one trained from nothing on the live examples.
+        After any updates, the model equals the one trained from scratch on the live examples.
     parts : int
         Into how many parts, of which each shard gets some, work falls besides feature groups; 0: none.
     reports_within : bool

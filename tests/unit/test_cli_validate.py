@@ -36,7 +36,7 @@ class TestValidate:
         code, out, _ = raydt("validate", tmp_path / "job.yaml", *skip)
         assert code == 0
         assert "stream.on_error" not in out
-        assert out.splitlines()[-1].endswith("job.yaml: valid; 1 bad row in the first 2 rows to be passed over")
+        assert out.splitlines()[-1].endswith("job.yaml: valid; 1 bad row in the first 2 rows to be skipped")
 
     @pytest.mark.parametrize(
         ("option", "words"),

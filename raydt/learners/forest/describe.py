@@ -100,8 +100,8 @@ class ForestDescription(RebuildingDescription):
     def present(self, run: RunRecords) -> Presentation:
         """The trees in numbers, and the rebuilds."""
         rule = (
-            "A subtree is rebuilt by the update after which its best split is another one, or its root has to be a "
-            "leaf: every tree then is the one trained from nothing on its live examples. All subtrees that an update "
+            "An update rebuilds a subtree if its best split has changed, or if its root must become a leaf. So every "
+            "tree always equals the one trained from scratch on its live examples. All subtrees that an update "
             "rebuilds, in all trees, count below as one rebuild of their rows together."
         )
         if self._guests:

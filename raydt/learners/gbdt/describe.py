@@ -303,8 +303,8 @@ def over_batches(batches: Columns) -> Chart:
     return over_stream(
         "batches",
         "Work of each batch of updates",
-        f"{counted(n, 'batch')} of updates, each applied at once; {each}. A tree is checked by the deletions of a "
-        "batch and by its insertions, each for itself; of a row that is in several retrained subtrees each counts.",
+        f"{counted(n, 'batch')} of updates, each applied at once; {each}. The deletions of a batch and its insertions "
+        "check each tree separately. A row counts once for every retrained subtree that holds it.",
         f"Lines over the stream of trees checked and retrained ({part} of those checked), rows, nodes, rounds "
         "and time of each batch.",
         drawn,
