@@ -171,9 +171,7 @@ def test_a_run_younger_than_asked_for_stays_as_it_is(run: Path) -> None:
 def test_only_the_ids_given_are_erased(run: Path, tmp_path: Path) -> None:
     """A second deleted example keeps its prediction and its place in the dictionary."""
     (tmp_path / "live.csv").write_text(f"id\n{canary()['id']}\n{examples(60)[3]['id']}\n")
-    with pytest.raises(
-        UpdateError, match=r"live\.csv, row 1, column 'id': .*its example is live in this folder"
-    ):
+    with pytest.raises(UpdateError, match=r"live\.csv, row 1, column 'id': .*its example is live in this folder"):
         purge(run, ids=tmp_path / "live.csv")
     (tmp_path / "nobody.csv").write_text("id\nnobody\n")
     purge(run, ids=tmp_path / "nobody.csv")
