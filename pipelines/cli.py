@@ -459,13 +459,13 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     return 0
 
 
-@cli.command(short_help="Check a config and the first rows of its data.")
+@cli.command(short_help="Check a config, the first rows of its data, and its ids.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False))
 @SET
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configs, for editors, and exit.")
 @JSON
 def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
-    """Check CONFIG and the columns and first rows of its data. Nothing is run.
+    """Check CONFIG, the columns and first rows of its data, and the ids of up to a million updates. Nothing is run.
 
     \b
     Example:  raydt validate configs/fudyadt.yaml

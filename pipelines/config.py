@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Private
 from pydantic_core import CoreSchema, core_schema
 
 from pipelines.printing import shortened
-from pipelines.problems import describe, short
+from pipelines.problems import describe, refused_nulls, short
 from pipelines.yaml12 import DEEPEST, dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import in_present_spelling, learners, renamed, traits_of
@@ -305,19 +305,20 @@ def load_variants(
         As :func:`load_config`; the variant is named, if it sets anything.
     """
     data, base, name, place = _read(config)
+    nulls: dict[str, bool] = {}
     for override in overrides:
         key, value = _parsed(override)
-        _set(data, key, value, f"--set {shortened(override)}")
+        _set(data, key, value, f"--set {shortened(override)}", nulls)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
     loaded, advice = [], dict[str, None]()
     for variant in variants:
-        changed = copy.deepcopy(data)
+        changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
         for key, value in variant.items():
-            _set(changed, key, value, setting)
+            _set(changed, key, value, setting, removed)
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
-        loaded.append(_validated(changed, name, at))
+        loaded.append(_validated(changed, name, at, removed))
         former = renamed(changed.get("learner"))
         if former is not None and former.advice:
             advice[former.advice] = None
@@ -349,12 +350,18 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
     return data, base, path.stem, str(path)
 
 
-def _validated(data: dict[str, Any], name: str, place: str) -> Config:
+def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, bool]) -> Config:
+    """The config of plain values, which is changed: ``nulls`` are as of :func:`_set`."""
     for key, value in _values(data, ""):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{place}: {key}: the integer {value} does not fit into 64 bits. Write a smaller one")
     try:
-        result = Config.model_validate(data)
+        try:
+            result = Config.model_validate(data)
+        except ValidationError as error:
+            for key in refused_nulls(error, json_schema(), nulls):
+                _remove(data, key)
+            result = Config.model_validate(data)
     except ValidationError as error:
         lines = describe(error, json_schema())
         raise ConfigError(*(f"{place}: {line}" for line in lines)) from error
@@ -396,8 +403,12 @@ def _parsed(override: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {shortened(override)}: {error}") from error
 
 
-def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
-    """Set a dotted key, in place; ``place`` is what an error begins with."""
+def _set(data: dict[str, Any], key: str, value: Any, place: str, nulls: dict[str, bool]) -> None:
+    """Set a dotted key, in place; ``place`` is what an error begins with.
+
+    ``nulls`` takes note of it: a key that is set to null, and whether it was there before. It leaves a key out that
+    cannot be null.
+    """
     *sections, last = key.split(".")
     if len(sections) >= DEEPEST:
         raise ConfigError(
@@ -410,7 +421,19 @@ def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
         section = section[part]
         if not isinstance(section, dict):
             raise ConfigError(f"{place}: {short(part)} is a value, not a section. Set it as a whole")
+    if value is not None:
+        nulls.pop(key, None)
+    else:
+        nulls[key] = nulls.get(key, False) or last in section
     section[last] = copy.deepcopy(value)
+
+
+def _remove(data: dict[str, Any], key: str) -> None:
+    """Remove a dotted key, in place."""
+    *sections, last = key.split(".")
+    for part in sections:
+        data = data[part]
+    del data[last]
 
 
 def _values(data: Any, key: str) -> Iterator[tuple[str, Any]]:

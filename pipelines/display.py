@@ -47,11 +47,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         _quality(summary["metrics"], summary["baselines"]),
         *described(summary["learner"]).lines(summary),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
-        (
-            "where",
-            f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them"
-            + ("" if summary["rounds"] else ": the coordinator held the whole model"),
-        ),
+        ("where", where(summary)),
     ]
     recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)
     rows += [("losses", recovered)] if recovered else []
@@ -65,6 +61,15 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     if summary["status"] == "interrupted":
         rows.append(("resume", how_to_resume(summary, path)))
     return table(rows)
+
+
+def where(summary: dict[str, Any]) -> str:
+    """Which processes had the model, and what the shards had to do with it."""
+    if summary["backend"] == "in_process" and not summary["rounds"]:
+        return "in process: this process did all work"
+    shards, rounds = counted(summary["shards"], "shard"), counted(summary["rounds"], "round")
+    alone = "" if summary["rounds"] else ": the coordinator held the whole model"
+    return f"{summary['backend'].replace('_', ' ')}, {shards}, {rounds} with them{alone}"
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
@@ -270,16 +275,36 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("hash", result["config_hash"]),
     ]
     if result["deletions"] is not None:
-        rows.append(("deletion log", f"{counted(result['deletions'], 'row')}, ids not checked"))
+        rows.append(("deletion log", counted(result["deletions"], "row")))
+    if result["ids_checked"] is not None:
+        rows.append(("ids", _checked(result)))
     rows += [("warning", message) for message in result["warnings"]]
     rows += [("bad row", message) for message in result["bad_rows"][:10]]
+    rows += [("bad update", message) for message in result["bad_updates"]]
     bad = len(result["bad_rows"])
     if bad > 10:
         rows.append(("", f"and {bad - 10:,} more"))
     found = f"{counted(bad, 'bad row')} in the first {counted(result['rows_read'], 'row')}"
-    verdict = f"not usable: {found}" if not result["ok"] else f"valid; {found} to be skipped" if bad else "valid"
+    skipped = [found] if bad else []
+    if result["refused"]:
+        skipped.append(counted(result["refused"], "bad update"))
+    if result["stops_at"] is not None:
+        verdict = f"not usable: the replay would stop at update {result['stops_at']:,}"
+    elif not result["ok"]:
+        verdict = f"not usable: {found}"
+    else:
+        verdict = f"valid; {' and '.join(skipped)} to be skipped" if skipped else "valid"
     rows.append(("config", f"{config}: {verdict}"))
     return table(rows)
+
+
+def _checked(result: dict[str, Any]) -> str:
+    """Of how many updates the ids were checked, and what is to be expected of the others."""
+    checked = counted(result["ids_checked"], "update")
+    if result["ids_all"]:
+        return f"checked, of all {checked}"
+    rest = "" if result["stops_at"] is not None else "; the replay checks the others as it goes"
+    return f"checked, of the first {checked}{rest}"
 
 
 def doctor_lines(facts: dict[str, Any]) -> str:

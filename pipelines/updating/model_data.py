@@ -6,6 +6,7 @@ Invariant: what is opened here has every column that was asked for, with the mod
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,9 @@ from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
 from raydt.sources.options import FileOptions, SourceOptions
 
+#: What a remedy says of learners that take such rows.
+_OTHER_LEARNERS = re.compile(r"or use (learner\.kind: .*, which take missing values)")
+
 
 @contextmanager
 def without_a_config() -> Iterator[None]:
@@ -33,8 +37,11 @@ def without_a_config() -> Iterator[None]:
         error = error.without_skipping()
         if error.remedy is None or "source." not in error.remedy:
             raise error from None
-        narrow = "source.n_features" in error.remedy
-        remedy = "Replay with a larger source.n_features, which leaves room for more" if narrow else "Correct the file"
+        others = _OTHER_LEARNERS.search(error.remedy)
+        if "source.n_features" in error.remedy:
+            remedy = "Replay with a larger source.n_features, which leaves room for more"
+        else:
+            remedy = "Correct the file" + (f", or replay with {others[1]}" if others else "")
         raise InputError(error.problem, file=error.file, column=error.column, row=error.row, remedy=remedy) from None
 
 

@@ -61,7 +61,9 @@ def fetch_row(typing_context: Any, array: Any, row: Any) -> Any:
         )
         first = builder.gep(builder.bitcast(made.data, byte), [offset])
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        fetch: Any = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, "llvm.prefetch.p0i8"
+        )
         for_reading, into_all_caches, data = (ir.Constant(flag, value) for value in (0, 3, 1))
         builder.call(fetch, [first, for_reading, into_all_caches, data])
         return context.get_dummy_value()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,9 +45,9 @@ from raydt.sources.columns.indices import find_indices, read_indices
 from raydt.sources.columns.labels import NO_LABEL, Labels
 from raydt.sources.columns.numeric_labels import NumericLabels
 from raydt.sources.columns.operations import read_operations
-from raydt.sources.columns.parts import check_features, find_parts
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
 from raydt.sources.columns.tokens import Tokens, holds_tokens
+from raydt.sources.parts import check_features, find_parts
 
 if TYPE_CHECKING:
     from raydt.sources.columns.envelope import Envelope
@@ -141,7 +142,7 @@ class RowEncoder:
                 )
             self.id_kind = kind
             self._types[self._id] = pa.string() if kind == "text" else pa.int64()
-        self._takes_missing, self._numbers = reading.missing, self._feature_names
+        self._reading, self._takes_missing, self._numbers = reading, reading.missing, self._feature_names
         if reading.regression and self._label is not None:
             self._require_numbers(self._label, untyped)
             self._numbers |= {self._label}
@@ -232,7 +233,7 @@ class RowEncoder:
             self.tokens.check(columns[self.sparse], with_features, bad)
         ts = None if self._ts is None else self._times(columns[self._ts.name], self._ts.name, with_features, bad)
         for name in self._categories:
-            bad.add_mask(self._no_category(columns[name]), with_features, name, "no value", _FILL)
+            bad.add_mask(self._no_category(columns[name]), with_features, name, "no value", self._fill)
         y = no_targets(n, self.labels.dtype)
         if self._label is not None:
             y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, bad)
@@ -311,9 +312,18 @@ class RowEncoder:
         if not finite.all():
             wrong = ~finite if needed is None else ~finite & needed[:, None]
             for position, j in zip(*(axis.tolist() for axis in np.nonzero(wrong)), strict=True):
-                problem = "no value (null or NaN)" if np.isnan(X[position, j]) else "an infinite value"
-                bad.add([position], self.features.names[j], problem, _FILL)
+                absent = np.isnan(X[position, j])
+                problem, remedy = ("no value (null or NaN)", self._fill) if absent else ("an infinite value", _FILL)
+                bad.add([position], self.features.names[j], problem, remedy)
         return X
+
+    @cached_property
+    def _fill(self) -> str:
+        """Remedy for a missing value; where the learner takes these, the value is an infinite one."""
+        from raydt.learners import for_missing  # needed for messages only: compiled kernels are imported with it
+
+        others = "" if self._takes_missing else for_missing(self._reading, sparse=self.sparse is not None)
+        return f"{_FILL.removesuffix(OR_SKIP)}, or use {others}{OR_SKIP}" if others else _FILL
 
     def _no_category(self, column: pa.Array) -> Mask | None:
         """Values that make a row bad."""
