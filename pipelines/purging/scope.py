@@ -8,6 +8,7 @@ from typing import Any
 from pipelines.updating.changes import StateNames
 from pipelines.updating.model_data import without_a_config
 from raydt.errors import InputError, UpdateError
+from raydt.quoting import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.deletion_log import LoggedDeletions
 
@@ -49,6 +50,6 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
         remedy = "Delete it first with raydt update --delete. Nothing has been changed"
-        problem = f"id {log.ids[row]!r}: its example is live, and a purge deletes none"
+        problem = f"id {quoted(log.ids[row])}: its example is live, and a purge deletes none"
         raise UpdateError(problem, file=log.file.name, row=row, column="id", remedy=remedy)
     return Scope(frozenset(log.ids))

@@ -75,10 +75,9 @@ class RowDigest:
                 rows[name] = column
             return rows
 
-        root = self._tree.root(records)
-        return "rows " + _described(
-            records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)).dtype
-        ), np.frombuffer(root, dtype=np.uint8)
+        root = np.frombuffer(self._tree.root(records), dtype=np.uint8)
+        none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
+        return f"rows {_described(none.dtype)}", root
 
 
 def _described(record: np.dtype[np.void]) -> str:

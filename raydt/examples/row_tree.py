@@ -375,9 +375,6 @@ class RowTree:
         if nodes <= have:
             return
         capacity = max(nodes, have + have // 2)
-        child, count, ids, slots, stale, reg = self._trie
-        self._trie = Trie(
-            *(grown(child, capacity), grown(count, capacity), grown(ids, capacity), grown(slots, capacity)),
-            *(grown(stale, capacity), reg),
-        )
+        longer = {name: grown(getattr(self._trie, name), capacity) for name in Trie._fields if name != "reg"}
+        self._trie = self._trie._replace(**longer)
         self._hashes = grown(self._hashes, capacity)
