@@ -37,7 +37,7 @@ RESULTS = Path(__file__).parent / "results" / "boards.csv"
 WARMUP, WINDOW = 500, 1_000
 
 #: Streams whose order is time, those whose order is that of a file, and those with sparse features.
-TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class3_vs_4")
+TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class3_vs_4", "sea_concepts")
 UNTIMED = ("covtype_head10k", "givemesomecredit", "bananas", "image_segments", "phishing")
 SPARSE = ("spamassassin",)
 

@@ -2,8 +2,8 @@
 
     python examples/two_shards.py
 
-``local_work_limit: 0`` leaves all work to the shards. Without it the coordinator would do all by itself: a model of
-this size needs no shards.
+``local_work_limit: 0`` gives all work to the shards. Without it the coordinator would do all work by itself, because a
+model of this size needs no shards.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import pipelines
 
 CONFIG: dict[str, Any] = {
-    "source": {"kind": "synthetic", "generator": "hyperplane", "n": 5000, "n_features": 20, "seed": 7},
-    "stream": {"model": "sliding_window", "window": 2000, "warmup": 1000},
-    "learner": {"kind": "fudyadt", "max_depth": 8},
+    "source": {"kind": "synthetic", "generator": "hyperplane", "n": 2000, "n_features": 20, "seed": 7},
+    "stream": {"model": "sliding_window", "window": 1000, "warmup": 500},
+    "learner": {"kind": "fudyadt", "max_depth": 6},
 }
 
 

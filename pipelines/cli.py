@@ -41,7 +41,7 @@ def _receipt_file(receipts: str | None, key: str | None, sign: str | None) -> Re
     if receipts is None and (key is not None or sign is not None):
         raise click.UsageError("--receipt-key and --sign apply only with --receipts FILE")
     if receipts is not None and key is None:
-        raise click.UsageError("--receipts needs --receipt-key FILE, by which ids are hashed")
+        raise click.UsageError("--receipts needs --receipt-key FILE, the key that hashes ids")
     return ReceiptFile(receipts, str(key), sign) if receipts is not None else None
 
 
@@ -408,7 +408,9 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
         _print(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
     if state is not None or receipt_key is not None or public_key is not None:
-        raise click.UsageError(f"{run} is no file of receipts: STATE, --receipt-key and --public-key apply to one")
+        raise click.UsageError(
+            f"{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one"
+        )
     found = verify_run(run)
     _print(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3
@@ -472,13 +474,13 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     return 0
 
 
-@cli.command(short_help="Check a config and the first rows of its data.")
+@cli.command(short_help="Check a config, the first rows of its data, and its ids.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False))
 @SET
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configs, for editors, and exit.")
 @JSON
 def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
-    """Check CONFIG and the columns and first rows of its data. Nothing is run.
+    """Check CONFIG, the columns and first rows of its data, and the ids of up to a million updates. Nothing is run.
 
     \b
     Example:  raydt validate configs/fudyadt.yaml

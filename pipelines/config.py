@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Private
 from pydantic_core import CoreSchema, core_schema
 
 from pipelines.printing import shortened
-from pipelines.problems import describe, short
+from pipelines.problems import describe, refused_nulls, short
 from pipelines.yaml12 import DEEPEST, dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import in_present_spelling, learners, renamed, traits_of
@@ -80,7 +80,7 @@ class Cluster(_Section):
         20_000_000,
         ge=0,
         description="cells (live rows x features) below which the coordinator holds the model, and cells of a rebuild "
-        "below which it does that alone; learners without large work ignore it; 0: the shards do all work",
+        "below which it rebuilds alone; not used by learners without large rebuilds; 0: the shards do all work",
     )
     row_cache_bytes: int | None = Field(
         None, ge=0, description="bytes of features the coordinator may hold; 0: none, null: no limit"
@@ -106,7 +106,7 @@ class Cluster(_Section):
 
 
 class Checkpoint(_Section):
-    """How often the state of the run is saved; whichever of the two comes first."""
+    """When the state of the run is saved: by time and by number of updates, whichever comes first."""
 
     every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: never by time")
     every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: never by number")
@@ -117,7 +117,7 @@ class Checkpoint(_Section):
     max_age: Age | None = Field(
         None,
         description="longest time for which checkpoints may hold a deleted example, such as 12h or 7d; null: as long "
-        "as a checkpoint that is kept needs its segment of rows",
+        "as a kept checkpoint needs its segment of rows",
     )
 
     @model_validator(mode="after")
@@ -136,12 +136,12 @@ class Checkpoint(_Section):
 
 
 class Erasure(_Section):
-    """What the run must keep to about deleted examples; never changes the model."""
+    """Limits on copies of deleted examples; never changes the model."""
 
     deadline: Age | None = Field(
         None,
-        description="the run fails when checkpoints may have held a deleted example for longer; at least "
-        "checkpoint.max_age, which it needs; null: no deadline",
+        description="the run fails if checkpoints may have held a deleted example for longer; needs "
+        "checkpoint.max_age, and is at least as long; null: no deadline",
     )
 
 
@@ -157,13 +157,16 @@ class Output(_Section):
         description="weight of a prediction relative to the next one in the faded scores of the metrics table",
     )
     alarm_delta: float = Field(
-        0.002, gt=0, lt=1, description="confidence of ADWIN, which reports that the share of errors has risen (delta)"
+        0.002,
+        gt=0,
+        lt=1,
+        description="confidence of ADWIN, which raises an alarm when the share of errors has risen (delta)",
     )
     report: bool = Field(True, description="write report.html")
     quote_values: bool = Field(
         True,
-        description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only "
-        "say what is wrong, and in which file, row and column",
+        description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only name "
+        "the fault, file, row and column",
     )
 
 
@@ -201,7 +204,8 @@ class Config(BaseModel):
         deadline, most = self.erasure.deadline, self.checkpoint.max_age
         if deadline is not None and (most is None or microseconds(most) > microseconds(deadline)):
             raise ValueError(
-                f"erasure.deadline = {deadline} needs copies to go by then. Set checkpoint.max_age to less"
+                f"erasure.deadline = {deadline} requires checkpoints to drop deleted examples by then. "
+                "Set checkpoint.max_age to at most this"
             )
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:
@@ -301,19 +305,20 @@ def load_variants(
         As :func:`load_config`; the variant is named, if it sets anything.
     """
     data, base, name, place = _read(config)
+    nulls: dict[str, bool] = {}
     for override in overrides:
         key, value = _parsed(override)
-        _set(data, key, value, f"--set {shortened(override)}")
+        _set(data, key, value, f"--set {shortened(override)}", nulls)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
     loaded, advice = [], dict[str, None]()
     for variant in variants:
-        changed = copy.deepcopy(data)
+        changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
         for key, value in variant.items():
-            _set(changed, key, value, setting)
+            _set(changed, key, value, setting, removed)
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
-        loaded.append(_validated(changed, name, at))
+        loaded.append(_validated(changed, name, at, removed))
         former = renamed(changed.get("learner"))
         if former is not None and former.advice:
             advice[former.advice] = None
@@ -345,12 +350,18 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
     return data, base, path.stem, str(path)
 
 
-def _validated(data: dict[str, Any], name: str, place: str) -> Config:
+def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, bool]) -> Config:
+    """The config of plain values, which is changed: ``nulls`` are as of :func:`_set`."""
     for key, value in _values(data, ""):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{place}: {key}: the integer {value} does not fit into 64 bits. Write a smaller one")
     try:
-        result = Config.model_validate(data)
+        try:
+            result = Config.model_validate(data)
+        except ValidationError as error:
+            for key in refused_nulls(error, json_schema(), nulls):
+                _remove(data, key)
+            result = Config.model_validate(data)
     except ValidationError as error:
         lines = describe(error, json_schema())
         raise ConfigError(*(f"{place}: {line}" for line in lines)) from error
@@ -392,8 +403,12 @@ def _parsed(override: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {shortened(override)}: {error}") from error
 
 
-def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
-    """Set a dotted key, in place; ``place`` is what an error begins with."""
+def _set(data: dict[str, Any], key: str, value: Any, place: str, nulls: dict[str, bool]) -> None:
+    """Set a dotted key, in place; ``place`` is what an error begins with.
+
+    ``nulls`` takes note of it: a key that is set to null, and whether it was there before. It leaves a key out that
+    cannot be null.
+    """
     *sections, last = key.split(".")
     if len(sections) >= DEEPEST:
         raise ConfigError(
@@ -406,7 +421,19 @@ def _set(data: dict[str, Any], key: str, value: Any, place: str) -> None:
         section = section[part]
         if not isinstance(section, dict):
             raise ConfigError(f"{place}: {short(part)} is a value, not a section. Set it as a whole")
+    if value is not None:
+        nulls.pop(key, None)
+    else:
+        nulls[key] = nulls.get(key, False) or last in section
     section[last] = copy.deepcopy(value)
+
+
+def _remove(data: dict[str, Any], key: str) -> None:
+    """Remove a dotted key, in place."""
+    *sections, last = key.split(".")
+    for part in sections:
+        data = data[part]
+    del data[last]
 
 
 def _values(data: Any, key: str) -> Iterator[tuple[str, Any]]:

@@ -47,25 +47,29 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         _quality(summary["metrics"], summary["baselines"]),
         *described(summary["learner"]).lines(summary),
         ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
-        (
-            "where",
-            f"{summary['backend']}, {counted(summary['shards'], 'shard')}, {summary['rounds']:,} rounds with them"
-            + ("" if summary["rounds"] else ": the coordinator held the whole model"),
-        ),
+        ("where", where(summary)),
     ]
     recovered, checkpoints = recovered_in_words(summary), checkpoints_in_words(summary)
     rows += [("losses", recovered)] if recovered else []
     rows += [("checkpoints", checkpoints)] if checkpoints else []
     if summary["refused"] or summary["skipped"]:
         skipped, refused = counted(summary["skipped"], "bad row"), counted(summary["refused"], "refused update")
-        passed_over = f"{skipped}, {refused}; see quarantine/"
-        rows.append(("passed over", passed_over))
+        rows.append(("skipped", f"{skipped}, {refused}; see quarantine/"))
     rows.append(("digest", summary["model_digest"] or "none"))
     if summary["report_seconds"] is not None:
         rows.append(("report", f"{path}/report.html"))
     if summary["status"] == "interrupted":
         rows.append(("resume", how_to_resume(summary, path)))
     return table(rows)
+
+
+def where(summary: dict[str, Any]) -> str:
+    """Which processes had the model, and what the shards had to do with it."""
+    if summary["backend"] == "in_process" and not summary["rounds"]:
+        return "in process: this process did all work"
+    shards, rounds = counted(summary["shards"], "shard"), counted(summary["rounds"], "round")
+    alone = "" if summary["rounds"] else ": the coordinator held the whole model"
+    return f"{summary['backend'].replace('_', ' ')}, {shards}, {rounds} with them{alone}"
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
@@ -165,7 +169,7 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
 
 def verify_lines(found: dict[str, Any]) -> str:
     """Both digests, and whether they are equal."""
-    verdict = "equal: the model is the one trained from nothing"
+    verdict = "equal: training from scratch gives this model"
     if not found["equal"]:
         which = f"{', '.join(found['different'])} {'is' if len(found['different']) == 1 else 'are'}"
         verdict = f"different: {which} not what the remaining examples give"
@@ -173,7 +177,7 @@ def verify_lines(found: dict[str, Any]) -> str:
     if found["inserted"] is not None:
         examples = f"{found['examples']:,} remain of {found['inserted']:,}"
     rows = [("verdict", verdict), ("examples", examples), ("digest", found["digest"])]
-    return table([*rows, ("from nothing", found["rebuilt"])])
+    return table([*rows, ("retrained", found["rebuilt"])])
 
 
 def receipts_lines(found: dict[str, Any]) -> str:
@@ -182,7 +186,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
     rows = [
         (
             "receipts",
-            f"{found['receipts']:,}, a whole chain; {counted(found['deletes'], 'deletion')}, "
+            f"{found['receipts']:,}, a complete chain; {counted(found['deletes'], 'deletion')}, "
             f"{counted(found['purges'], 'purge')}",
         ),
         ("signed by", signed if found["all_signed"] or not found["signers"] else f"{signed}, but not all"),
@@ -193,12 +197,14 @@ def receipts_lines(found: dict[str, Any]) -> str:
         rows.append(("gaps", f"the model was changed without a receipt before receipt {places}"))
     if "equal" in found:
         rows.append(
-            ("state", "that of the last receipt" if found["equal"] else "another than that of the last receipt")
+            ("state", "belongs to the last receipt" if found["equal"] else "does not belong to the last receipt")
         )
-        verdicts = {True: "the same model", False: "another model", None: "the model depends on the past; raydt audit"}
-        rows.append(("from nothing", verdicts[found["rebuilt"]]))
+        unknown = "not possible, since the model depends on its history; run raydt audit"
+        verdicts = {True: "the same model", False: "a different model", None: unknown}
+        rows.append(("retrained", verdicts[found["rebuilt"]]))
     if "live" in found:
-        rows.append(("deleted ids", f"{found['live']:,} of them live in the state" if found["live"] else "none lives"))
+        live = f"{found['live']:,} of them are live in the state" if found["live"] else "none is live"
+        rows.append(("deleted ids", live))
     return table(rows)
 
 
@@ -210,8 +216,8 @@ def purge_lines(done: dict[str, Any]) -> str:
     rows = [
         ("folder", done["folder"]),
         ("live", counted(done["active"], "example")),
-        ("digest", f"{done['digest']}, as before"),
-        ("of ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
+        ("digest", f"{done['digest']}, unchanged"),
+        ("ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
         ("files", f"{len(done['replaced']):,} {word}; {len(done['rewritten']):,} rewritten"),
     ]
     names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]
@@ -269,16 +275,36 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("hash", result["config_hash"]),
     ]
     if result["deletions"] is not None:
-        rows.append(("deletion log", f"{counted(result['deletions'], 'row')}, ids not checked"))
+        rows.append(("deletion log", counted(result["deletions"], "row")))
+    if result["ids_checked"] is not None:
+        rows.append(("ids", _checked(result)))
     rows += [("warning", message) for message in result["warnings"]]
     rows += [("bad row", message) for message in result["bad_rows"][:10]]
+    rows += [("bad update", message) for message in result["bad_updates"]]
     bad = len(result["bad_rows"])
     if bad > 10:
         rows.append(("", f"and {bad - 10:,} more"))
     found = f"{counted(bad, 'bad row')} in the first {counted(result['rows_read'], 'row')}"
-    verdict = f"not usable: {found}" if not result["ok"] else f"valid; {found} to be passed over" if bad else "valid"
+    skipped = [found] if bad else []
+    if result["refused"]:
+        skipped.append(counted(result["refused"], "bad update"))
+    if result["stops_at"] is not None:
+        verdict = f"not usable: the replay would stop at update {result['stops_at']:,}"
+    elif not result["ok"]:
+        verdict = f"not usable: {found}"
+    else:
+        verdict = f"valid; {' and '.join(skipped)} to be skipped" if skipped else "valid"
     rows.append(("config", f"{config}: {verdict}"))
     return table(rows)
+
+
+def _checked(result: dict[str, Any]) -> str:
+    """Of how many updates the ids were checked, and what is to be expected of the others."""
+    checked = counted(result["ids_checked"], "update")
+    if result["ids_all"]:
+        return f"checked, of all {checked}"
+    rest = "" if result["stops_at"] is not None else "; the replay checks the others as it goes"
+    return f"checked, of the first {checked}{rest}"
 
 
 def doctor_lines(facts: dict[str, Any]) -> str:

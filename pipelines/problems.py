@@ -52,6 +52,27 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
     ]
 
 
+def refused_nulls(error: ValidationError, schema: Schema, nulls: Mapping[str, bool]) -> list[str]:
+    """The keys among ``nulls`` whose null was refused.
+
+    Parameters
+    ----------
+    error, schema
+        As of :func:`describe`.
+    nulls : mapping
+        Dotted keys that were set to null, and whether they had a value before. One that had none and that nothing knows
+        is misspelt, and not among the answers.
+    """
+    found = dict[str, None]()
+    for problem in error.errors(include_url=False):
+        place = _walk(schema, problem["loc"])
+        key = ".".join(place.path)
+        if key in nulls and problem["input"] is None:
+            unknown = problem["type"] == "extra_forbidden" and not nulls[key] and not place.users()
+            found |= {} if unknown else {key: None}
+    return list(found)
+
+
 def _in_words(problem: ErrorDetails, place: _Place) -> tuple[str, str]:
     """The key, with its value where that is what is wrong, and what is wrong."""
     key, value, context = shortened(".".join(place.path)), problem["input"], problem.get("ctx", {})
@@ -134,10 +155,13 @@ class _Place:
         union = self.node["discriminator"]
         return union["propertyName"], sorted(union["mapping"])
 
+    def users(self) -> list[str]:
+        """The other choices of the union here that have this key."""
+        return sorted({user for union in self.unions[:1] for user in _users(self.schema, union, self.path[-1])})
+
     def known_keys(self) -> str:
         """Remedy for a key that is not known."""
-        name = self.path[-1]
-        users = sorted({user for union in self.unions[:1] for user in _users(self.schema, union, name)})
+        name, users = self.path[-1], self.users()
         if users:
             return f"It is used only with {', '.join(users)}"
         valid = list(self.holder.get("properties", {}))

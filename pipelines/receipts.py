@@ -106,9 +106,9 @@ def verify_receipts(
     -------
     dict
         ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the
-        chain; with a state ``equal`` (its digest and options are those of the last receipt) and ``rebuilt``: whether a
-        model trained from nothing on its examples has that digest, too, None where the model depends on the past; with
-        a key ``live``, how many deleted ids live; ``ok``, whether all of it is as it should be.
+        chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
+        ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model
+        depends on the past; with a key ``live``, how many deleted ids live; ``ok``, whether all of it holds.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def verify_receipts(
     """
     chain = read_chain(path)
     if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
-        raise InputError("not every receipt is signed by the public key given", file=str(path))
+        raise InputError("not every receipt is signed by the given public key", file=str(path))
     found: dict[str, Any] = {
         "receipts": len(chain.entries),
         "purges": sum("purged" in entry for entry in chain.entries),
@@ -135,7 +135,7 @@ def verify_receipts(
 
 def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any]:
     """A state beside the last receipt of a chain."""
-    last = chain.entries[-1]
+    last = chain.newest
     session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
     session.restore(saved.arrays, saved.groups)
     same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)

@@ -71,7 +71,7 @@ class RunFolder(Folder):
         try:
             found = folder.filesystem.get_file_info(folder.root).type
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{place}: cannot be looked at: {getattr(error, 'strerror', None) or error}") from error
+            raise ConfigError(f"{place}: cannot be accessed: {getattr(error, 'strerror', None) or error}") from error
         if found == pafs.FileType.File:
             raise ConfigError(f"{place}: is a file. Choose a new or empty folder")
         if not folder.is_empty():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.refusals import Found, search, without_remedy
 from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.saving import no_rows, open_stream
-from raydt.errors import InputError
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.quoting import quoting
@@ -22,7 +22,8 @@ def look_at(config: Config) -> dict[str, Any]:
     """Check the data a run of ``config`` would read.
 
     Opens the source and reads its schema and first rows; a column that is missing or cannot be used is an error, and so
-    is a deletion log that begins in the warm-up.
+    is a deletion log that begins in the warm-up. Where ids can be refused, reads on to check them
+    (:func:`pipelines.refusals.search`).
 
     Returns
     -------
@@ -31,7 +32,10 @@ def look_at(config: Config) -> dict[str, Any]:
         ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
         ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on
         the cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without
-        one; their ids are not looked up), and ``ok``: false if a replay would stop at a bad row.
+        one), ``ids_checked``: of how many updates (null where none can be refused, and where a first row is bad), and
+        whether these are ``ids_all``, ``refused``: how many of them a model refuses, ``bad_updates``: messages of the
+        first, and of a bad row that ends them, ``stops_at``: the update at which a replay would stop for these, and
+        ``ok``: false if it would stop there or at one of ``bad_rows``.
     """
     with quoting(config.output.quote_values):
         return _look_at(config)
@@ -44,13 +48,16 @@ def _look_at(config: Config) -> dict[str, Any]:
     if rows is None or not len(rows):
         raise no_rows(config)
     bad = [error for _, error in sorted(rows.bad.items())]
-    if config.stream.on_error == "skip":  # then that is no remedy, and none is needed
-        bad = [InputError(error.problem, file=error.file, row=error.row, column=error.column) for error in bad]
+    skip = config.stream.on_error == "skip"
+    if skip:  # then that is no remedy, and none is needed
+        bad = [without_remedy(error) for error in bad]
+    ids = search(open_stream(config)[1], skip) if skip or not bad else None
+    ids = ids or Found()
     features = features_of(source, config)
     ones = 0.0 if rows.sparse is None else len(rows.sparse.indices) / len(rows)
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
-        "ok": not bad or config.stream.on_error == "skip",
+        "ok": (skip or not bad) and ids.stops_at is None,
         "learner": config.learner.kind,
         "promised": promise.promised,
         "guarantee": promise.reason,
@@ -64,6 +71,11 @@ def _look_at(config: Config) -> dict[str, Any]:
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
         "bad_rows": [str(error) for error in bad],
+        "ids_checked": ids.updates,
+        "ids_all": ids.complete,
+        "refused": ids.refused,
+        "bad_updates": [str(error) for error in ids.errors],
+        "stops_at": ids.stops_at,
         "classes": None if traits_of(config.learner).reading.regression else [str(label) for label in source.classes],
         "warnings": _warnings(config, len(source.classes), len(rows)),
         "config_hash": config.model_hash(),
@@ -80,8 +92,8 @@ def _warnings(config: Config, classes: int, rows: int) -> list[str]:
         *found,
         f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
-        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
-        "source.positive which labels make one class",
+        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or list under "
+        "source.positive the labels that make one class",
     ]
 
 

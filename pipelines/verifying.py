@@ -129,8 +129,8 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
     if not traits_of(options).retrained:
         kinds = [kind for kind, learner in learners().items() if learner.traits(learner.Options()).retrained]
         raise InputError(
-            f"the model of learner.kind: {options.kind} depends on the order of the updates, not on the live examples "
-            "alone, so that training again proves nothing",
+            f"the model of learner.kind: {options.kind} with these options depends on the order of the updates, not "
+            "only on the live examples, so training again proves nothing",
             file=place,
-            remedy=f"Use raydt audit, or learner.kind: {' or '.join(kinds)}",
+            remedy=f"Use raydt audit, or learner.kind: {' or '.join(kinds)} with its default options",
         )

@@ -128,10 +128,11 @@ def replayed(name: str) -> float:
         "cluster": {"backend": "in_process"},
         "output": {"report": False},
     }
-    began = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # which is not removed within the time
+        began = time.process_time()
         summary = replay(config, Path(folder) / "run").summary
-    return 1e6 * (time.process_time() - began) / float(summary["updates"])
+        seconds = time.process_time() - began
+    return 1e6 * seconds / float(summary["updates"])
 
 
 def theirs(rows: Rows, adaptive: bool) -> Result:

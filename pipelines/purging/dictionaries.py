@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.purging.scope import Scope
+from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
+from raydt.sources.columns.encoding import number_of
 
 
 def stand_in(code: int, like: Any, taken: set[Any]) -> Any:
@@ -38,7 +40,7 @@ def erased(values: Sequence[Any], live: set[int]) -> list[Any]:
 
 
 def live_categories(saved: SavedModel) -> dict[str, set[int]]:
-    """Codes that live examples have, by categorical feature; of sparse features, the indices that are 1."""
+    """Numbers of the categories of live examples, by feature; of sparse features, the indices that are 1."""
     features, found = saved.features, {}
     dense = len(features.names)
     for number, arrays in saved.groups.items():
@@ -54,8 +56,13 @@ def live_categories(saved: SavedModel) -> dict[str, set[int]]:
 
 def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """Categories by feature, with another value in the place of each that no live example has."""
-    live = live_categories(saved)
-    return {name: erased(values, live.get(name, set())) for name, values in categories.items()}
+    live, by_value = live_categories(saved), traits_of(saved.options).reading.by_value
+    found = {}
+    for name, values in categories.items():
+        numbers = [number_of(value) for value in values] if by_value else range(len(values))
+        kept = {code for code, number in enumerate(numbers) if number in live.get(name, set())}
+        found[name] = erased(values, kept)
+    return found
 
 
 def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:

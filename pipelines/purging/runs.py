@@ -104,9 +104,9 @@ class RunPurge:
         digest = str(self._session.digest())
         if digest != self._summary["model_digest"]:
             raise InputError(
-                "the digest of the last state is not the one of the summary",
+                "the digest of the last state differs from that in the summary",
                 file=self._folder.location,
-                remedy="Find out with raydt audit what was changed",
+                remedy="Run raydt audit to find what was changed",
             )
         return digest
 

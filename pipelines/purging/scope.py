@@ -44,12 +44,15 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     with without_a_config():
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if not log.ids:
-        raise InputError("it has no id", file=log.file.name, remedy="Check that it is the file meant")
+        raise InputError("it has no id", file=log.file.name, remedy="Check that it is the right file")
     codes = saved.arrays["id"].tolist()
     live = {names.ids[code] for code in codes} if names.text_ids else set(codes)
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
-        remedy = "Delete it first with raydt update --delete. Nothing has been changed"
-        problem = f"id {quoted(log.ids[row])}: its example is live, and a purge deletes none"
+        remedy = (
+            "Delete it with raydt update --delete, which writes another state, and then remove this folder. "
+            "Nothing has been changed"
+        )
+        problem = f"id {quoted(log.ids[row])}: its example is live in this folder, and a purge deletes none"
         raise UpdateError(problem, file=log.file.name, row=row, column="id", remedy=remedy)
     return Scope(frozenset(log.ids))

@@ -51,8 +51,7 @@ def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
     return over_stream(
         "quality-cumulative",
         f"Prequential {quality.name} so far",
-        "Each inserted example is predicted by the model as it was just before its insertion. "
-        + detail(metrics, table),
+        "The model predicts each example just before it inserts it. " + detail(metrics, table),
         f"Line chart of cumulative {quality.name} over the stream. At the end: {ends}.",
         table,
         (quality_panel(table, quality, lines),),

@@ -143,7 +143,8 @@ def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     descriptions = {run.description.same for run in runs}
     same, another = descriptions.pop() if len(descriptions) == 1 else Description.same
     if len(groups) == 1 and not unknown:
-        return f"All {len(runs)} runs ended with {same}: their digests are equal."
+        ended = "Both runs" if len(runs) == 2 else f"All {len(runs)} runs"
+        return f"{ended} ended with {same}: their digests are equal."
     equal = [", ".join(group) for group in groups.values() if len(group) > 1]
     if not equal:
         return f"Every run ended with {another}: no two digests are equal." + rest

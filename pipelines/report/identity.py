@@ -11,7 +11,7 @@ from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from raydt.learners.description import Figure
 from raydt.presentation.trees import feature_count
-from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
+from raydt.presentation.words import ABSENT, Form, count, counted, duration, figure, moment, names, number, share, size
 
 #: Name, value, and how a number is written.
 ComparedFigure: TypeAlias = tuple[str, float | str | None, Form | None]
@@ -57,6 +57,8 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     summary, labels = run.summary, run.names.classes
     label, shards = summary.get("label"), summary.get("shards")
     backend = str(summary.get("backend") or ABSENT).replace("_", " ")
+    if shards is not None and (backend != "in process" or summary.get("rounds")):
+        backend += f", {counted(shards, 'shard')}"
     rows = [
         ("Learner", learner_of(run)),
         ("Data", _data(run)),
@@ -66,7 +68,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
         ("Started", moment(summary.get("started"))),
         ("Processing time", duration(summary.get("seconds"))),
         ("Start-up", duration(summary.get("startup_seconds"))),
-        ("Backend", backend if shards is None else f"{backend}, {shards} shard{'s' * (shards != 1)}"),
+        ("Backend", backend),
         ("Status", _status(run)),
         ("Ended by", str(summary.get("exit_reason") or ABSENT).replace("_", " ")),
     ]

@@ -107,14 +107,14 @@ def read_grid(grid: Group) -> list[Axis]:
     keys = [axis.key for axis in axes]
     for key in keys:
         if keys.count(key) > 1:
-            raise ConfigError(f"--grid {shortened(key)}: the key is there twice. Put all its values into one --grid")
+            raise ConfigError(f"--grid {shortened(key)}: the key appears twice. Put all its values into one --grid")
     _require_few(math.prod(len(axis.values) for axis in axes))
     return axes
 
 
 def _require_few(total: int) -> None:
     if total > LIMIT:
-        raise ConfigError(f"the grid has {total:,} settings, at most {LIMIT:,} are possible. Use a coarser one")
+        raise ConfigError(f"the grid has {total:,} settings, but at most {LIMIT:,} are possible. Use a coarser grid")
 
 
 def settings_of(groups: Sequence[Sequence[Axis]]) -> list[dict[str, Any]]:
@@ -161,7 +161,8 @@ def _axis(key: str, values: str | Sequence[Any]) -> Axis:
     if (section not in SECTIONS or not rest) and key not in TRIALS:
         raise ConfigError(
             f"{place}: only keys of learner and stream, {' and '.join(TRIALS)} can differ between settings: all "
-            "have the same rows, and nothing else changes the model. Use --set for what is the same for all"
+            "have the same rows, and nothing else changes the model. Use --set for keys that are the same in all "
+            "settings"
         )
     found = _values(place, values.strip()) if isinstance(values, str) else list(values)
     if not found:
@@ -169,7 +170,7 @@ def _axis(key: str, values: str | Sequence[Any]) -> Axis:
     seen = set()
     for value in found:
         if _same(value) in seen:
-            raise ConfigError(f"{place}: the value {written(value)} is there twice. Leave one out")
+            raise ConfigError(f"{place}: the value {written(value)} appears twice. Remove one")
         seen.add(_same(value))
     return Axis(key, tuple(found))
 

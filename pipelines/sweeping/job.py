@@ -38,7 +38,7 @@ from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, merged, read_grids, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.rows import Trial, named, trials_of
-from pipelines.sweeping.setting import compiled, run_setting
+from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
 from raydt.errors import InputError, NotWrittenError, ProcessLostError
 from raydt.learners import traits_of
@@ -189,8 +189,6 @@ class _Sweep:
         if self.cluster.backend == "ray" and starts_ray(self.cluster.address):
             progress.stage(STARTING_RAY)
         began = time.perf_counter()
-        for config in self.configs:
-            compiled(config.learner)  # here, so that worker processes find the kernels in the cache
         with self._results(trials, source) as results:
             startup = time.perf_counter() - began
             began = time.perf_counter()
@@ -225,10 +223,14 @@ class _Sweep:
     ) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
         """Results by place in the grid as they come; None for a setting that was ended early."""
         if self.cluster.backend == "in_process":
+            for config in self.configs:
+                loaded(config.learner)
             yield self._one_after_another(trials, first)
             return
         from actors.cluster import connect
 
+        for config in self.configs:
+            cached(config.learner)
         # Ray prints warnings of its raylet to stdout, which belongs to results.
         with redirect_stdout(sys.stderr):
             cluster = connect(self.cluster.address, [{"CPU": 1.0}])
@@ -238,12 +240,19 @@ class _Sweep:
                 self.parallel = min(cpus(), len(self.configs))
                 order: list[int] = []
 
+                def stopped() -> bool:
+                    return self.interruption.signal is not None
+
                 def parts() -> Iterator[tuple[StoredSource, Sequence[Config]]]:
                     for trial, source in self._read(trials, first):
                         order.extend(trial.settings)
                         yield source, trial.configs
 
-                answers = run_tasks(cluster, run_setting, parts(), lambda: self.interruption.signal is not None)
+                # Settings begin when every process has imported and loaded what they need, as in this process.
+                several = [config.learner for config in self.configs]
+                for _ in run_tasks(cluster, loaded_all, [(None, [several] * self.parallel)], stopped):
+                    pass
+                answers = run_tasks(cluster, run_setting, parts(), stopped)
                 yield ((order[place], answer) for place, answer in answers)
             finally:
                 cluster.close()

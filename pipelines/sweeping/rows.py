@@ -127,6 +127,6 @@ def _require_same_rows(reading: Reading, first: Reading, setting: Mapping[str, A
 
 def _other_rows(setting: Mapping[str, Any], what: str) -> ConfigError:
     return ConfigError(
-        f"with {named(setting)}: this learner reads other rows than that of the first setting, in {what}, and a sweep "
-        "reads its source once. Sweep over them one by one"
+        f"with {named(setting)}: this learner needs different rows from the first setting ({what}), but a sweep "
+        "reads its source once. Run one sweep for each"
     )

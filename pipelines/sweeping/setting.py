@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipelines.config import Config
@@ -19,12 +19,10 @@ from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
 from raydt.quoting import quoting, said
 from raydt.sessions.session import InProcessSession
-from raydt.sessions.warmup import compile_kernels
+from raydt.sessions.warmup import compile_missing, load_kernels
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
-
-#: A setting has one process, so that no rebuild is large enough to be divided.
 
 #: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
 CURVE = ("updates", "leaves", "accuracy", "f1")
@@ -34,11 +32,23 @@ _REBUILT = ("rebuilds", "rebuilt_rows")
 _WORK = (*_REBUILT, "nodes", "leaves", "depth")
 
 
-def compiled(options: LearnerOptions) -> None:
-    """Compile the kernels of streams and a learner, or load them, once in this process."""
+def cached(options: LearnerOptions) -> None:
+    """Compile the kernels of streams and a learner that are not in the cache."""
     warm_up_streams()
     warm_up_evaluation()
-    compile_kernels(learners()[options.kind], options)
+    compile_missing(learners()[options.kind], options)
+
+
+def loaded(options: LearnerOptions) -> None:
+    """As :func:`cached`, and load them, once in this process."""
+    cached(options)
+    load_kernels(learners()[options.kind], options)
+
+
+def loaded_all(everything: None, several: Sequence[LearnerOptions]) -> None:
+    """:func:`loaded` for several learners, as a piece of work for a process of Ray; ``everything`` is not used."""
+    for options in several:
+        loaded(options)
 
 
 def run_setting(
@@ -60,7 +70,7 @@ def run_setting(
         Columns of the sweep's table, and ``curve``, those of its curves; after an error only ``updates``, ``error`` and
         ``exit_code``. None if the setting was ended early.
     """
-    compiled(config.learner)
+    loaded(config.learner)
     with quoting(config.output.quote_values):  # also in a process of Ray
         return _run_setting(source, config, arm)
 

@@ -161,11 +161,11 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
     with without_a_config():
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if "after" in log.file.names:
-        problem = "an update deletes at once, so that it has no place in the order of a stream"
+        problem = "an update deletes at once and has no position in a stream"
         remedy = "Remove the column, or replay it as a deletion_log"
         raise InputError(problem, file=log.file.name, column="after", remedy=remedy)
     if not log.ids:
-        remedy = f"Check that it is the file meant, or leave out --delete. {_NOTHING}"
+        remedy = f"Check that it is the right file, or leave out --delete. {_NOTHING}"
         raise InputError("it has no id to delete", file=log.file.name, remedy=remedy)
     codes = _codes(log.ids, names)
     ids = np.array([0 if code is None else code for code in codes], dtype=np.int64)

@@ -216,7 +216,7 @@ def _copies(saved: SavedModel, folder: RunFolder, run: _Run | None, delete: str 
             places.append(f"predictions of the run, with id and label: {run.folder.location}/predictions")
         places += [
             f"{what} of the run, if they name them: {run.folder.location}/{name}"
-            for what, name in (("rows passed over", "quarantine"), ("messages", "log.jsonl"))
+            for what, name in (("skipped rows", "quarantine"), ("messages", "log.jsonl"))
             if run.folder.has(name)
         ]
         places.append(f"the model of the run, made with them: {run.folder.location}/model")

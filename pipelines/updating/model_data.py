@@ -6,6 +6,7 @@ Invariant: what is opened here has every column that was asked for, with the mod
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,9 @@ from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
 from raydt.sources.options import FileOptions, SourceOptions
 
+#: What a remedy says of learners that take such rows.
+_OTHER_LEARNERS = re.compile(r"or use (learner\.kind: .*, which take missing values)")
+
 
 @contextmanager
 def without_a_config() -> Iterator[None]:
@@ -33,8 +37,11 @@ def without_a_config() -> Iterator[None]:
         error = error.without_skipping()
         if error.remedy is None or "source." not in error.remedy:
             raise error from None
-        narrow = "source.n_features" in error.remedy
-        remedy = "Replay with a larger source.n_features, which leaves room for more" if narrow else "Correct the file"
+        others = _OTHER_LEARNERS.search(error.remedy)
+        if "source.n_features" in error.remedy:
+            remedy = "Replay with a larger source.n_features, which leaves room for more"
+        else:
+            remedy = "Correct the file" + (f", or replay with {others[1]}" if others else "")
         raise InputError(error.problem, file=error.file, column=error.column, row=error.row, remedy=remedy) from None
 
 
@@ -121,7 +128,7 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
         odd_one = set(lists) ^ ({features.sparse_column} if features.sparse else set())
         if odd_one and file.n_rows != 0:
             what = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
-            problem = f"the model knows {what} in this column, and it holds something else"
+            problem = f"the model knows {what} in this column, but it holds something else"
             raise InputError(problem, file=file.name, column=min(odd_one), remedy="Convert the column")
     with without_a_config():
         source = FileSource(options, files, reading=traits_of(saved.options).reading)

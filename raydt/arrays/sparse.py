@@ -60,9 +60,8 @@ def _keep(indptr: Any, indices: Any, groups: int, wanted: Any, kept: Any, out: A
     kept[0] = 0
     for i in range(len(indptr) - 1):
         for k in range(indptr[i], indptr[i + 1]):
-            if wanted[group_of(indices[k], groups)]:
-                out[at] = indices[k]
-                at += 1
+            out[at] = indices[k]  # no branch: whose feature it is cannot be predicted
+            at += wanted[group_of(indices[k], groups)]
         kept[i + 1] = at
 
 

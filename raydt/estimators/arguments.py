@@ -127,7 +127,7 @@ def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set
     if flags and flags == len(given):
         if flags != n:
             raise InputError(
-                f"categorical_features has {flags:,} truth values, and X has {n:,} columns",
+                f"categorical_features has {flags:,} truth values, but X has {n:,} columns",
                 remedy="Give one for each column, or names or positions",
             )
         return {name for name, chosen in zip(columns, given, strict=True) if chosen}
@@ -135,10 +135,10 @@ def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set
     for column in given:
         if isinstance(column, bool | np.bool_):
             remedy = "Give a truth value for each column, or names and positions"
-            raise InputError(f"categorical_features has {column} beside names or positions", remedy=remedy)
+            raise InputError(f"categorical_features has {column} next to names or positions", remedy=remedy)
         if isinstance(column, int | np.integer) and not 0 <= column < n:
             remedy = f"Positions are 0 to {n - 1}"
-            raise InputError(f"categorical_features has {column}, and X has {n:,} columns", remedy=remedy)
+            raise InputError(f"categorical_features has {column}, but X has {n:,} columns", remedy=remedy)
         found.add(columns[int(column)] if isinstance(column, int | np.integer) else column)
     return found
 

@@ -55,7 +55,7 @@ class SparseBestSplit(SumOfTrees, Classifier):
         impurity, 2p(1 - p) or the entropy in nats.
     classes_ : ndarray
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
 

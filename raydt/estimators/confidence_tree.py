@@ -61,8 +61,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         Insertions between two comparisons of each node with a leaf of recent examples, which takes its place once it
         predicts better; 0 does not follow drift. 200 follows it well.
     categorical_features : sequence of str, int or bool, optional
-        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
-        text columns of frames always are.
+        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
+        are categorical. A split separates one category from the rest.
     n_features : int, optional
         Number of sparse features, where rows are lists of indices, by themselves or in a frame. Given, or with another
         ``finder`` than ``exact``, a list is one of such rows. By default that of the frame, and any index without one.
@@ -72,11 +72,11 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     ----------
     classes_ : ndarray
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Of data frames.
+        Only for data frames.
 
     Notes
     -----

@@ -51,62 +51,62 @@ class _ExactForest(SumOfTrees, Estimator):
 
 
 class ExactForestClassifier(_ExactForest, Classifier):
-    """A forest that is, after any insertions and deletions, the one trained from nothing on the examples that remain.
+    """A forest that always equals the one trained from scratch on the remaining examples.
 
-    Not nearly, and not in distribution: every split, count and prediction is equal, bit for bit, and so is
+    The two are equal bit for bit, not only nearly or in distribution: every split, count and prediction, and
     :meth:`digest`, whatever the order of the calls. The forest is a function of the live examples with their ids, the
     parameters, and ``random_state``.
 
     Parameters
     ----------
     n_estimators : int, default 100
-        Trees.
+        Number of trees.
     sample_share : float, default 0.1
-        Share of the trees that each example lives in, by a keyed hash of its id; rounded up to whole trees. Greater is
-        slower and often more accurate.
+        Share of the trees that hold each example, rounded up to whole trees. A keyed hash of the id chooses the trees.
+        A larger share is slower and often more accurate.
     max_features : int or {"auto", "sqrt", "all"}, default "auto"
-        Features that a node tries, of those that are not constant there; ``"auto"``: at most 20.
+        Number of features that a node tries, among those not constant there; ``"auto"``: at most 20.
     thresholds : int, default 5
-        Thresholds that are drawn for each feature of a node, or categories.
+        Number of thresholds, or categories, drawn for each feature of a node.
     max_depth : int, default 20
         Largest depth of a node, at most 255; the root has depth 0.
     min_samples_split : int, default 10
         A node with fewer examples is a leaf.
     rebuild : {"eager", "lazy"}
-        When a subtree whose split has changed is built again: with the update that changed it, or when somebody looks
-        at the forest (predictions, digest, saving), which is faster for many deletions. The forest is the same; what
-        was below a changed split is gone at once either way.
+        When to rebuild a subtree whose split has changed: with the update that changed it, or at the next prediction,
+        digest or save, which is faster for many deletions. The forest is the same. Either way, everything below a
+        changed split is removed at once.
     random_state : int, default 0
         Seed of memberships, features and thresholds.
     trees : str, default "exact"
-        Kind of the trees: ``"exact"``, or the kind of a learner that has trees for forests: fully dynamic trees on the
-        same memberships, feasible after every update, but not functions of the live examples. Their digests depend on
-        the past, and ``thresholds`` has no effect.
+        Kind of the trees: ``"exact"``, or the kind of a learner that has trees for forests. These are fully dynamic
+        trees on the same memberships. They are feasible after every update, but not functions of the live examples:
+        their digests depend on history. ``thresholds`` then has no effect.
     tree_options : mapping, optional
         Options of the learner that ``trees`` names, such as ``alpha`` and ``beta``.
     categorical_features : sequence of str, int or bool, optional
-        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
-        text columns of frames always are.
+        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
+        are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
     Attributes
     ----------
     classes_ : ndarray
     feature_importances_ : ndarray of float64, shape (d,)
-        Shares in what all splits take from the impurity.
+        Share of each feature in the decrease of impurity by all splits.
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Of data frames.
+        Only for data frames.
 
     Notes
     -----
-    Missing values are allowed: they go right at every split, and whether there is a value is one of the candidates.
+    Missing values are allowed. They go right at every split, and one candidate asks whether the value is present.
 
-    ``classes_`` has the classes in order of appearance, forgotten ones too; trees, predictions and digest do not depend
-    on it. Equal votes go to the smallest label.
+    ``classes_`` has the classes in order of appearance, including forgotten ones. Trees, predictions and digest do not
+    depend on this order. On equal votes the smallest label wins.
 
     Examples
     --------
@@ -123,15 +123,15 @@ class ExactForestClassifier(_ExactForest, Classifier):
 
 
 class ExactForestRegressor(_ExactForest, Regressor):
-    """A forest for numbers that is, after any updates, the one trained from nothing on the examples that remain.
+    """A forest for regression that always equals the one trained from scratch on the remaining examples.
 
-    Parameters, attributes (but ``classes_``) and methods as of :class:`ExactForestClassifier`.
+    It has the parameters, attributes (except ``classes_``) and methods of :class:`ExactForestClassifier`.
 
     Notes
     -----
-    Labels are counted as whole numbers, in units of 2**-20 of the power of two above the largest live label in size. If
-    that power changes, all trees are built again. One label a million times as large as the others therefore makes them
-    all 0 while it is live: leave such outliers out, or learn the logarithm.
+    Labels count as integers, in units of 2**-20 of the power of two above the largest absolute live label. If that
+    power changes, all trees are built again. While a label a million times as large as the others is live, all others
+    therefore count as 0: leave such outliers out, or learn the logarithm.
 
     Examples
     --------

@@ -13,8 +13,9 @@ class RiverForestClassifier(RiverClassifier):
     """A forest for river that is, bit for bit, the one trained from nothing on the examples it has not forgotten.
 
     The first example learned says what the features are: its keys, in the order of their names; strings are
-    categories, numbers are numbers. Later examples have exactly these features. Examples are numbered as they are
-    learned, and the numbers are their ids.
+    categories, numbers are numbers. Later examples have exactly these features. None and NaN are missing values; a
+    feature of which the first example has none holds numbers, unless ``categorical_features`` names it. Examples are
+    numbered as they are learned, and the numbers are their ids.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ class RiverForestClassifier(RiverClassifier):
         These eight as in :class:`raydt.ExactForestClassifier`, with defaults for streams whose old examples are
         forgotten.
     categorical_features : sequence, optional
-        Keys whose numbers are categories too.
+        Keys whose values are categories even if the first one is a number, or missing.
 
     Notes
     -----

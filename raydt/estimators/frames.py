@@ -83,7 +83,7 @@ class FrameEncoder:
         lists = None
         if self._reading.sparse and is_sparse_matrix(X):
             if len(names_of(self._wanted)):
-                raise InputError("categorical_features names columns, and a sparse matrix has none that are categories")
+                raise InputError("categorical_features names columns, but a sparse matrix has no categorical ones")
             self.features = Features((), (), self._groups, width_of_matrix(X))
             return
         if table is None:
@@ -94,13 +94,13 @@ class FrameEncoder:
             lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self._reading)
             if lists is not None and holds_tokens(table.schema.field(lists).type):
                 remedy = "Replace every token by its index, as CountVectorizer(binary=True) does"
-                raise InputError("it holds lists of text, and lists of indices are needed", column=lists, remedy=remedy)
+                raise InputError("it holds lists of text, but lists of indices are needed", column=lists, remedy=remedy)
             names = tuple(name for name in names if name != lists)
             text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
         wanted = columns_of(self._wanted, columns)
         unknown = sorted(str(name) for name in wanted - set(names))
         if lists is not None and lists in wanted:
-            problem = "it holds sparse features, which are no categories"
+            problem = "it holds sparse features, which are not categories"
             raise InputError(problem, column=lists, remedy="Leave it out of categorical_features")
         if unknown:
             raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")

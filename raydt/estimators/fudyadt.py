@@ -22,35 +22,36 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     epsilon : float or "auto", default "auto"
         A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
     schedule : {"auto", "certificate", "published"}, default "auto"
-        When a subtree is rebuilt: as soon as counts cannot prove any more that its split is within ``beta`` of the
-        best, or after the share ``epsilon``. ``"auto"`` is by certificates unless ``epsilon`` is a number.
+        When a subtree is rebuilt: as soon as counts no longer prove that its split is within ``beta`` of the best, or
+        after the share ``epsilon``. ``"auto"`` means ``"certificate"`` unless ``epsilon`` is a number.
     alpha, beta : float, default 0.02 and 0.2
-        Gini index from which a node must be split; largest amount by which a split's gain may fall short of the best.
+        Smallest Gini index at which a node must be split; largest amount by which a split's gain may fall short of the
+        best.
     max_depth : int or None, default 20
         Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
     smoothing : float, default 30
-        Weight of the parent's shares in those of a node at depth 10, in examples; it grows with the cube of the depth.
-        ``predict_proba`` is an m-estimate from the root down, and ``predict`` the class of the largest share. 0: plain
-        shares, and the majority of the leaf, which is the prediction that the guarantee is about and a replay scores.
+        Weight of the parent's probabilities in those of a node at depth 10, in examples; it grows with the cube of the
+        depth. ``predict_proba`` is an m-estimate from the root down, and ``predict`` gives the most probable class.
+        With 0 they give the plain shares and the majority of the leaf, as the guarantee and the scores of a replay do.
     finder, finder_alpha : optional
-        Deprecated, and removed in the next version: ``updgini`` and ``updent`` make this a
-        :class:`raydt.SparseDynamicTreeClassifier`, which takes their place.
+        Deprecated, and removed in the next version. Use :class:`raydt.SparseDynamicTreeClassifier` instead of
+        ``updgini`` and ``updent``.
     categorical_features : sequence of str, int or bool, optional
-        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
-        text columns of frames always are.
+        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
+        are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
     Attributes
     ----------
     classes_ : ndarray
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Of data frames.
+        Only for data frames.
 
     Notes
     -----
@@ -114,9 +115,9 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
 
 
 class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
-    """A decision tree for numbers that stays feasible while examples are inserted and deleted.
+    """A regression tree that stays feasible while examples are inserted and deleted.
 
-    The gain of a split is how much of the variance of its node it takes away. After every update each node's split is
+    The gain of a split is the decrease of variance at its node. After every update each node's split is
     within ``beta`` of the best gain; :meth:`audit` proves it on the live model.
 
     Parameters
@@ -126,32 +127,33 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     schedule : {"auto", "certificate", "published"}, default "auto"
         As in :class:`FullyDynamicTreeClassifier`.
     alpha, beta : float, default 0.005 and 0.01
-        Variance from which a node must be split; largest amount by which a split's gain may fall short of the best.
-        Both in units of the range of the labels squared, in which no variance is above 0.25.
+        Smallest variance at which a node must be split; largest amount by which a split's gain may fall short of the
+        best. Both in units of the range of the labels squared, in which no variance is above 0.25.
     label_range : (float, float), optional
-        Smallest and largest label: one beyond counts as the nearer of them. By default those of the first call.
+        Smallest and largest label; a label outside counts as the nearer of them. The default is the range of the labels
+        in the first call.
     max_depth : int or None, default 20
         Largest depth of a node; the root has depth 0. None sets no limit.
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
     categorical_features : sequence of str, int or bool, optional
-        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
-        text columns of frames always are.
+        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
+        are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
     Attributes
     ----------
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Of data frames.
+        Only for data frames.
 
     Notes
     -----
-    A prediction is the mean of a leaf, of labels counted in units of the range: a power of two, at most the range /
-    32768. A leaf that deletions have emptied predicts the mean of the nearest node above it that has examples.
+    A prediction is the mean of the labels in a leaf. Labels count in units of a power of two, at most the range /
+    32768. If deletions have emptied a leaf, it predicts the mean of the nearest node above it that has examples.
 
     Examples
     --------

@@ -110,14 +110,14 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     """Gradient boosted trees, updated in place when examples are inserted and deleted.
 
     A call of :meth:`partial_fit`, :meth:`forget` or :meth:`replace_examples` is one batch: it changes the sums of the
-    nodes that its rows reach in every tree. A node keeps its split while that is still among the best candidates; else
-    its subtree is retrained on the live rows. ``retrain`` says when a call trains all trees again instead. Stored sums
-    equal recomputed ones bit for bit, always; :meth:`audit` proves it.
+    nodes that its rows reach in every tree. A node keeps its split while the split is among the best candidates;
+    otherwise its subtree is retrained on the live rows. ``retrain`` decides when a call trains all trees again instead.
+    Stored sums always equal recomputed ones bit for bit; :meth:`audit` proves it.
 
     Parameters
     ----------
     max_iter : int, default 100
-        Boosting iterations; one tree in each for two classes, else a tree for each class.
+        Boosting iterations; each adds one tree for two classes, otherwise a tree for each class.
     max_leaf_nodes : int, default 20
         Largest number of leaves of a tree.
     learning_rate : float, default 0.1
@@ -131,13 +131,13 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     candidate_fraction : float, default 0.1
         Share of ``max_bins`` that an iteration considers as splits of a feature.
     robustness_tolerance : float, default 0.1
-        A split stays while it is among the best ``robustness_tolerance * candidate_fraction * max_bins`` of its node.
+        A split is kept while it is among the best ``robustness_tolerance * candidate_fraction * max_bins`` of its node.
     derivatives : {"bounded", "changed_leaves", "retrained", "never"}
         When the derivatives of existing examples are recomputed: when their score has moved by more than
         ``derivative_tolerance``; whenever it has moved; if a subtree that holds them is retrained; or never.
     derivative_tolerance : float, default 0.3
-        In log-odds; of a regression in sixteenths of 2^e, the first power of two that is not below the largest distance
-        of a target from the mean.
+        In log-odds; for a regression in sixteenths of 2^e, the first power of two that is not below the largest
+        distance of a target from the mean.
     retrain : {"auto", "never", "always"}
         When a call trains all trees again on the live examples, with new bins, instead of updating them: after a third
         as many inserts and deletes as examples were trained on last, or when an update would be as much work; never; or
@@ -152,31 +152,31 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     random_state : int, default 0
         Seed of the candidates.
     categorical_features : sequence of str, int or bool, optional
-        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
-        text columns of frames always are.
+        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
+        are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
     Attributes
     ----------
     classes_ : ndarray
     feature_importances_ : ndarray of float64, shape (d,)
-        Shares in the gain of all splits.
+        Share of each feature in the gain of all splits.
     n_iter_ : int
         Iterations of the model.
     last_update_ : dict of str to number
         What the last call did.
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Of data frames.
+        Only for data frames.
 
     Notes
     -----
     Lin, Chung, Lao, Zhao, Online Gradient Boosting Decision Tree: In-Place Updates for Efficient Adding/Deleting Data,
-    ICML 2025. A missing number has a bin of its own; a missing category is taken as one that
-    the rows of the last training lack.
+    ICML 2025. A missing number has its own bin. A missing category counts as one that the rows of the last
+    training do not have.
 
     Examples
     --------

@@ -74,7 +74,7 @@ class ListEncoder(FrameEncoder):
         framed = hasattr(X, "schema") or hasattr(X, "columns") or hasattr(X, "to_arrow")
         if framed or is_sparse_matrix(X) or (self._takes_matrix and isinstance(X, np.ndarray)):
             return X
-        raise InputError(f"X is {type(X).__name__}, and rows are lists of indices", remedy=_FORMS)
+        raise InputError(f"X is {type(X).__name__}, but rows must be lists of indices", remedy=_FORMS)
 
 
 def _column_of(X: Any) -> pa.Array:

@@ -54,6 +54,7 @@ class RiverClassifier(_Classifier):
         self._keys: tuple[Hashable, ...] = ()
         self._categories: dict[Hashable, dict[Hashable, int]] = {}
         self._labels: dict[Hashable, int] = {}
+        self._missing = False  # whether values may be missing
         self._order = in_order(())  # codes of labels, ascending by label
         self._session: InProcessSession | None = None
         self._seq = self._learned = 0
@@ -80,8 +81,8 @@ class RiverClassifier(_Classifier):
         ConfigError
             A parameter has a value that is not allowed (at the first example).
         InputError
-            A feature that is missing, new, NaN, infinite, or of another kind than before; a label that is missing, or
-            of a class too many.
+            A feature that is missing, new, infinite, or of another kind than before; NaN or None, unless the learner
+            takes missing values; a label that is missing, or of a class too many.
         """
         label = self._label(y)
         if label not in self._labels and len(self._labels) == MOST_CLASSES:
@@ -159,11 +160,13 @@ class RiverClassifier(_Classifier):
         absent = sorted(map(repr, chosen - set(x)))
         if absent:
             raise InputError(f"categorical_features names {absent[0]}, which the first example does not have")
+        options = self._options()
+        self._missing = learners()[self.kind].traits(options).reading.missing
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
         self._categories = {key: {} for key in self._keys if key in chosen or isinstance(x[key], str)}
         self._encode(x)
-        self._session = self._opened(self._options())
+        self._session = self._opened(options)
 
     def _opened(self, options: Any) -> InProcessSession:
         """A session without examples."""
@@ -182,7 +185,10 @@ class RiverClassifier(_Classifier):
             value = x[key]
             codes = self._categories.get(key)
             if codes is None:
-                row[0, j] = _number(key, value)
+                row[0, j] = _number(key, value, self._missing)
+                continue
+            if self._missing and _is_missing(value):
+                row[0, j] = -1.0
                 continue
             category = _category(key, value, next(iter(codes), value))
             row[0, j] = codes.get(category, len(codes))
@@ -201,7 +207,7 @@ class RiverClassifier(_Classifier):
         raise InputError(
             "it is new: the first example did not have it",
             column=str(key),
-            remedy="Leave it out, or learn it from the first example on",
+            remedy="Leave it out, or include it from the first example on",
         )
 
     def _label(self, y: Any) -> Hashable:
@@ -234,7 +240,13 @@ class RiverClassifier(_Classifier):
         return shares
 
 
-def _number(key: Hashable, value: Any) -> float:
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
+
+
+def _number(key: Hashable, value: Any, missing: bool) -> float:
+    if missing and _is_missing(value):
+        return math.nan
     if isinstance(value, str):
         raise InputError(
             f"it holds {value!r}, but held a number at first", column=str(key), remedy="Convert it to a number"

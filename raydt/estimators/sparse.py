@@ -44,10 +44,10 @@ def rows_of_matrix(X: Any, width: int, estimator: str) -> SparseRows:
     if len(wrong):
         row = int(np.searchsorted(matrix.indptr, wrong[0], side="right")) - 1
         raise InputError(
-            f"a sparse matrix of ones is needed, and it holds {matrix.data[wrong[0]].item()!r}",
+            f"a sparse matrix may hold only ones, but this one holds {matrix.data[wrong[0]].item()!r}",
             row=row,
             column=f"x{matrix.indices[wrong[0]]}",
-            remedy="Pass X.toarray() where the values matter, or X != 0 where they do not",
+            remedy="Pass X.toarray() if the values matter, or X != 0 if they do not",
         )
     return SparseRows.of_lengths(np.diff(matrix.indptr), matrix.indices.astype(np.int32), width)
 

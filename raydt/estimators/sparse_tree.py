@@ -32,19 +32,19 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     min_samples_split : int, default 2
         A node with fewer examples is a leaf.
     categorical_features : sequence of str, int or bool, optional
-        Columns of categories, split one value against the rest: names and positions, or a truth value for each column;
-        text columns of frames always are.
+        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
+        are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
     Attributes
     ----------
     classes_ : ndarray
     row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; of a model loaded with its examples, all live ids,
+        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
         oldest first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Of data frames.
+        Only for data frames.
 
     Notes
     -----

@@ -314,6 +314,22 @@ def _hash_inner(nodes: Any, levels: Any, child: Any, data: Any, jobs: Any, room:
         hash_all(INNER, data, jobs, n, room, hashes)
 
 
+def _nodes_of(keys: npt.NDArray[np.uint64]) -> int:
+    """How many nodes the tree of some keys uses, ascending. O(n depth), in passes over arrays.
+
+    A prefix of a key is a node with children if more than 32 keys begin with it. From 100,000 to 200,000 rows nodes
+    become ten times as many: to fill a tree until it is too small, again and again, took most of a first digest.
+    """
+    inner, first = int(len(keys) > MOST), keys[:-MOST]
+    differ = first ^ keys[MOST:]  # by how much each key and the 32nd after it do
+    for bits in range(BITS, 64, BITS):
+        full = first[differ < np.uint64(1) << np.uint64(64 - bits)] >> np.uint64(64 - bits)
+        if not len(full):
+            break
+        inner += 1 + int(np.count_nonzero(full[1:] != full[:-1]))
+    return CHILDREN * (inner + 1)
+
+
 class RowTree:
     """The tree over some rows.
 
@@ -324,7 +340,8 @@ class RowTree:
     """
 
     def __init__(self, ids: Ids, slots: Slots) -> None:
-        order = np.argsort(keys_of(ids))
+        keys = keys_of(ids)
+        order = np.argsort(keys)
         self._hashes = np.empty((0, SIZE // 8), dtype="<u8")
         self._stack = np.empty(_LONGEST + CHILDREN, dtype=np.int64)
         self._trie = Trie(
@@ -335,10 +352,10 @@ class RowTree:
             np.empty(0, dtype=np.bool_),
             np.array([0, -1], dtype=np.int64),
         )
-        self._reserve(64 + len(ids) // 6)
+        self._reserve(_nodes_of(keys[order]) + _LONGEST + 1)
         tasks = np.empty((_LONGEST + CHILDREN, 4), dtype=np.int64)
-        while not _fill(self._trie, ids[order], slots[order], tasks):
-            self._reserve(len(self._trie.rows) + 1)
+        filled = _fill(self._trie, ids[order], slots[order], tasks)
+        assert filled, "there is room for all nodes"
 
     def __len__(self) -> int:
         return int(self._trie.rows[0])

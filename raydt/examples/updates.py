@@ -90,6 +90,9 @@ class UpdateBatch:
     class_order : ndarray of int64, shape (n_classes,), optional
         Class codes in ascending order of their labels (:func:`raydt.examples.targets.in_order`): codes are given in
         order of appearance, which is history. None: the codes ascend as the labels do.
+    every : int
+        The statistics are wanted at each multiple of this within the batch, too (:attr:`BatchResult.within`); 0 if not.
+        Only learners that say so in their traits give them.
     """
 
     start: int
@@ -103,6 +106,7 @@ class UpdateBatch:
     barrier: Barrier | None = None
     sparse: SparseRows | None = None
     class_order: npt.NDArray[np.int64] | None = None
+    every: int = 0
 
     def __len__(self) -> int:
         return len(self.op)
@@ -137,9 +141,10 @@ class BatchResult:
         Updates taken from the front of the batch, refused ones included; less than the batch's length only
         if the policy is to stop at a bad update.
     predictions : ndarray of int32, shape (m,)
-        For inserts, updates and queries the class predicted just before the update took effect; -1 for
-        deletions, for warm-up inserts and for refused updates. Of a regression float64, the number predicted; NaN
-        for the same.
+        For inserts and queries the class predicted just before the update took effect; for an UPDATE that between
+        its deletion and its insertion. A learner that changes its model every so many updates predicts by its last
+        model. -1 for deletions, for warm-up inserts and for refused updates. Of a regression float64, the number
+        predicted; NaN for the same.
     refused : list of Refusal
         In order of position.
     inserts, deletes : int
@@ -160,6 +165,9 @@ class BatchResult:
     levels : ndarray of uint16, shape (m,), optional
         Of a learner that gives scores: that of class 1 for each prediction, as a level
         (:mod:`raydt.evaluation.ranking`).
+    within : list of dict of str to int
+        Of a batch with ``every``: what the statistics of the model (all but ``active`` and the traffic) were when so
+        many updates of the stream had been applied, for each multiple of ``every`` inside the part that was applied.
     """
 
     applied: int
@@ -173,6 +181,7 @@ class BatchResult:
     seconds: float = 0.0
     snapshot: Snapshot | None = None
     levels: npt.NDArray[np.uint16] | None = None
+    within: list[dict[str, int]] = field(default_factory=list)
 
     def give_levels(self, position: npt.NDArray[np.int64], levels: npt.NDArray[Any]) -> None:
         """Enter the scores of the predictions at these positions; those of the others are not known."""

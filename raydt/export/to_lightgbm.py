@@ -60,12 +60,12 @@ def _require_possible(trees: TreeSum) -> None:
     if small.any():
         value = float(trees.threshold[small][0])
         raise InputError(
-            f"a threshold is {value!r}, and LightGBM takes numbers up to {_ZERO:g} in size as 0",
+            f"a threshold is {value!r}, but LightGBM treats numbers up to {_ZERO:g} in size as 0",
             remedy="Scale the column, or choose another format",
         )
     if len(trees.members) and not ((trees.members >= 0) & (trees.members < _LARGEST_CATEGORY)).all():
         raise InputError(
-            f"categories of this model are numbers up to {trees.members.max():,.0f}, and LightGBM keeps a bit for each",
+            f"categories of this model are numbers up to {trees.members.max():,.0f}, but LightGBM keeps a bit for each",
             remedy="Choose another format",
         )
 

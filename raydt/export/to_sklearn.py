@@ -95,7 +95,7 @@ def _boosting(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     per = trees.outputs
     if len(trees.codes) and len(interface.classes) < max(2, per):
         raise InputError(
-            "only one class was seen, and scikit-learn's boosting has two or more", remedy="Choose another format"
+            "only one class was seen, but scikit-learn's boosting needs two or more", remedy="Choose another format"
         )
     grown = [
         _fitted(tree.DecisionTreeRegressor(), trees, t, tests, trees.value[:, [t % per]], np.empty(0))

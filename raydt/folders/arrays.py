@@ -251,7 +251,9 @@ def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[st
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as members:
             for name, array in arrays.items():
                 with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
+                    # As np.lib.format.write_array does, without its copy of the numbers.
+                    np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(array))
+                    member.write(array.data.cast("B") if array.size else b"")
         types = {name: ArrayType(dtype=array.dtype.str, shape=list(array.shape)) for name, array in arrays.items()}
         files.append(("npz", buffer.getbuffer(), types))
     if plain or not arrays:

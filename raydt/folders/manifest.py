@@ -158,9 +158,9 @@ def read_manifest(folder: Folder) -> Manifest:
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, detail["loc"]))
-        raise ModelFileError(f"is no manifest: {place}: {detail['msg']}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(f"is not a manifest: {place}: {detail['msg']}", file=file, remedy=REMEDY) from error
     except ValueError as error:
-        raise ModelFileError(f"is no manifest: {error}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(f"is not a manifest: {error}", file=file, remedy=REMEDY) from error
     return manifest
 
 

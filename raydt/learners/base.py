@@ -69,9 +69,11 @@ class Traits:
     unused : tuple of str
         Keys without effect, given the values of the others.
     retrained : bool
-        The model is, after any updates, the one trained from nothing on the live examples.
+        After any updates, the model equals the one trained from scratch on the live examples.
     parts : int
         Into how many parts, of which each shard gets some, work falls besides feature groups; 0: none.
+    reports_within : bool
+        Results have the statistics within a batch, so that a batch need not end where they are wanted.
     """
 
     reading: Reading = CLASSES
@@ -87,6 +89,7 @@ class Traits:
     unused: tuple[str, ...] = ()
     retrained: bool = False
     parts: int = 0
+    reports_within: bool = False
 
     @property
     def figures(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from raydt.presentation.charts import (
 )
 from raydt.presentation.series import Columns, merged
 from raydt.presentation.trees import NOTHING, Names, drawable, features_used, live_tree
-from raydt.presentation.words import count, counted, figure, number, share
+from raydt.presentation.words import ABSENT, count, counted, figure, number, share
 
 #: Names and values in two columns.
 Lines: TypeAlias = list[tuple[str, str]]
@@ -234,7 +234,7 @@ class Description:
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """How large the model is, or what has become of it, in a few words, for progress."""
-        return f"{statistics['leaves']:,} leaves"
+        return counted(statistics["leaves"], "leaf")
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
         """Return the method's own results of a run, for its summary: JSON values.
@@ -250,8 +250,7 @@ class Description:
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """Return the result of a run, for a terminal."""
-        size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
-        return [("tree", size)]
+        return [("tree", shape_in_words(summary))]
 
     def audited(self, summary: Mapping[str, Any]) -> Lines:
         """Return the lines a terminal shows of the run above the verdicts of its audit."""
@@ -305,6 +304,12 @@ class Description:
 # ---------------------------------------------------------------- what descriptions of trees share
 
 
+def shape_in_words(summary: Mapping[str, Any]) -> str:
+    """Nodes, leaves and depth of a tree, or of trees."""
+    nodes, leaves = counted(summary["nodes"], "node"), counted(summary["leaves"], "leaf")
+    return f"{nodes}, {leaves}, depth {summary['depth']}"
+
+
 def node_counts(effects: Effects) -> str:
     """The same in words, of counts at the nodes of a tree."""
     changed = int(effects.work.get("counts_changed", 0))
@@ -313,8 +318,10 @@ def node_counts(effects: Effects) -> str:
 
 def tree_figures(summary: Mapping[str, Any]) -> list[Figure]:
     """The size of a tree as a key figure."""
-    nodes, leaves, depth = (count(summary.get(key)) for key in ("nodes", "leaves", "depth"))
-    return [(nodes, "nodes", f"{leaves} leaves, depth {depth}")]
+    nodes, depth = number(summary, "nodes"), count(summary.get("depth"))
+    leaves = number(summary, "leaves")
+    many = f"{ABSENT} leaves" if leaves is None else counted(round(leaves), "leaf")
+    return [(count(nodes), "node" if nodes == 1 else "nodes", f"{many}, depth {depth}")]
 
 
 def shape_charts(metrics: Columns) -> Sequence[Chart]:
@@ -325,13 +332,14 @@ def shape_charts(metrics: Columns) -> Sequence[Chart]:
     x, depth = updates_axis(last_of(table)), linear([table["depth"]], zero=True, whole=True)
     deep = curve((x, depth), table["seq"], table["depth"], "depth", "f1", count, step=True)
     sizes = [(table["nodes"], "nodes", "learner"), (table["leaves"], "leaves", "delete")]
-    nodes, leaves, levels = (count(table[name][-1]) for name in ("nodes", "leaves", "depth"))
+    nodes, leaves = (counted(int(table[name][-1]), noun) for name, noun in (("nodes", "node"), ("leaves", "leaf")))
+    levels = count(table["depth"][-1])
     return [
         over_stream(
             "shape",
             "Nodes, leaves and depth over the stream",
             detail(metrics, table),
-            f"Tree size over the stream; at the end {nodes} nodes, {leaves} leaves, depth {levels}.",
+            f"Tree size over the stream; at the end {nodes}, {leaves}, depth {levels}.",
             table,
             (number_panel(table, sizes, "nodes", 10.0, count), Panel("depth", (deep,), depth, 6.0)),
         )

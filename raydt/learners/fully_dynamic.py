@@ -75,12 +75,12 @@ def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: s
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value <= 0:
             raise ConfigError(
-                f"epsilon: auto needs {name} > 0: with {name} = 0 no epsilon carries a guarantee. "
+                f"epsilon: auto needs {name} > 0: with {name} = 0 no epsilon has a guarantee. "
                 f"Set {name} above 0, or give epsilon a number."
             )
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
     if bound == 0:
-        raise ConfigError("epsilon: auto needs a larger alpha and beta: those given leave no epsilon with a guarantee")
+        raise ConfigError("epsilon: auto needs a larger alpha and beta: with these no epsilon has a guarantee")
     nearest = float(bound)
     return nearest if Fraction(nearest) < bound else math.nextafter(nearest, 0.0)
 

@@ -75,8 +75,8 @@ def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
         "rebuild-timeline",
         "Rebuilds over the stream",
         f"{counted(total, 'rebuild')}, summed over {counted(parts.n, 'stretch')} of the stream. A lane holds the "
-        "rebuilds of one size, from the power of two at its left up to the next; its bars are higher where they were "
-        "more (square root), and have the colour of their mean depth. Below: their rows, and the time of the stretch.",
+        "rebuilds of one size, from the power of two at its left up to the next; its bars grow with their "
+        "number (square root), and their colour shows the mean depth. Below: their rows, and the time of the stretch.",
         f"Bars of the numbers of rebuilds over the stream by size, up to {count(largest)} rows, with rows below.",
         tuple(panels),
         x.ticks,

@@ -27,7 +27,9 @@ def count(value: Any) -> str:
 
 def counted(value: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is one."""
-    return f"{count(value)} {noun}{'' if value == 1 else 'es' if noun.endswith('h') else 's'}"
+    if value != 1:
+        noun = f"{noun[:-1]}ves" if noun.endswith("f") else f"{noun}es" if noun.endswith("h") else f"{noun}s"
+    return f"{count(value)} {noun}"
 
 
 def share(value: Any, digits: int = 2) -> str:

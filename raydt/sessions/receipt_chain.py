@@ -111,7 +111,7 @@ class Signer:
         except (OSError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: cannot be read as a private key: {error}") from error
         if not isinstance(key, Private):
-            raise ConfigError(f"{path}: is no Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
+            raise ConfigError(f"{path}: is not an Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
         self._key: Any = key
 
     @property
@@ -140,15 +140,19 @@ class Chain:
     Attributes
     ----------
     entries : list of dict
+    newest : dict
+        The entry whose ``digest_after`` is that of the model now: the last one that is not the purge of an older state.
     head : str
         Hash of the last line.
     gaps : list of int
-        Entries (from 1 on) before which the model was changed without a receipt in this chain.
+        Entries (from 1 on) before which the model was changed without a receipt in this chain. A purge of an older
+        state, whose digest an earlier entry has, makes none.
     signers : list of str
         Public keys that have signed; with none, or if not every entry is signed, ``all_signed`` is False.
     """
 
     entries: list[dict[str, Any]]
+    newest: dict[str, Any]
     head: str
     gaps: list[int]
     signers: list[str]
@@ -228,21 +232,26 @@ def read_chain(path: str | Path) -> Chain:
     if not lines:
         raise InputError("has no receipts", file=str(path))
     entries: list[dict[str, Any]] = []
+    newest: dict[str, Any] = {}
+    digests: set[str] = set()
     gaps, signers, signed, head = [], dict[str, None](), 0, None
     for row, line in enumerate(lines):
         entry = _entry(line, row, str(path))
         if entry["previous"] != head:
             problem = "does not follow the line before it: one of them was changed, or a line is missing"
             raise InputError(problem, file=str(path), row=row, remedy=_REMEDY)
-        if entries and entries[-1]["digest_after"] != entry["digest_before"]:
-            gaps.append(row + 1)
+        follows = not newest or newest["digest_after"] == entry["digest_before"]
+        if follows or "purged" not in entry or entry["digest_before"] not in digests:
+            gaps += [] if follows else [row + 1]
+            newest = entry
+        digests |= {entry["digest_before"], entry["digest_after"]}
         if "signature" in entry:
             _verify(entry, row, str(path))
             signers[entry["public_key"]] = None
             signed += 1
         head = "sha256:" + hashlib.sha256(line).hexdigest()
         entries.append(entry)
-    return Chain(entries, str(head), gaps, list(signers), signed == len(entries))
+    return Chain(entries, newest, str(head), gaps, list(signers), signed == len(entries))
 
 
 _REMEDY = "Compare it with a copy"
@@ -263,7 +272,7 @@ def _entry(line: bytes, row: int, file: str) -> dict[str, Any]:
         if entry["format"] != FORMAT:
             raise ValueError(f"the format is {entry['format']!r}, this version reads {FORMAT!r}")
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is no receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
+        raise InputError(f"is not a receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
     return entry
 
 

@@ -163,7 +163,7 @@ def find_model(path: Any) -> str:
         store, folder = fs.FileSystem.from_uri(text) if "://" in text else (fs.LocalFileSystem(), os.path.abspath(text))
         places = [text + inside for inside in ("", f"/{MODEL}") if _has_manifest(store, folder + inside)]
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot be looked at: {error}", file=text) from error
+        raise ModelFileError(f"cannot be accessed: {error}", file=text) from error
     if not places:
         raise ModelFileError(
             "there is no model here",

@@ -6,10 +6,9 @@ bad (late, or with an id that is live) has been encoded by then, and its codes s
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,11 +43,11 @@ from raydt.sources.columns.encoding import (
 )
 from raydt.sources.columns.indices import find_indices, read_indices
 from raydt.sources.columns.labels import NO_LABEL, Labels
-from raydt.sources.columns.names import unknown_column
 from raydt.sources.columns.numeric_labels import NumericLabels
 from raydt.sources.columns.operations import read_operations
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
 from raydt.sources.columns.tokens import Tokens, holds_tokens
+from raydt.sources.parts import check_features, find_parts
 
 if TYPE_CHECKING:
     from raydt.sources.columns.envelope import Envelope
@@ -61,8 +60,6 @@ _IDENTITY = "Set REPLICA IDENTITY FULL for the table, or leave the column out of
 _INEXACT = "an integer beyond 2**53 has no exact float64"
 _SCALE = "Scale the column, or list it under source.categorical"
 _SKIP = f"Correct the file{OR_SKIP}"
-#: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class RowEncoder:
@@ -112,52 +109,14 @@ class RowEncoder:
     ) -> None:
         self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
-        columns = Counter(schema.names)
-        if len(columns) < len(schema.names):
-            name = max(columns, key=columns.__getitem__)
-            raise InputError("two columns have this name", file=file, column=name, remedy="Rename one of them")
-        parts = {
-            "source.label": options.label,
-            "source.id": options.id,
-            "source.op": options.op,
-            "source.ts": options.ts,
-        }
-        used: dict[str, str] = {}
-        for option, name in parts.items():
-            if name is None:
-                continue
-            if name not in columns:
-                raise unknown_column(name, option, schema, file)
-            if name in used:
-                raise InputError(f"{used[name]} and {option} name the same column", file=file, column=name)
-            used[name] = option
-        names = options.features
-        if names is None:
-            names = [name for name in columns if name not in used and not _PANDAS_INDEX.fullmatch(name)]
-        for name in names:
-            if name not in columns:
-                raise unknown_column(name, "source.features", schema, file)
-            if name in used:
-                raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
+        found = find_parts(options, schema, file)
+        used, names = found.used, found.features
         self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading)
         self.tokens: Tokens | None = None
         if self.sparse is not None and holds_tokens(schema.field(self.sparse).type):
             self.tokens = Tokens(self.sparse, grows=options.label is not None)
         categorical, self._feature_names = set(options.categorical), frozenset(names)
-        for name in options.categorical:
-            if name == self.sparse:
-                problem = "source.categorical names it, but it holds lists"
-                raise InputError(problem, file=file, column=name, remedy="Drop it there")
-            if name not in self._feature_names:
-                raise InputError(
-                    "source.categorical names it, but it is not a feature", file=file, column=name, remedy="Drop it"
-                )
-        if options.features is None and "" in names:
-            place = schema.names.index("")
-            remedy = "Name it, or list the columns to use under source.features"
-            raise InputError(f"column {place}, counted from 0, has no name", file=file, remedy=remedy)
-        if not names:
-            raise InputError("no column is left for features", file=file, remedy="List them under source.features")
+        check_features(names, self.sparse, options, schema, file)
         self.parts = dict.fromkeys(names, "feature")
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
         self._types = {n: schema.field(n).type for n in self.parts}
@@ -183,7 +142,7 @@ class RowEncoder:
                 )
             self.id_kind = kind
             self._types[self._id] = pa.string() if kind == "text" else pa.int64()
-        self._takes_missing, self._numbers = reading.missing, self._feature_names
+        self._reading, self._takes_missing, self._numbers = reading, reading.missing, self._feature_names
         if reading.regression and self._label is not None:
             self._require_numbers(self._label, untyped)
             self._numbers |= {self._label}
@@ -274,7 +233,7 @@ class RowEncoder:
             self.tokens.check(columns[self.sparse], with_features, bad)
         ts = None if self._ts is None else self._times(columns[self._ts.name], self._ts.name, with_features, bad)
         for name in self._categories:
-            bad.add_mask(self._no_category(columns[name]), with_features, name, "no value", _FILL)
+            bad.add_mask(self._no_category(columns[name]), with_features, name, "no value", self._fill)
         y = no_targets(n, self.labels.dtype)
         if self._label is not None:
             y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, bad)
@@ -353,9 +312,18 @@ class RowEncoder:
         if not finite.all():
             wrong = ~finite if needed is None else ~finite & needed[:, None]
             for position, j in zip(*(axis.tolist() for axis in np.nonzero(wrong)), strict=True):
-                problem = "no value (null or NaN)" if np.isnan(X[position, j]) else "an infinite value"
-                bad.add([position], self.features.names[j], problem, _FILL)
+                absent = np.isnan(X[position, j])
+                problem, remedy = ("no value (null or NaN)", self._fill) if absent else ("an infinite value", _FILL)
+                bad.add([position], self.features.names[j], problem, remedy)
         return X
+
+    @cached_property
+    def _fill(self) -> str:
+        """Remedy for a missing value; where the learner takes these, the value is an infinite one."""
+        from raydt.learners import for_missing  # needed for messages only: compiled kernels are imported with it
+
+        others = "" if self._takes_missing else for_missing(self._reading, sparse=self.sparse is not None)
+        return f"{_FILL.removesuffix(OR_SKIP)}, or use {others}{OR_SKIP}" if others else _FILL
 
     def _no_category(self, column: pa.Array) -> Mask | None:
         """Values that make a row bad."""

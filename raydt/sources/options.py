@@ -151,7 +151,7 @@ class Hyperplane(SyntheticOptions):
 
 
 class RandCbt(SyntheticOptions):
-    """A random binary tree: as many rows in each leaf, uniform in its region."""
+    """A random binary tree: the same number of rows in each leaf, uniform in its region."""
 
     generator: Literal["randcbt"] = "randcbt"
     n: int = Field(500_000, ge=1, description="rows of the whole stream, equally many per leaf")
@@ -168,7 +168,7 @@ class RandCbt(SyntheticOptions):
 
 
 class SparseSynthetic(SyntheticOptions):
-    """Sparse binary features, few of which have to do with the label: sparse(n, d1, d2, q) of Tatti's paper."""
+    """Sparse binary features, few of which depend on the label: sparse(n, d1, d2, q) of Tatti's paper."""
 
     generator: Literal["sparse"] = "sparse"
     noise: float = Field(0.0, ge=0.0, le=1.0, description="probability that a label is flipped")

@@ -40,12 +40,13 @@ Step = Annotated[_Rows | _Share, BeforeValidator(_step)]
 
 
 class Batches(RowStreamOptions):
-    """The active set grows and shrinks to each of ``steps`` in turn."""
+    """The set of live examples grows and shrinks to each of ``steps`` in turn."""
 
     model: Literal["batches"] = "batches"
     steps: list[Step] = Field(
         min_length=1,
-        description="sizes of the active set, one after the other: a number of rows, or a share of all as 0.5",
+        description="sizes of the set of live examples, one after the other: a number of rows, or a share of all, such "
+        "as 0.5",
     )
     removal_order: Literal["fifo", "lifo", "random"] = Field(
         "fifo", description="examples to delete first: fifo the oldest, lifo the newest, random drawn uniformly"

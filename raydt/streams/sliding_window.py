@@ -19,10 +19,10 @@ from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 
 class SlidingWindow(RowStreamOptions):
-    """The most recent ``window`` rows are active."""
+    """The most recent ``window`` rows are live."""
 
     model: Literal["sliding_window"] = "sliding_window"
-    window: int = Field(1000, ge=1, description="number of active examples once the window is full (W)")
+    window: int = Field(1000, ge=1, description="number of live examples once the window is full (W)")
 
     @model_validator(mode="after")
     def _fits(self) -> SlidingWindow:

@@ -114,8 +114,8 @@ class TestRunFolders:
         ("out", "problem"),
         [
             ("s4://bucket/run", r"s4://bucket/run: is not a usable URI: Unrecognized filesystem type in URI: s4://.*"),
-            ("a\0b", r"--out .*/a\\0b: cannot be looked at: Embedded NUL char in path.*"),
-            ("x" * 300, r"--out .*/x+: cannot be looked at: .*File name too long"),
+            ("a\0b", r"--out .*/a\\0b: cannot be accessed: Embedded NUL char in path.*"),
+            ("x" * 300, r"--out .*/x+: cannot be accessed: .*File name too long"),
         ],
     )
     def test_places_that_cannot_be(self, out, problem, tmp_path):

@@ -59,5 +59,5 @@ def test_two_runs_are_compared_in_one_file(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "again")
     out = report_of([str(run), str(tmp_path / "again")], str(tmp_path / "both.html"))
     page = Path(out).read_text(encoding="utf-8")
-    assert "All 2 runs ended with the same model, bit for bit" in page
+    assert "Both runs ended with the same model, bit for bit" in page
     assert "The runs have the same config." in page

@@ -37,7 +37,7 @@ def test_a_run_and_its_states_are_what_remains_gives(trial: Any, tmp_path: Path)
     state = max((Path(run.path) / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
     code, out = raydt("verify", state)
     assert code == 0, out
-    assert "the one trained from nothing" in out
+    assert "training from scratch gives this model" in out
 
 
 def test_another_digest_is_found(tmp_path: Path) -> None:

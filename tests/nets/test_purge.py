@@ -20,11 +20,12 @@ import pytest
 
 import pipelines
 from pipelines.auditing import audit_run
+from pipelines.exporting import interface_of
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
-from pipelines.saving import load_state
+from pipelines.saving import load_state, open_state
 from raydt.folders.folder import Folder
 from tests.canaries import TIME, canary, hits
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each
@@ -71,11 +72,34 @@ def ops(monkeypatch: pytest.MonkeyPatch, stop: int | None) -> list[str]:
     return done
 
 
+def live_categories(run: Path) -> dict[str, list[str]]:
+    """The categories and tokens of all live examples of a run's checkpoint, decoded and sorted, by column."""
+    saved, _ = open_state(run)
+    values: dict[str, dict[int, Any]] = {
+        name: {number: value for value, number in numbers.items()}
+        for name, numbers in interface_of(saved).categories.items()
+    }
+    for name in set(saved.categories) - set(values):
+        values[name] = dict(enumerate(saved.categories[name]))
+    found: dict[str, list[str]] = {}
+    for group, arrays in saved.groups.items():
+        for place, column in enumerate(saved.features.group_columns(group).tolist()):
+            name = saved.features.names[column] if column < len(saved.features.names) else ""
+            if name in values:
+                codes = arrays["X"][:, place]
+                found[name] = sorted(repr(values[name][int(code)]) for code in codes[codes >= 0])  # -1: missing
+        token = str(saved.features.sparse_column)
+        if token in values and "sparse_values" in arrays:
+            found.setdefault(token, []).extend(sorted(values[token][int(code)] for code in arrays["sparse_values"]))
+    return found
+
+
 @every_case("a purge", one_of_each)
 def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with_canaries(trial, tmp_path)
     assert {name.split("/")[0] for name in hits(run)} >= {"checkpoints", "predictions", "quarantine"}
-    digest = read_summary(RunFolder(run))["model_digest"]
+    digest, categories = read_summary(RunFolder(run))["model_digest"], live_categories(run)
+    assert any(categories.values()) == trial.case.dense
     draw = random.Random(trial.name)
     for _ in range(3):
         with monkeypatch.context() as patched:
@@ -85,6 +109,7 @@ def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monk
     done = purge(run)
     assert hits(run) == {}
     assert (done["digest"], len(list((run / "checkpoints").glob("[0-9]*")))) == (digest, 1)
+    assert live_categories(run) == categories
     assert purge(run)["digest"] == digest
     report = audit_run(run)
     assert report.ok, report

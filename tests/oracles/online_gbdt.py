@@ -103,10 +103,11 @@ class OnlineGBDT:
         key = rng.stream_key(self.options.random_state, "gbdt candidates")
         chosen, offset = [], 0
         for j, bins in enumerate(self.bins):
-            ranked = sorted(
-                range(len(bins.cuts)), key=lambda i: int(rng.bits(key, np.array([(m << 40) + offset + i]))[0])
-            )
-            chosen += [(j, bins.cuts[i]) for i in sorted(ranked[: self.per_feature])]
+            n, runs = len(bins.cuts), min(len(bins.cuts), self.per_feature)
+            for run in range(runs):
+                neighbours = range(run * n // runs, (run + 1) * n // runs)
+                i = min(neighbours, key=lambda i: int(rng.bits(key, np.array([(m << 40) + offset + i]))[0]))
+                chosen.append((j, bins.cuts[i]))
             offset += len(bins.cuts)
         return chosen
 

@@ -128,7 +128,7 @@ def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path):
     fixed = ("--set", "stream.on_error=skip", "--overwrite")
     code, out, _ = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run", *fixed)
     assert code == 0
-    assert "passed over  1 bad row, 0 refused updates; see quarantine/" in out
+    assert "skipped      1 bad row, 0 refused updates; see quarantine/" in out
 
 
 def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ class TestValidate:
         code, out, _ = raydt("validate", tmp_path / "job.yaml", *skip)
         assert code == 0
         assert "stream.on_error" not in out
-        assert out.splitlines()[-1].endswith("job.yaml: valid; 1 bad row in the first 2 rows to be passed over")
+        assert out.splitlines()[-1].endswith("job.yaml: valid; 1 bad row in the first 2 rows to be skipped")
 
     @pytest.mark.parametrize(
         ("option", "words"),
@@ -65,8 +65,57 @@ class TestValidate:
         assert "set source.ts: t\n" in err
         code, out, _ = raydt("validate", tmp_path / "job.yaml", "--set", "source.ts=t")
         assert code == 0
-        assert re.search(r"^deletion log +1 row, ids not checked$", out, re.MULTILINE)
+        assert re.search(r"^deletion log +1 row$", out, re.MULTILINE)
+        assert re.search(r"^ids +checked, of all 3 updates$", out, re.MULTILINE)
         assert out.splitlines()[-1].endswith("job.yaml: valid")
+
+    @pytest.mark.parametrize("ids", ["text", "integer", "row"])
+    def test_ids_that_stop_a_replay_are_found(self, raydt, tmp_path, ids):
+        """An id twice in the rows, an unknown id in the log, a deletion before its insertion, and one twice."""
+        a, b, c, z = {"text": "abcz", "integer": "1239", "row": "0129"}[ids]
+        rows = f"k,a,y\n{a},1,u\n{b},2,v\n{c},3,v\n" + f"{a},4,u\n" * (ids != "row")
+        (tmp_path / "data.csv").write_text(rows)
+        (tmp_path / "log.csv").write_text(f"id,after\n{c},1\n{z},2\n{a},\n{a},\n")
+        source = {"kind": "csv", "path": "data.csv", **({"features": ["a"]} if ids == "row" else {"id": "k"})}
+        stream = {"model": "deletion_log", "deletion_log": "log.csv"}
+        (tmp_path / "job.yaml").write_text(dump_yaml({**JOB, "source": source, "stream": stream}))
+        code, out, _ = raydt("validate", tmp_path / "job.yaml", "--json")
+        found = json.loads(out)
+        assert (code, found["ok"], found["stops_at"], found["ids_all"]) == (2, False, 1, True)
+        later = f"row 2 of {tmp_path}/data.csv inserts it later. Let the deletion come after the insertion"
+        said = found["bad_updates"]
+        named = repr(c) if ids == "text" else c
+        assert f"log.csv, row 0: update 1: no live example has this id (id {named}); {later}" in said[0]
+        assert "log.csv, row 1: update 3: no live example has this id" in said[1]
+        assert "inserts it later" not in said[1]
+        assert "an example with this id is live" in said[2] or ids == "row"
+        assert "log.csv, row 3: update" in said[-1]
+        assert found["refused"] == len(said) == (3 if ids == "row" else 4)
+        code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
+        assert code == 2
+        assert "log.csv, row 0: update 1: no live example has this id" in err
+        code, out, _ = raydt("validate", tmp_path / "job.yaml", "--set", "stream.on_error=skip")
+        assert code == 0
+        assert out.splitlines()[-1].endswith(f"job.yaml: valid; {len(said)} bad updates to be skipped")
+
+    def test_the_search_for_ids_is_bounded_and_says_so(self, raydt, tmp_path, monkeypatch):
+        monkeypatch.setattr("pipelines.refusals.MOST_UPDATES", 3)
+        (tmp_path / "data.csv").write_text("k,a,y\n1,1,u\n2,2,v\n3,3,v\n1,4,u\n")
+        config = {**JOB, "source": {"kind": "csv", "path": "data.csv", "id": "k"}, "stream": {"model": "incremental"}}
+        (tmp_path / "job.yaml").write_text(dump_yaml(config))
+        code, out, _ = raydt("validate", tmp_path / "job.yaml")
+        assert code == 0
+        assert re.search(r"^ids +checked, of the first 3 updates; the replay checks the others", out, re.MULTILINE)
+
+    def test_a_window_stops_at_an_id_that_is_live(self, raydt, tmp_path):
+        (tmp_path / "data.csv").write_text("k,a,y\n1,1,u\n2,2,v\n1,3,v\n")
+        config = {**JOB, "source": {"kind": "csv", "path": "data.csv", "id": "k"}}
+        config["stream"] = {"model": "sliding_window", "window": 9}
+        (tmp_path / "job.yaml").write_text(dump_yaml(config))
+        code, out, _ = raydt("validate", tmp_path / "job.yaml")
+        assert code == 2
+        assert re.search(r"^bad update +.*data.csv, row 2, column 'k': id 1: an example with", out, re.MULTILINE)
+        assert out.splitlines()[-1].endswith("job.yaml: not usable: the replay would stop at update 2")
 
     @pytest.mark.parametrize("command", ["validate", "replay"])
     def test_a_deletion_in_the_warmup_is_refused(self, raydt, tmp_path, command):

@@ -224,6 +224,20 @@ class TestOverrides:
     def test_an_unknown_key_is_refused_like_one_in_the_file(self):
         assert "Did you mean 'shards'?" in refused(SEA, "cluster.shard=2")
 
+    def test_null_leaves_out_what_another_model_or_kind_does_not_have(self):
+        data = {**SEA, "stream": {"model": "deletion_log", "deletion_log": "log.csv"}}
+        assert load_config(data, ["stream.model=incremental", "stream.deletion_log=null"]).stream.model == "incremental"
+        assert "stream.deletion_log: missing" in refused(data, "stream.deletion_log=null")
+        data = {**SEA, "learner": {"kind": "gbdt", "max_iter": 5}, "stream": {"model": "incremental", "warmup": 9}}
+        settings = [{"learner.kind": kind, "learner.max_iter": None} for kind in ("gbdt", "fudyadt")]
+        gbdt, fudyadt = load_variants(data, [], settings)
+        assert (gbdt.learner.max_iter, fudyadt.learner.kind) == (100, "fudyadt")
+
+    def test_null_stays_where_it_is_a_value_and_misspelt_it_is_refused(self):
+        assert load_config(SEA, ["checkpoint.every_seconds=null"]).checkpoint.every_seconds is None
+        assert "Did you mean 'shards'?" in refused(SEA, "cluster.shard=null")
+        assert "Did you mean 'shards'?" in refused({**SEA, "cluster": {"shard": None}})
+
     def test_null_leaves_out_what_another_rule_does_not_use(self):
         shipped = Path(__file__).parents[2] / "configs" / "confidence_tree.yaml"
         with pytest.raises(ConfigError, match=r"c applies only to rule: ctree .*\. Remove it, or set it to null"):

@@ -154,8 +154,8 @@ def test_a_missed_deadline_ends_the_run(tmp_path: Path) -> None:
         ({"checkpoint": {"max_age": "10s"}}, "max_age = 10s needs a checkpoint at least that often"),
         ({"checkpoint": {"max_age": 7}}, "must be a length of time with a unit"),
         ({"checkpoint": {"max_age": "0s"}}, "must be a length of time with a unit"),
-        ({"erasure": {"deadline": "7d"}}, r"erasure\.deadline = 7d needs copies to go by then"),
-        ({"checkpoint": {"max_age": "8d"}, "erasure": {"deadline": "7d"}}, "Set checkpoint.max_age to less"),
+        ({"erasure": {"deadline": "7d"}}, r"erasure\.deadline = 7d requires checkpoints to drop"),
+        ({"checkpoint": {"max_age": "8d"}, "erasure": {"deadline": "7d"}}, "Set checkpoint.max_age to at most this"),
     ],
 )
 def test_options_that_cannot_hold_are_refused(changes: dict[str, Any], message: str) -> None:

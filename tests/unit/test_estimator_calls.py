@@ -139,10 +139,10 @@ def test_categories_by_name_position_or_mask(named: Any) -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ([7], r"categorical_features has 7, and X has 3 columns. Positions are 0 to 2"),
-        ([-1], r"categorical_features has -1, and X has 3 columns"),
-        ([True, False], r"categorical_features has 2 truth values, and X has 3 columns. Give one for each"),
-        ([0, True], r"categorical_features has True beside names or positions. Give a truth value for each column"),
+        ([7], r"categorical_features has 7, but X has 3 columns. Positions are 0 to 2"),
+        ([-1], r"categorical_features has -1, but X has 3 columns"),
+        ([True, False], r"categorical_features has 2 truth values, but X has 3 columns. Give one for each"),
+        ([0, True], r"categorical_features has True next to names or positions. Give a truth value for each column"),
         (np.eye(3, dtype=bool), r"categorical_features has shape \(3, 3\)"),
         (["y"], r"categorical_features names 'y', which X does not have"),
     ],

@@ -124,7 +124,7 @@ class TestFrames:
         for named in ([1], [False, True]):  # the lists are a column of X, too
             found = SparseEstimator(named).fit(X.select(["words", "size"]), [0, 0, 1])
             assert found._features().categorical == (True,)
-        with pytest.raises(InputError, match=r"column 'words': it holds sparse features, which are no categories"):
+        with pytest.raises(InputError, match=r"column 'words': it holds sparse features, which are not categories"):
             SparseEstimator(["words"]).fit(X, [0, 0, 1])
         _, groups = estimator.session_.state()
         assert np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1).tolist() == [[0.5], [1.5], [2.5]]

@@ -115,7 +115,7 @@ def test_what_lightgbm_would_round_is_refused() -> None:
     model = FullyDynamicTreeClassifier().fit(ROWS, TARGETS)
     trees, interface = model.tree_sum(), model.interface()
     tiny = replace(trees, threshold=np.where(trees.feature >= 0, 1e-36, trees.threshold))
-    with pytest.raises(InputError, match=r"a threshold is 1e-36, and LightGBM takes numbers up to 1e-35 in size as 0"):
+    with pytest.raises(InputError, match=r"a threshold is 1e-36, but LightGBM treats numbers up to 1e-35 in size as 0"):
         build(tiny, interface, "lightgbm")
 
 

@@ -51,6 +51,32 @@ def test_it_is_the_forest_trained_from_nothing_on_what_is_not_forgotten(rebuild:
     assert len(theirs["feature"]) > 30
 
 
+def test_values_may_be_missing() -> None:
+    xs, ys = examples(120)
+    for i, x in enumerate(xs):
+        x |= {"a": (None, float("nan"), np.float32("nan"))[i % 3]} if i % 4 == 1 else {}
+        x |= {"b": None} if i % 7 == 0 else {}
+    forest = RiverForestClassifier(**SMALL, max_features="all", rebuild="eager")
+    for x, y in zip(xs, ys, strict=True):
+        forest.learn_one(x, y)
+    for x, y in zip(xs[:20], ys[:20], strict=True):
+        forest.forget_one(x, y)
+    assert forest.audit().feasibility == "proven"
+    live = sorted(np.asarray(forest._session.coordinator.store.id)[forest._session.coordinator.in_order_of_birth()])
+    frame = pd.DataFrame([xs[i] for i in live], dtype=float)
+    other = ExactForestClassifier(**SMALL, max_features="all").fit(frame, [ys[i] for i in live], ids=live)
+    assert forest._session.coordinator.digest() == other.session_.coordinator.digest()
+
+
+def test_categories_may_be_missing() -> None:
+    forest = RiverForestClassifier(**SMALL, max_features="all", categorical_features=["b"])
+    for i in range(60):
+        forest.learn_one({"a": i % 2, "b": (None, "u", "v")[i % 3]}, i % 3 == 0)
+    assert [forest.predict_one({"a": 0, "b": b}) for b in (None, float("nan"), "u", "v")] == [True, True, False, False]
+    forest.forget_one({"a": 0, "b": float("nan")}, True)
+    assert forest.audit().feasibility == "proven"
+
+
 def test_the_guarantee_is_proven() -> None:
     xs, ys = examples(80)
     forest = RiverForestClassifier(categorical_features=["b"])

@@ -41,7 +41,7 @@ def test_a_promise_is_kept_to_the_last_bit() -> None:
 def test_certificates_refuse_a_beta_that_their_rounding_would_not_cover() -> None:
     """What they leave for rounding, 1e-12, took all of such a beta: an audit found certificates that had run out."""
     for beta in (5e-13, nextafter(LEAST_BETA, 0)):
-        with pytest.raises(ValueError, match=r"beta must be at least 1e-09 where certificates say .* or schedule: pub"):
+        with pytest.raises(ValueError, match=r"beta must be at least 1e-09 by certificates.* or schedule: pub"):
             FuDyADTOptions(beta=beta)
         assert not FuDyADTOptions(beta=beta, schedule="published").certified
         assert FuDyADTOptions(beta=beta, epsilon=0.1).beta == beta

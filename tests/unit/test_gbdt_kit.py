@@ -76,13 +76,13 @@ def test_every_command_has_its_module():
 def test_a_command_prints_its_tables(monkeypatch, capsys, name):
     from gbdt import ablation, cumulative, poisoning, streams
     from gbdt.command import COMMANDS, Request
-    from gbdt.data import SETS, STREAMS
+    from gbdt.data import SERIES, SETS, STREAMS
 
     import raydt
 
     monkeypatch.setitem(SETS, "adult", lambda: _data(2))
     monkeypatch.setitem(SETS, "pendigits", lambda: _data(3))
-    monkeypatch.setitem(SETS, "demand", lambda: _data(0))
+    monkeypatch.setitem(SERIES, "demand", lambda seed: _data(0))
     for number, stream in enumerate(("electricity", "poker")):
         monkeypatch.setitem(STREAMS, stream, lambda classes=number + 2: _stream(classes))
     windows = [(stream, 60) for stream in ("electricity", "poker")]

@@ -37,6 +37,7 @@ ROOMS = {
         ("columns",),
         ("base", "files"),
         ("options", "stored"),
+        ("parts",),
         ("encoder",),
         ("file_source", "synthetic"),
         ("permuted",),

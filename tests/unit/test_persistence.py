@@ -271,7 +271,7 @@ def test_another_kind_is_named(folder):
 )  # fmt: skip
 def test_a_forged_manifest_is_refused(folder, change):
     reseal(folder, change)
-    with pytest.raises(ModelFileError, match=r"manifest\.json: is no manifest"):
+    with pytest.raises(ModelFileError, match=r"manifest\.json: is not a manifest"):
         load_folder(folder)
 
 

@@ -191,7 +191,7 @@ def test_the_command_says_what_lies_outside(run: Path) -> None:
     result = CliRunner().invoke(cli, ["purge", str(run)], standalone_mode=False)
     assert result.return_value == 0, result.output
     assert "out of reach" in result.output
-    assert "as before" in result.output
+    assert "unchanged" in result.output
 
 
 def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
     with pytest.raises(InputError, match="is failed, not completed"):
         purge(run)
     (run / "summary.json").write_text(json.dumps({**summary, "model_digest": "sha256:0"}))
-    with pytest.raises(InputError, match="not the one of the summary"):
+    with pytest.raises(InputError, match="differs from that in the summary"):
         purge(run)
 
 
@@ -238,9 +238,7 @@ def test_a_run_younger_than_asked_for_stays_as_it_is(run: Path) -> None:
 def test_only_the_ids_given_are_erased(run: Path, tmp_path: Path) -> None:
     """A second deleted example keeps its prediction and its place in the dictionary."""
     (tmp_path / "live.csv").write_text(f"id\n{canary()['id']}\n{examples(60)[3]['id']}\n")
-    with pytest.raises(
-        UpdateError, match=r"live\.csv, row 1, column 'id': .*its example is live, and a purge deletes none"
-    ):
+    with pytest.raises(UpdateError, match=r"live\.csv, row 1, column 'id': .*its example is live in this folder"):
         purge(run, ids=tmp_path / "live.csv")
     (tmp_path / "nobody.csv").write_text("id\nnobody\n")
     purge(run, ids=tmp_path / "nobody.csv")
@@ -263,6 +261,20 @@ def test_a_purge_is_an_entry_of_the_chain(run: Path, tmp_path: Path) -> None:
     assert entry["purged"]["replaced"] == done["replaced"]
     assert [len(one) for one in entry["purged"]["ids"]] == [64]
     assert canary()["id"] not in chain.read_text()
+
+
+def test_a_purge_of_the_run_that_was_updated_leaves_the_chain_whole(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text("0f" * 32)
+    file = ReceiptFile(str(tmp_path / "receipts.jsonl"), str(tmp_path / "key.txt"))
+    for place, gone in enumerate((3, 5)):
+        (tmp_path / "gone.csv").write_text(f"id\n{examples(60)[gone]['id']}\n")
+        before = tmp_path / str(place - 1) if place else run
+        pipelines.update(before, delete=tmp_path / "gone.csv", out=tmp_path / str(place), receipts=file)
+    purge(run, receipts=file)
+    purge(tmp_path / "0", receipts=file)
+    found = verify_receipts(file.path, tmp_path / "1", key=file.key)
+    assert (found["ok"], found["receipts"], found["gaps"], found["equal"]) == (True, 4, [], True)
+    assert not verify_receipts(file.path, run)["ok"]
 
 
 def test_a_state_on_its_own_is_purged(run: Path, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_half_written_line_is_one_error_and_nothing_is_appended(chain: Path) -
     chain.write_bytes(chain.read_bytes()[:-30])
     before = chain.read_bytes()
     tree = FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0])
-    with pytest.raises(InputError, match="is no receipt"):
+    with pytest.raises(InputError, match="is not a receipt"):
         append(chain, tree.forget([0]), KEY, time="")
     assert chain.read_bytes() == before
 

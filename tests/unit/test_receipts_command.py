@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_one_error(folder: Path, tmp_path: Path, arguments:
     with pytest.raises(Exception, match=message):
         raydt("update", folder / "run", "--delete", tmp_path / "gone.csv", "--out", tmp_path / "out", *arguments)
     assert not (tmp_path / "out").exists()
-    with pytest.raises(Exception, match="is no file of receipts"):
+    with pytest.raises(Exception, match="is not a file of receipts"):
         raydt("verify", folder / "third", folder / "second")
 
 

@@ -59,6 +59,7 @@ def test_the_best_scores_are_marked_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("digests", "said"),
     [
+        (["a", "a"], "Both runs ended with the same model, bit for bit: their digests are equal."),
         (["a", "a", "a"], "All 3 runs ended with the same model, bit for bit: their digests are equal."),
         (["a", "b", "c"], "Every run ended with another model: no two digests are equal."),
         (["a", "b", "a"], "The same model, bit for bit: run 0, run 2. All other digests differ."),
@@ -81,7 +82,7 @@ def test_best_splits_are_compared_by_their_splits(tmp_path: Path) -> None:
     assert figures["Score"] == [("0.25", False)] * 2
     assert figures["Changes"] == [("7", False)] * 2
     assert not {"Nodes", "Depth", "Rebuilds", "Rows rebuilt"} & figures.keys()
-    assert view.models == "All 2 runs ended with the same split, counts and examples: their digests are equal."
+    assert view.models == "Both runs ended with the same split, counts and examples: their digests are equal."
     keys = [chart.key.removeprefix("compared-") for chart in view.charts]
     assert keys == ["window", "accuracy", "moves", "speed", "buckets"]
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.display import where
 from pipelines.report.verdicts import against_baselines
+from raydt.learners import described
 from raydt.presentation import words as formatting
 from raydt.presentation.words import ABSENT
 
@@ -79,6 +81,33 @@ def test_sentences_about_the_baselines() -> None:
     )
     assert verdict(None)[0] == "plain"
     assert verdict(0.7)[0] == "plain"
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "leaf", "1 leaf"), (2, "leaf", "2 leaves"), (0, "node", "0 nodes"), (1200, "batch", "1,200 batches")],
+)
+def test_nouns_have_their_plural(number: int, noun: str, text: str) -> None:
+    assert formatting.counted(number, noun) == text
+
+
+def test_boosted_trees_are_counted() -> None:
+    summary = {"learner": "gbdt", "nodes": 1140, "leaves": 600, "depth": 5, "rebuilds": 0, "rebuilt_rows": 0}
+    assert described("gbdt").lines(summary)[0] == ("trees", "60 trees, 1,140 nodes, 600 leaves, depth 5")
+    summary = {"nodes": 1, "leaves": 1, "depth": 0, "rebuilds": 0, "rebuilt_rows": 0}
+    assert described("fudyadt").lines(summary)[0] == ("tree", "1 node, 1 leaf, depth 0")
+
+
+@pytest.mark.parametrize(
+    ("backend", "rounds", "text"),
+    [
+        ("in_process", 0, "in process: this process did all work"),
+        ("in_process", 7, "in process, 2 shards, 7 rounds with them"),
+        ("ray", 0, "ray, 2 shards, 0 rounds with them: the coordinator held the whole model"),
+    ],
+)
+def test_where_a_run_was_done(backend: str, rounds: int, text: str) -> None:
+    assert where({"backend": backend, "rounds": rounds, "shards": 2}) == text
 
 
 def test_windows_lost_are_counted_against_the_better_baseline() -> None:

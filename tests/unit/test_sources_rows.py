@@ -104,7 +104,12 @@ def test_bad_values_make_bad_rows(tmp_path):
     }
     message = str(rows.bad[1])
     assert message.startswith(f"{tmp_path}/t.parquet, row 1, column 'a': no value (null or NaN). ")
-    assert message.endswith("set stream.on_error: skip")
+    assert message.endswith(
+        "Fill it in or leave the column out of source.features, or use learner.kind: confidence_tree, forest or gbdt, "
+        "which take missing values, or set stream.on_error: skip"
+    )
+    assert rows.bad[5].remedy == rows.bad[1].remedy
+    assert "learner.kind" not in str(rows.bad[3])
     assert rows.X[0].tolist() == [1.0, 0.0, 0.0]
     # Bad rows leave no trace in the dictionaries.
     assert source.state()["categories"] == {"s": ["p"]}

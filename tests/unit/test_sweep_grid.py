@@ -92,10 +92,10 @@ def test_a_mapping_of_values_or_texts_is_the_same():
         (["learner.epsilon=2:0:0.1"], "never leads from 2 down to 0"),
         (["learner.epsilon=0:1:1e-9"], "more than 10,000 values"),
         (["learner.epsilon=0:1e99:1e-99"], "more than 10,000 values"),
-        (["learner.epsilon=0.1,0.10"], "the value 0.1 is there twice"),
-        (["learner.epsilon=1,1.0"], "is there twice"),
+        (["learner.epsilon=0.1,0.10"], "the value 0.1 appears twice"),
+        (["learner.epsilon=1,1.0"], "appears twice"),
         (["learner.epsilon=[1"], "learner.epsilon=[1: "),
-        (["learner.epsilon=1,2", "learner.epsilon=3"], "the key is there twice"),
+        (["learner.epsilon=1,2", "learner.epsilon=3"], "the key appears twice"),
         (["learner.epsilon=0:99:1", "stream.window=1:101:1"], "the grid has 10,100 settings"),
     ],
 )

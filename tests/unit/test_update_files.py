@@ -94,7 +94,7 @@ def test_a_name_that_says_no_kind(shared: Path, tmp_path: Path) -> None:
 
 def test_a_file_of_no_ids_is_refused(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.csv").write_text("id\n")
-    with pytest.raises(InputError, match=r"gone.csv: it has no id to delete. Check that it is the file meant"):
+    with pytest.raises(InputError, match=r"gone.csv: it has no id to delete. Check that it is the right file"):
         update(shared / "run", delete=tmp_path / "gone.csv", out=tmp_path / "second")
     assert not (tmp_path / "second").exists()
 

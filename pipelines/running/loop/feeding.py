@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.running.loop.intake import Intake
+from pipelines.running.loop.pieces import answered
 from pipelines.running.records.tally import Tally
 from pipelines.saving import no_rows
 from raydt.errors import UpdateError
@@ -50,7 +51,10 @@ def feed(
     began = time.perf_counter() - tally.seconds
     for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
         with undivided or nullcontext():
-            tally.record(batch, result, time.perf_counter() - began)
+            now, before = time.perf_counter() - began, tally.seconds
+            for piece, answer in answered(batch, result):
+                share = (piece.start + answer.applied - batch.start) / max(1, result.applied)
+                tally.record(piece, answer, before + share * (now - before))
             tally.record_skipped(intake.take_skipped(tally.updates))
         if result.applied < len(batch):
             refused = tally.update_error(batch, result.refused[-1])

@@ -11,19 +11,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
 
-import numpy as np
-
-from raydt.examples.updates import CARRIES_ROW, UpdateBatch
+from pipelines.running.loop.pieces import split_at_multiples
+from raydt.examples.updates import UpdateBatch
 from raydt.exchange.snapshot import Barrier
 from raydt.streams.base import Skipped, Stream
 
 
 class Intake:
-    """The updates of a stream as messages of at most ``size``, none of which crosses a multiple of ``every``.
+    """The updates of a stream as messages of at most ``size``, with results at every multiple of ``every``.
 
-    Because of the cut, what is recorded at multiples of ``every`` does not depend on ``size``.
+    What is recorded at multiples of ``every`` does not depend on ``size``: either no message crosses one, or the
+    learner reports what was ``within`` a message.
 
     Parameters
     ----------
@@ -31,11 +30,13 @@ class Intake:
     size : int
         Updates per message.
     every : int
-        Where messages end in any case.
+        Where messages end, unless the learner reports within them.
     ahead : int
         Messages read ahead in a background thread; 0 reads in the caller's.
     barrier : callable, optional
         Called with the stream and its number of updates after every batch: the wish for a snapshot, or None.
+    within : bool
+        Whether the learner reports within messages.
 
     Attributes
     ----------
@@ -50,9 +51,11 @@ class Intake:
         every: int,
         ahead: int = 0,
         barrier: Callable[[Stream, int], Barrier | None] = lambda stream, updates: None,
+        *,
+        within: bool = False,
     ) -> None:
-        self._barrier = barrier
-        self._stream, self._size, self._every, self._ahead = stream, min(size, every), every, ahead
+        self._barrier, self._within = barrier, within
+        self._stream, self._size, self._every, self._ahead = stream, size if within else min(size, every), every, ahead
         self._stop = threading.Event()
         # With each row the end of its batch, or of the last batch before it and True.
         self._skipped: deque[tuple[tuple[int, bool], Skipped]] = deque()
@@ -93,7 +96,10 @@ class Intake:
                 barrier = self._barrier(self._stream, stop)
                 if barrier is not None:
                     batch = dataclasses.replace(batch, barrier=barrier)
-                yield from split_at_multiples(batch, self._every)
+                if self._within:
+                    yield dataclasses.replace(batch, every=self._every)
+                else:
+                    yield from split_at_multiples(batch, self._every)
         except Exception as error:
             self._note_skipped(stop, after=True)
             self.error = error
@@ -113,29 +119,3 @@ class Intake:
             while (batch := waiting.popleft().result()) is not None:
                 waiting.append(reader.submit(read))
                 yield batch
-
-
-def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
-    """``batch`` in pieces that end at multiples of ``every``; whole if it crosses none.
-
-    The pieces share the arrays of ``batch``. A barrier stays with the last piece.
-    """
-    first = batch.start + every - batch.start % every
-    if first >= batch.stop:
-        yield batch
-        return
-    rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
-    edges = [0, *range(first - batch.start, len(batch), every), len(batch)]
-    for begin, end in pairwise(edges):
-        rows = slice(rows_before[begin], rows_before[end])
-        yield dataclasses.replace(
-            batch,
-            start=batch.start + begin,
-            op=batch.op[begin:end],
-            id=batch.id[begin:end],
-            X=batch.X[rows],
-            sparse=None if batch.sparse is None else batch.sparse[rows],
-            y=batch.y[rows],
-            row=batch.row[begin:end],
-            barrier=batch.barrier if end == len(batch) else None,
-        )

@@ -251,6 +251,7 @@ class Run:
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
+            within=traits_of(config.learner).reports_within,
         )
         self._latest = _Incarnation(session, stream, recorder, intake)
         self.interruption.arm(intake.stop)

@@ -130,7 +130,7 @@ class Checkpointer:
         if self._deadline is not None and age * 1e6 > microseconds(self._deadline):
             raise DeadlineMissedError(
                 f"erasure.deadline = {self._deadline} is missed: checkpoints may have held a deleted example for "
-                f"{duration(age)}. {self._cause or 'No checkpoint was written in time'}. Mend the cause, then run "
+                f"{duration(age)}. {self._cause or 'No checkpoint was written in time'}. Fix the cause, then run "
                 "raydt resume with --set erasure.deadline=null, and raydt purge"
             )
 
@@ -146,7 +146,7 @@ class Checkpointer:
             last = "there is no checkpoint" if self.last is None else f"the last one is of update {self.last:,}"
             raise CheckpointsFailError(
                 f"the last {self._failed_in_a_row} checkpoints could not be written, and {last}: {self._cause}. "
-                "Mend the cause, then run raydt resume"
+                "Fix the cause, then run raydt resume"
             )
 
     def settle(self) -> None:

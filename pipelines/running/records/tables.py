@@ -67,12 +67,12 @@ class TableWriter:
     def __init__(self, folder: RunFolder, name: str, schema: pa.Schema | None = None) -> None:
         self._filesystem, self._schema = folder.filesystem, schema
         self.parts = Parts(folder, name)
-        self._pending: list[pa.RecordBatch] = []
+        self._pending: list[Mapping[str, Any]] = []  # as they were given: to convert each takes longer than all at once
         self._rows = 0
         self._writer: pq.ParquetWriter | None = None
 
     def append(self, columns: Mapping[str, Any]) -> None:
-        """Add rows: arrays or lists of one length, by column name.
+        """Add rows: arrays or lists of one length, by column name, which must not change any more.
 
         Raises
         ------
@@ -80,19 +80,16 @@ class TableWriter:
             The rows cannot be written. Those that were not committed are lost, as after :meth:`abandon`.
         """
         if self._schema is None:
-            batch = pa.RecordBatch.from_pydict({name: arrow_column(values) for name, values in columns.items()})
-            self._schema = batch.schema
-        else:
-            arrays = [arrow_column(columns[field.name], field.type) for field in self._schema]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        if batch.num_rows:
-            self._pending.append(batch)
-            self._rows += batch.num_rows
+            self._schema = pa.schema([(name, arrow_column(values).type) for name, values in columns.items()])
+        rows = len(columns[self._schema.names[0]])
+        if rows:
+            self._pending.append(columns)
+            self._rows += rows
         if self._rows >= ROWS_PER_GROUP:
             self._flush()
         elif len(self._pending) >= _BATCHES_PENDING:
             # Into one: many small batches weigh more than their rows, and each may be a view of something large.
-            self._pending = pa.Table.from_batches(self._pending).combine_chunks().to_batches()
+            self._pending = [{name: _joined([rows[name] for rows in self._pending]) for name in self._schema.names}]
 
     def commit(self) -> None:
         """Write what is pending and let the part appear, if it has any rows.
@@ -139,14 +136,16 @@ class TableWriter:
             self._writer = None
 
     def _flush(self) -> None:
-        if not self._pending:
+        schema = self._schema
+        if not self._pending or schema is None:
             return
         with self._whole_or_abandoned():
             if self._writer is None:
                 self._writer = pq.ParquetWriter(
-                    self.parts.begin(), self._schema, filesystem=self._filesystem, compression="zstd"
+                    self.parts.begin(), schema, filesystem=self._filesystem, compression="zstd"
                 )
-            self._writer.write_table(pa.Table.from_batches(self._pending, schema=self._schema))
+            columns = [arrow_column(_joined([rows[f.name] for rows in self._pending]), f.type) for f in schema]
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
             self._pending, self._rows = [], 0
 
     @contextlib.contextmanager
@@ -158,6 +157,17 @@ class TableWriter:
         except NotWrittenError:
             self.abandon()
             raise
+
+
+def _joined(pieces: Sequence[Any]) -> Any:
+    """Pieces of one column as one: Arrow arrays, NumPy arrays, or lists."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if isinstance(pieces[0], pa.Array):
+        return pa.concat_arrays(pieces)
+    if isinstance(pieces[0], np.ndarray):
+        return np.concatenate(pieces)
+    return [value for piece in pieces for value in piece]
 
 
 def _schema_of(state: Mapping[str, Any]) -> pa.Schema | None:

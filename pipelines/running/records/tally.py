@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.refusals import update_error
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed
@@ -25,14 +26,12 @@ from raydt.examples.updates import (
     DELETE_VALUE,
     INSERT,
     QUERY,
-    REFUSALS,
     UPDATE,
     BatchResult,
     Log,
     Refusal,
     UpdateBatch,
 )
-from raydt.quoting import quoted
 from raydt.streams.base import Skipped, Stream
 
 Mask = npt.NDArray[np.bool_]
@@ -166,14 +165,7 @@ class Tally:
 
     def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
         """The error of a refused update: its place, its id and the remedy."""
-        problem, remedy = REFUSALS[refusal.reason]
-        row = int(batch.row[refusal.position])
-        file, line = self._stream.where(row) if row != -1 else (None, None)
-        by_value = batch.op[refusal.position] == DELETE_VALUE
-        key = "" if by_value else f" (id {quoted(self._stream.id_of(int(batch.id[refusal.position]), row))})"
-        seq = batch.start + refusal.position
-        remedy = f"{remedy}; or set stream.on_error: skip"
-        return UpdateError(f"update {seq}: {problem}{key}", file=file, row=line, remedy=remedy)
+        return update_error(self._stream, batch, refusal.position, refusal.reason)
 
     @property
     def classes(self) -> list[str]:

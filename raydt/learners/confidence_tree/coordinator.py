@@ -36,6 +36,7 @@ from raydt.learners.confidence_tree.naive_bayes import log_table
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.tree import Path, roll_back
+from raydt.learners.confidence_tree.within import Moments
 from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, STEP, SequentialCoordinator, Slots, steps_of
@@ -98,6 +99,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
         self._logs, self._sent = log_table(0), 0  # the table of naive Bayes, and how much of it the shards have
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
+        self._moments: Moments | None = None  # of the batch at work, if its statistics are wanted within it
 
     @property
     def store(self) -> ExampleStore:
@@ -105,6 +107,16 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return self.live.store
 
     # ---------------------------------------------------------------- one batch
+
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
+        """Apply one batch, as :meth:`SequentialCoordinator.process` does; with its statistics within, if wanted."""
+        self._moments = Moments(self.statistics()) if batch.every else None
+        result = yield from super().process(batch, skip_refused=skip_refused)
+        if self._moments is not None:
+            first = batch.start - batch.start % batch.every + batch.every
+            wanted = range(first, batch.start + result.applied, batch.every)
+            result.within = [self._moments.after(updates) for updates in wanted]
+        return result
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         most = self.options.most_classes(sparse=self.features.sparse > 0)
@@ -207,6 +219,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         for node in nodes[drift.BEGIN]:
             live.begin_trial(node, stamp)
         self._counts = self._counts._replace(restarted=self._counts.restarted + len(log))
+        if self._moments is not None and log:
+            self._moments.know(stamp, self.statistics())
         return logged(log)
 
     def _count_trials(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64]]]:
@@ -258,6 +272,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         log = yield from self._advance(steps, rows, visited, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
         self._compared, self._waiting = int(steps["stamp"].max(initial=0)), self._waiting[:0]  # restored in the warm-up
+        if self._moments is not None:
+            self._moments.know(2 * self._warmup - 1, self.statistics(), at_once=True)
         return log
 
     def _advance(
@@ -284,7 +300,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             void[again] = True
             self._settle(window, scores, void)
             self._note(window, changes, void)
-            log += [self._logged(change, steps) for change in changes]
+            for change in changes:
+                log.append(self._logged(change, steps))
+                if self._moments is not None:
+                    self._moments.split(log[-1].stamp, log[-1].depth, tie=change.split.reason == TIE)
             if changes:
                 yield from self._apply(changes)
             waiting = np.concatenate([again, waiting])
@@ -347,10 +366,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
         """Count checks and splits."""
-        done = int((~void[window.counted.checks["step"]]).sum())
+        checked = window.counted.checks["step"]
+        checked = checked[~void[checked]]
+        if self._moments is not None and len(checked):
+            self._moments.checked(window.path.steps["stamp"][checked])
         ties = sum(change.split.reason == TIE for change in changes)
         checks, splits, tied, again = self._counts
-        self._counts = _Counts(checks + done, splits + len(changes), tied + ties, again)
+        self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)
 
     def _apply(self, changes: list[Change]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""

@@ -78,7 +78,7 @@ class ConfidenceTreeDescription(Description):
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Leaves, and how often they were checked."""
-        return f"{statistics['leaves']:,} leaves after {statistics['checks']:,} checks"
+        return f"{counted(statistics['leaves'], 'leaf')} after {counted(statistics['checks'], 'check')}"
 
     def outcome(self, statistics: Mapping[str, int], name: Any) -> dict[str, Any]:
         """How the tree came to its splits: the counts."""

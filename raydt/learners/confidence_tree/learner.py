@@ -65,6 +65,7 @@ class ConfidenceTree(Learner):
                 "is restarted, as do its tallies of errors; and bins were made from the rows of the warm-up",
             ),
             unused=options.unused,
+            reports_within=True,
         )
 
     def describe(self, options: Mapping[str, Any]) -> ConfidenceTreeDescription:

@@ -95,9 +95,8 @@ class ConfidenceTreeOptions(LearnerOptions):
     renew_bins: int | None = Field(
         None,
         ge=0,
-        description="fewest insertions after which the bins of numbers and categories are made again from the live "
-        "examples; more if more were live at the last renewal; 0: the warm-up fixes them; null: 100, but 0 with "
-        "confidence: theorem",
+        description="least number of insertions after which new bins are made from the live examples; more if more "
+        "were live at the last renewal; 0: the warm-up fixes the bins; null: 100, but 0 with confidence: theorem",
     )
     rival: Literal["feature", "split"] = Field(
         "feature",

@@ -94,7 +94,7 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
     which = f"all {len(chosen)}" if len(chosen) == options.n_estimators else f"{len(chosen)} evenly spaced"
     return AuditReport(
-        "holds", "proven", f"{which} trees are those trained from nothing on the live examples", checked, worst
+        "holds", "proven", f"{which} trees equal those trained from scratch on the live examples", checked, worst
     )
 
 
@@ -152,7 +152,7 @@ def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) ->
     start = stop - int(state["tree_nodes"][tree])
     n = len(expected["feature"])
     if stop - start != n:
-        return [f"tree {tree} has {stop - start} nodes, built from nothing {n}"]
+        return [f"tree {tree} has {stop - start} nodes, but {n} when trained from scratch"]
     for name in _ARRAYS:
         ours = state[name][start:stop].reshape(n, -1)
         wrong = np.flatnonzero((ours != expected[name].reshape(n, -1)).any(axis=1))

@@ -19,30 +19,27 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
-from raydt.examples.targets import NUMBERS, Targets, dtype_of
+from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.guests import draws_of, guest_arrays
+from raydt.learners.forest.fetched import FetchedTrees
 from raydt.learners.forest.hashing import memberships, seeds_of
-from raydt.learners.forest.holding import TreeArrays
+from raydt.learners.forest.label_scale import LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
     LEAST_EXPONENT,
     Arrays,
     ForestPredictor,
-    OneTree,
     by_label,
     codes_of,
     depths_of,
     each_tree,
-    exponent_of,
     levels_of_votes,
     merged_votes,
     model_arrays,
     numbers_of,
     shares_of,
-    trees_of_model,
 )
 from raydt.learners.forest.nodes import MOST_ENTRIES
 from raydt.learners.forest.options import ForestOptions
@@ -50,7 +47,7 @@ from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
-from raydt.learners.whole_trees import DEPTH, NODES, PATH, ROWS, SUBTREES, TreeKind
+from raydt.learners.whole_trees import DEPTH, NODES, PATH, ROWS, SUBTREES
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
@@ -61,12 +58,6 @@ Ints = npt.NDArray[np.int64]
 
 _NO_CHANGES: Ints = np.empty((0, 2), dtype=np.int64)
 _NO_STAMPS: Ints = np.empty(0, dtype=np.int64)
-
-
-def _planted(guests: TreeKind, options: ForestOptions, features: Features) -> list[OneTree]:
-    """Trees of another learner without examples."""
-    draws = (draws_of(options, len(features), tree) for tree in range(options.n_estimators))
-    return each_tree(guest_arrays([guests.plant(features, drawn, 2).arrays() for drawn in draws], guests))
 
 
 class ForestCoordinator(SequentialCoordinator):
@@ -98,24 +89,11 @@ class ForestCoordinator(SequentialCoordinator):
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
-        self._exponent = LEAST_EXPONENT
-        self._exponents: Ints = np.zeros(2200, dtype=np.int64)  # live numeric labels by exponent
+        self._scale = LabelScale() if options.numeric else None
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
-        self._held: list[OneTree] = []  # the trees as fetched last, unless those of the shards can be seen
-        self._stale = False  # they have changed since
+        self._fetched = FetchedTrees(options, features)  # not used where the trees of the shards can be seen
         self._saved: Arrays | None = None  # the model that was restored, until the next batch
         self._shards_need_rows = False  # after a restore: ids and labels, and rows in full
-        self._hold_nothing()
-
-    def _hold_nothing(self) -> None:
-        if self._guests is not None:
-            self._held = _planted(self._guests, self.options, self.features)
-            return
-        width = 3 if self.options.numeric else 2
-        nothing = OneTree(
-            np.full(1, -1, dtype=np.int32), np.zeros(1), np.full(1, -1, dtype=np.int32), np.zeros((1, width), np.int64)
-        )
-        self._held = [nothing] * self.options.n_estimators
 
     @property
     def store(self) -> ForestStore:
@@ -172,7 +150,9 @@ class ForestCoordinator(SequentialCoordinator):
         brings = np.concatenate([comes, looks])
         row[brings] = np.arange(len(brings))
         X, new = batch.X[steps["row"][brings]], steps["slot"][comes]
-        scales, exponents = self._scales(kind, steps["slot"])
+        scales, exponents = _NO_CHANGES, _NO_STAMPS
+        if self._scale is not None:
+            scales, exponents = self._scale.follow(kind, self.store.y[steps["slot"]])
         payload = {
             "kind": np.ascontiguousarray(kind),
             "slot": np.ascontiguousarray(steps["slot"]),
@@ -220,36 +200,10 @@ class ForestCoordinator(SequentialCoordinator):
             parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole, "numbers": trees})
         return parts
 
-    def _scales(self, kind: npt.NDArray[np.int32], slots: Slots) -> tuple[Ints, Ints]:
-        """Steps after which numeric labels have another exponent, with it; and the exponent before each step."""
-        if not self.options.numeric:
-            return _NO_CHANGES, _NO_CHANGES
-        before = np.full(len(kind), self._exponent)
-        changes = []
-        if len(kind):
-            exponents = exponent_of(self.store.y[slots]) - LEAST_EXPONENT
-            for i, (what, exponent) in enumerate(zip(kind.tolist(), exponents.tolist(), strict=True)):
-                before[i] = self._exponent
-                if what == LOOK:
-                    continue
-                self._exponents[exponent] += 1 if what == ADD else -1
-                now = exponent + LEAST_EXPONENT
-                if now < self._exponent or (what == REMOVE and self._exponents[exponent]):
-                    continue
-                now = self._largest_exponent()
-                if now != self._exponent:
-                    self._exponent = now
-                    changes.append((i, now))
-        return np.array(changes, dtype=np.int64).reshape(-1, 2), before
-
-    def _largest_exponent(self) -> int:
-        live = np.flatnonzero(self._exponents)
-        return int(live[-1]) + LEAST_EXPONENT if len(live) else LEAST_EXPONENT
-
     def _merge(self, replies: list[Any]) -> Ints:
         """Take how large the trees of the shards are; what each step did in all of them."""
         if not self._shared:
-            self._shapes, self._stale = np.array([reply["shape"] for reply in replies]), True
+            self._shapes, self._fetched.stale = np.array([reply["shape"] for reply in replies]), True
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
         if len(replies) == 1:
@@ -296,14 +250,8 @@ class ForestCoordinator(SequentialCoordinator):
 
     def gather_state(self) -> Exchange[None]:
         """Fetch the trees that have changed since they were fetched last."""
-        if not self._stale:
-            return
-        for reply in (yield self._each("fetch")):
-            nodes, feature, threshold, right, totals = reply["trees"]
-            trees = each_tree(TreeArrays(nodes, feature, threshold, right, totals, reply["own"]))
-            for number, tree in zip(reply["changed"].tolist(), trees, strict=True):
-                self._held[number] = tree
-        self._stale = False
+        if self._fetched.stale:
+            self._fetched.take((yield self._each("fetch")))
 
     def _send_rows(self) -> Exchange[None]:
         """After a restore, send the shards ids and labels, and rows in full where their trees need them."""
@@ -328,28 +276,12 @@ class ForestCoordinator(SequentialCoordinator):
             "y": y.copy(),
             "born": self.store.born[:n].copy() if self._guests else _NO_STAMPS,
             "order": self._order,
-            "exponent": self._exponent,
+            "exponent": LEAST_EXPONENT if self._scale is None else self._scale.exponent,
             "built": self._end_of_warmup() if warming else -1,
             "warming": warming,
         }
-        replies = yield Ask("recall", payload, [self._past(numbers) for numbers in self._trees])
+        replies = yield Ask("recall", payload, [self._fetched.past(numbers) for numbers in self._trees])
         self._merge(replies)
-
-    def _past(self, numbers: Ints) -> dict[str, Any]:
-        """What a shard needs of its trees after a restore: of exact ones nothing, as they follow from the rows."""
-        if self._guests is None:
-            return {"numbers": numbers, "trees": (), "own": {}}
-        held = [self._held[number] for number in numbers.tolist()]
-        nodes = np.array([len(tree.feature) for tree in held], dtype=np.int64)
-        feature, threshold, right, totals = (
-            np.concatenate([getattr(self._held[0], name)[:0], *(getattr(tree, name) for tree in held)])
-            for name in ("feature", "threshold", "right", "totals")
-        )
-        own = {
-            name: np.concatenate([np.empty(0, dtype), *(tree.own[name] for tree in held)])
-            for name, dtype in self._guests.types.items()
-        }
-        return {"numbers": numbers, "trees": (nodes, feature, threshold, right, totals), "own": own}
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -367,15 +299,15 @@ class ForestCoordinator(SequentialCoordinator):
         """All trees in canonical form."""
         if self._saved is not None:
             return self._saved
-        if self._stale:
+        if self._fetched.stale:
             raise RuntimeError("the trees are with the shards: they have to be fetched first")
-        trees = self._held
+        trees = self._fetched.trees
         if self._shared:
             if self.keeps_open and self._seq >= self._warmup:
                 for part in self.store.parts:
                     part.resolve()
             trees = [tree for part in self.store.parts for tree in each_tree(part.arrays())]
-        return model_arrays(trees, self._order, self._exponent if self.options.numeric else None)
+        return model_arrays(trees, self._order, None if self._scale is None else self._scale.exponent)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -386,7 +318,7 @@ class ForestCoordinator(SequentialCoordinator):
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or numbers."""
         votes = self._votes(X)
-        return numbers_of(votes, self._exponent) if self.options.numeric else codes_of(votes, self._order)
+        return codes_of(votes, self._order) if self._scale is None else numbers_of(votes, self._scale.exponent)
 
     def _votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""
@@ -443,12 +375,11 @@ class ForestCoordinator(SequentialCoordinator):
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
         own = self._guests.types if self._guests else ()
         self._saved = {name: state[name].copy() for name in (*ARRAYS, *own) if name in state}
-        self._held, self._stale = trees_of_model(self._saved), False
+        self._fetched.restore(self._saved)
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
-        if state["y"].dtype == NUMBERS:
-            self._exponents = np.bincount(exponent_of(state["y"]) - LEAST_EXPONENT, minlength=2200)
-            self._exponent = self._largest_exponent()
+        if self._scale is not None:
+            self._scale.restore(state["y"])
         else:
             self._order = self._saved["order"]
         self._shards_need_rows = True

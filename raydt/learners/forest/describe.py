@@ -18,6 +18,7 @@ from raydt.learners.description import (
     ReceiptWords,
     RunRecords,
     shape_charts,
+    shape_in_words,
     tree_figures,
 )
 from raydt.learners.forest.model import ForestPredictor
@@ -73,13 +74,15 @@ class ForestDescription(RebuildingDescription):
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Nodes of all trees."""
-        return f"{statistics['nodes']:,} nodes"
+        return counted(statistics["nodes"], "node")
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """The size of all trees, and how much of them was rebuilt."""
-        size = f"{counted(summary['nodes'], 'node')}, {summary['leaves']:,} leaves, depth {summary['depth']}"
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
-        return [("trees", size), ("rebuilds", "lazily, when the trees are used" if self._lazy else rebuilt)]
+        return [
+            ("trees", shape_in_words(summary)),
+            ("rebuilds", "lazily, when the trees are used" if self._lazy else rebuilt),
+        ]
 
     def receipt(self, effects: Effects) -> ReceiptWords:
         """Rebuilds, unless they wait."""
@@ -100,8 +103,8 @@ class ForestDescription(RebuildingDescription):
     def present(self, run: RunRecords) -> Presentation:
         """The trees in numbers, and the rebuilds."""
         rule = (
-            "A subtree is rebuilt by the update after which its best split is another one, or its root has to be a "
-            "leaf: every tree then is the one trained from nothing on its live examples. All subtrees that an update "
+            "An update rebuilds a subtree if its best split has changed, or if its root must become a leaf. So every "
+            "tree always equals the one trained from scratch on its live examples. All subtrees that an update "
             "rebuilds, in all trees, count below as one rebuild of their rows together."
         )
         if self._guests:

@@ -60,7 +60,7 @@ class Forest(Learner):
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""
-        return f"each example lives in {options.copies:,} of {options.n_estimators:,} trees"
+        return f"{options.copies:,} of {options.n_estimators:,} trees hold each example"
 
     def costs(self, options: ForestOptions) -> ForestCosts:
         """Counts of messages and work."""

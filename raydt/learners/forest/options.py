@@ -26,13 +26,13 @@ def guest_kinds() -> dict[str, TreeKind]:
 
 
 class ForestOptions(LearnerOptions):
-    """Randomised trees that are, after any updates, those trained from nothing on the live examples, bit for bit."""
+    """Randomised trees that always equal those trained from scratch on the live examples, bit for bit."""
 
     kind: Literal["forest"] = "forest"
     trees: str = Field(
         EXACT,
-        description="kind of the trees: exact; or that of a learner whose trees can be members of a forest, each node "
-        "of which is split on the best of the features that it draws",
+        description="kind of the trees: exact; or the kind of a learner whose trees can form a forest, in which each "
+        "node draws features and takes the best split on them",
     )
     tree_options: dict[str, Any] | None = Field(
         None, description="options of the learner that trees names, such as alpha and beta"
@@ -42,25 +42,25 @@ class ForestOptions(LearnerOptions):
     )
     n_estimators: int = Field(100, ge=1, le=2**14, description="trees (T)")
     sample_share: float = Field(
-        0.1, gt=0, le=1, description="share of the trees that each example lives in, rounded up to whole trees (q)"
+        0.1, gt=0, le=1, description="share of the trees that hold each example, rounded up to whole trees (q)"
     )
     max_features: int | Literal["auto", "sqrt", "all"] = Field(
         "auto",
-        description="features that a node tries, of those that are not constant there (of trees of another learner: of "
-        f"all): a number, the square root of all (sqrt), all, or at most {AUTO_FEATURES} (auto) (P)",
+        description="number of features that a node tries, among those not constant there (with trees of another "
+        f"learner: among all): a number; sqrt: the square root of all; all; auto: at most {AUTO_FEATURES} (P)",
     )
     thresholds: int = Field(
         5,
         ge=1,
         le=255,
-        description="thresholds, or categories, tried of each feature (S); no effect on trees of another learner",
+        description="thresholds, or categories, tried for each feature (S); not used by trees of another learner",
     )
     max_depth: int = Field(20, ge=0, le=255, description="largest depth of a node; the root has depth 0")
     min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")
     rebuild: Literal["eager", "lazy"] = Field(
         "eager",
-        description="when a subtree whose split has changed is built again: with the update that changed it, or node "
-        "by node when a prediction passes it, at the latest at the end of the batch; the model is the same",
+        description="when to rebuild a subtree whose split has changed; eager: with the update that changed it; lazy: "
+        "node by node when a prediction passes it, at the latest at the end of the batch. The model is the same",
     )
     random_state: int = Field(0, description="seed of memberships, features and thresholds; any integer")
 
@@ -69,7 +69,7 @@ class ForestOptions(LearnerOptions):
         if isinstance(self.max_features, int) and self.max_features < 1:
             raise ValueError("max_features must be at least 1")
         if self.exact and self.tree_options:
-            raise ValueError("tree_options are those of another learner's trees: set trees, or remove them")
+            raise ValueError("tree_options apply only to the trees of another learner. Set trees, or remove them")
         if not self.exact:
             self._check_guests()
         return self
@@ -82,7 +82,7 @@ class ForestOptions(LearnerOptions):
         if self.numeric:
             raise ValueError(f"trees: {self.trees} takes classes only. Set trees: {EXACT} for numeric labels")
         if self.rebuild == "lazy":
-            raise ValueError(f"rebuild: lazy is of trees: {EXACT}. Remove it")
+            raise ValueError(f"rebuild: lazy applies only to trees: {EXACT}. Remove it")
         kind = self.guests()
         assert kind is not None
         if others := sorted(set(self.tree_options or ()) - set(kind.settable)):
@@ -138,6 +138,6 @@ class ForestOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Exact trees are exact with all options; others promise what their learner does."""
         if self.exact:
-            return Promise(True, "every tree is the one trained from nothing on its live examples, bit for bit")
+            return Promise(True, "every tree equals the one trained from scratch on its live examples, bit for bit")
         own = learners()[self.trees].promise(self._guest_options())
         return Promise(own.promised, f"of every tree, within the features that its nodes draw: {own.reason}")

@@ -115,18 +115,18 @@ def _guarantee(run: RunRecords, margin: Margins, beta: float | None) -> list[Blo
     following = next_rebuilds(margin, run.model, run.names)
     rule = (
         "A node that was built from s examples is rebuilt, at the latest, by the first update after which more "
-        f"than epsilon s = {figure(margin.epsilon)} s updates have reached it; sooner if a node above it is, or "
-        "one of nearly its size below it."
+        f"than epsilon s = {figure(margin.epsilon)} s updates have reached it. It is rebuilt sooner with a node above "
+        "it, or with one of nearly its size below it."
     )
     if margin.certified:
         edit = count(of_an_edit(run.model))
         rule = (
-            "The counts at a split of n examples bound how far it falls short of the best one. It is rebuilt when the "
-            f"bound passes beta = {figure(beta or 0.0)}; an update uses at most ({edit} + beta) / n of that, an "
-            "insertion much less as a rule, the deletion of a later example at most beta / n. It is rebuilt sooner if "
-            "a node above it is, or one of nearly its size below it, or if its examples become too few or all equal "
-            "in label. A leaf that was built from s examples and may be split is built again after "
-            f"epsilon s = {figure(margin.epsilon)} s updates."
+            "The counts at a split of n examples bound how far the split falls short of the best one. The split is "
+            f"rebuilt when this bound exceeds beta = {figure(beta or 0.0)}. An update uses at most ({edit} + beta) / n "
+            "of it; an insertion usually uses much less, and the deletion of a later example at most beta / n. A split "
+            "is rebuilt sooner with a node above it, or with one of nearly its size below it, or if its examples "
+            "become too few or all equal in label. A leaf that was built from s examples and may be split is rebuilt "
+            f"after epsilon s = {figure(margin.epsilon)} s updates."
         )
     return [
         Heading("margins", "Margins"),

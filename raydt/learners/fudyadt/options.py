@@ -33,14 +33,13 @@ class FuDyADTOptions(FullyDynamicOptions):
         30.0,
         ge=0,
         le=1e6,
-        description="weight of the parent in the shares that a model predicts for a node: that of so many examples at "
-        "depth 10, growing with the cube of the depth; 0: plain shares of the leaf. Predictions of a stream are the "
-        "majority of the leaf in any case",
+        description="weight of the parent's probabilities in those of a node: as many examples as this at depth 10, "
+        "growing with the cube of the depth; 0: the leaf's own shares. In a stream a leaf always predicts its majority",
     )
     schedule: Literal["auto", "certificate", "published"] = Field(
         "auto",
-        description="when a subtree is rebuilt; certificate: as soon as counts cannot prove any more that its split "
-        "is within beta of the best, needs epsilon: auto; published: after the share epsilon of its size in updates; "
+        description="when a subtree is rebuilt; certificate: as soon as counts no longer prove that its split is "
+        "within beta of the best, needs epsilon: auto; published: after the share epsilon of its size in updates; "
         "auto: certificate if epsilon is auto, else published",
     )
     criterion: Literal["gini", "squared_error"] = Field(
@@ -50,8 +49,8 @@ class FuDyADTOptions(FullyDynamicOptions):
     )
     label_range: tuple[float, float] | None = Field(
         None,
-        description="smallest and largest numeric label; one beyond counts as the nearer of them; null takes both from "
-        "the warm-up",
+        description="smallest and largest numeric label; a label outside counts as the nearer of them; null takes "
+        "both from the warm-up",
     )
 
     @model_validator(mode="before")
@@ -73,14 +72,14 @@ class FuDyADTOptions(FullyDynamicOptions):
         self.resolved_epsilon()
         if self.certified and self.beta < LEAST_BETA:
             raise ValueError(
-                f"beta must be at least {LEAST_BETA:g} where certificates say when to rebuild: they leave 1e-12 for "
-                "rounding. Set a larger beta, or schedule: published"
+                f"beta must be at least {LEAST_BETA:g} by certificates, which leave 1e-12 for rounding. "
+                "Set a larger beta, or schedule: published"
             )
         if self.label_range is None:
             return self
         low, high = self.label_range
         if self.criterion != "squared_error":
-            raise ValueError("label_range is of numeric labels: set criterion: squared_error")
+            raise ValueError("label_range applies only to numeric labels. Set criterion: squared_error, or remove it")
         largest = 2.0**LARGEST_EXPONENT
         if not (max(abs(low), abs(high)) <= largest and high - low >= 1 / largest):
             raise ValueError(f"label_range must be two finite numbers, the smaller first, not {low:g} and {high:g}")

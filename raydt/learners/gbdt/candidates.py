@@ -1,10 +1,14 @@
 """Split candidates (paper, section 3.3), and which sums have to be stored for them.
 
-Of each feature ceil(alpha B) cuts are drawn once per iteration, the same for all trees of it. The sum left of a cut
-is a prefix of the sums between neighbouring cuts, its *segments*: a row adds to one segment of each feature. Of a
-feature with c cuts only c segments are stored: that of the default bin is the node's total less the others, exactly,
-since sums are integers. So a row touches only the features in which it is not in the default bin. Of a *whole* feature,
-where rows are seldom in one bin, all c + 1 segments are stored: every row adds to one of them, and no total is needed.
+Of each feature ceil(alpha B) cuts are drawn once per iteration, the same for all trees of it: its cuts are parted into
+so many runs of neighbours, as equal as can be, and one of each run is drawn. So no wide range of values is without a
+candidate, as it might be if a cut were drawn whatever its neighbours are.
+
+The sum left of a cut is a prefix of the sums between neighbouring cuts, its *segments*: a row adds to one segment of
+each feature. Of a feature with c cuts only c segments are stored: that of the default bin is the node's total less the
+others, exactly, since sums are integers. So a row touches only the features in which it is not in the default bin. Of a
+*whole* feature, where rows are seldom in one bin, all c + 1 segments are stored: every row adds to one of them, and no
+total is needed.
 
 Of a categorical feature the segments are the drawn categories. If the default one is drawn, its segment holds
 what falls into no drawn category.
@@ -19,13 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.rng import bits, stream_key
+from raydt.arrays.rng import bits_at, stream_key
 from raydt.examples.features import CATEGORICAL
 from raydt.learners.binning import Bins
 
 Ints = npt.NDArray[np.int32]
-#: Cuts times iterations that are drawn at once.
-_DRAWN = 1 << 20
 
 
 class Candidates(NamedTuple):
@@ -85,7 +87,7 @@ def draw(
     iterations: int,
     whole: npt.NDArray[np.bool_] | None = None,
 ) -> Candidates:
-    """Candidates of some features. O(iterations x cuts log(cuts)).
+    """Candidates of some features. O(iterations x cuts).
 
     Parameters
     ----------
@@ -106,19 +108,11 @@ def draw(
     first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(bins.counts())]).astype(np.int64)
     number = np.cumsum(all_cuts)[columns] - all_cuts[columns]
-    sampled = np.flatnonzero(count < cuts)
-    rows = iterations if len(sampled) else 1
-    key = stream_key(seed, "gbdt candidates")
+    sampled = count < cuts
+    rows = iterations if sampled.any() else 1
     every = np.arange(first[-1]) - np.repeat(first[:-1], count)
     chosen = np.tile(every.astype(np.int32), (rows, 1))
-    for j in sampled.tolist():
-        step = max(1, _DRAWN // int(cuts[j]))
-        for begin in range(0, rows, step):
-            some = np.arange(begin, min(begin + step, rows))
-            # Those of the least random bits, which are different for every cut.
-            drawn = bits(key, (some[:, None] << 40) + number[j] + np.arange(cuts[j]))
-            largest = np.partition(drawn, count[j] - 1, axis=1)[:, count[j] - 1]
-            chosen[some, first[j] : first[j + 1]] = np.nonzero(drawn <= largest[:, None])[1].reshape(-1, count[j])
+    _choose(stream_key(seed, "gbdt candidates"), cuts, number, first, np.flatnonzero(sampled), chosen)
     categorical = bins.kinds == CATEGORICAL
     whole = np.zeros(len(bins), dtype=np.bool_) if whole is None else whole
     stored = np.concatenate([[0], np.cumsum(count + whole)]).astype(np.int64)
@@ -130,6 +124,22 @@ def draw(
     )
     _fill_segments(found, bins.default)
     return found
+
+
+@kernel
+def _choose(key: Any, cuts: Any, number: Any, first: Any, sampled: Any, chosen: Any) -> None:
+    """Draw the candidates of some features in all iterations. O(iterations x cuts)."""
+    for m in range(len(chosen)):
+        for j in sampled:
+            begin, count = first[j], first[j + 1] - first[j]
+            for i in range(count):
+                cut, end = i * cuts[j] // count, (i + 1) * cuts[j] // count
+                drawn, least = cut, bits_at(key, (m << 40) + number[j] + cut)
+                for other in range(cut + 1, end):
+                    mixed = bits_at(key, (m << 40) + number[j] + other)
+                    if mixed < least:  # the random bits of two cuts are never equal
+                        drawn, least = other, mixed
+                chosen[m, begin + i] = drawn
 
 
 @kernel

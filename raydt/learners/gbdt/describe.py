@@ -23,6 +23,7 @@ from raydt.learners.description import (
     ReceiptWords,
     RunRecords,
     shape_charts,
+    shape_in_words,
 )
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures
 from raydt.presentation.blocks import Block, Node, Row, Section, Table, Text, Tree
@@ -77,7 +78,9 @@ class GBDTDescription(RebuildingDescription):
         """Size, rebuilds of parts of trees, and trainings of all trees."""
         trainings = summary.get("trainings")  # runs of version 0.1 trained once, and did not record it
         more = [("trainings", f"{counted(trainings, 'training')} of all trees")] if trainings is not None else []
-        return [*super().lines(summary), *more]
+        trees = 2 * summary["leaves"] - summary["nodes"]  # every node has two children or none
+        size = ("trees", f"{counted(trees, 'tree')}, {shape_in_words(summary)}")
+        return [size, *(line for line in super().lines(summary) if line[0] != "tree"), *more]
 
     def compared(self, summary: Mapping[str, Any]) -> Lines:
         """The same, beside other runs."""
@@ -303,8 +306,8 @@ def over_batches(batches: Columns) -> Chart:
     return over_stream(
         "batches",
         "Work of each batch of updates",
-        f"{counted(n, 'batch')} of updates, each applied at once; {each}. A tree is checked by the deletions of a "
-        "batch and by its insertions, each for itself; of a row that is in several retrained subtrees each counts.",
+        f"{counted(n, 'batch')} of updates, each applied at once; {each}. The deletions of a batch and its insertions "
+        "check each tree separately. A row counts once for every retrained subtree that holds it.",
         f"Lines over the stream of trees checked and retrained ({part} of those checked), rows, nodes, rounds "
         "and time of each batch.",
         drawn,

@@ -46,9 +46,11 @@ class Candidates:
         """Features and cuts of the candidates of iteration m, ascending. O(cuts log cuts)."""
         feature = np.repeat(np.arange(len(self.cuts)), self.cuts)
         drawn = rng.bits(self.key, (m << 40) + np.arange(len(feature)))
-        order = np.lexsort((drawn, feature))
         begin = (np.cumsum(self.cuts) - self.cuts)[feature]
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order)) - begin
-        chosen = np.flatnonzero(rank < self.per_feature)
+        # The run of a cut is the last that does not begin after it: run i of r begins at cut i n // r of n.
+        runs = np.minimum(self.cuts, self.per_feature)[feature]
+        run = ((np.arange(len(feature)) - begin + 1) * runs - 1) // self.cuts[feature]
+        order = np.lexsort((drawn, run, feature))
+        opens = np.diff(run[order], prepend=-1) | np.diff(feature[order], prepend=-1)
+        chosen = np.sort(order[opens != 0])
         return feature[chosen], chosen - begin[chosen]

@@ -67,14 +67,18 @@ class GBDTShard(ShardWithRows):
             self._cells.add_columns(part, self._own(part))
         self._cells.choose(slots)
         for part in parts:
-            self._cells.arrange(part, self._own(part))
+            self._cells.arrange(part, self._ones(part))
         self._draw()
 
     def _own(self, slots: npt.NDArray[np.int32]) -> Rows:
         """The features of some rows, numbered as this shard does."""
+        return self._ones(slots)._replace(X=self._held.X[slots])
+
+    def _ones(self, slots: npt.NDArray[np.int32]) -> Rows:
+        """The sparse features alone."""
         sparse = self._held.sparse(slots)
         own = np.searchsorted(self._sparse_of, sparse.indices).astype(np.int32)
-        return Rows(np.ascontiguousarray(self._held.X[slots]), sparse.indptr, own)
+        return Rows(self._held.X[:0], sparse.indptr, own)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: histograms follow from rows, leaves and ledger."""

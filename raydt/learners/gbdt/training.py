@@ -8,18 +8,55 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import kernel
 from raydt.arrays.rng import permutation, stream_key
 from raydt.exchange.messages import Exchange
-from raydt.learners.gbdt.derivatives import ONE, derive
+from raydt.learners.gbdt.derivatives import ONE, TOGETHER, derive, derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.roots import Roots
-from raydt.learners.gbdt.trees import add_scores, score_rows
+from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.rows import Rows
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.
 _LOSS_BITS = 20
+
+
+@kernel
+def _derive_all(model: Any, m: int, slots: Any, y: Any, F: Any, entry: Any, p: Any, g: Any) -> None:
+    """Ledger entries of all rows in the trees of an iteration, their first derivatives, and the sums of the roots.
+
+    ``F`` and ``entry`` have shape (K', rows), ``g`` has tree after tree; ``p`` as in ``derive_together``.
+    """
+    loss, trees, n = model.loss, model.trees, len(slots)
+    if loss.squared:
+        for i in range(n):
+            entry[0, i] = residual(y[slots[i]], F[0, i], loss.unit)
+    else:
+        derive_together(F, 0, n, p, entry)
+    for k in range(loss.trees):
+        t = m * loss.trees + k
+        ledger, of_class, out = model.ledger[t], entry[k], g[k * n : (k + 1) * n]
+        G, H = np.int64(0), np.int64(0)
+        for i in range(n):
+            slot = np.uint32(slots[i])
+            ledger[slot] = of_class[i]
+            one = gradient(np.int64(of_class[i]), y[slot], k, loss)
+            out[i] = one
+            G += one
+            H += hessian(one, loss.squared)
+        trees.G[t, 0], trees.H[t, 0] = G, H
+
+
+@kernel
+def _add_values(model: Any, m: int, slots: Any, F: Any) -> None:
+    """Add the values of the leaves of all rows in the trees of an iteration to F, shape (K', rows)."""
+    for k in range(model.loss.trees):
+        t = m * model.loss.trees + k
+        leaf, value, of_class = model.leaf[t], model.trees.value[t], F[k]
+        for i in range(len(slots)):
+            of_class[i] += value[np.uint32(leaf[np.uint32(slots[i])])]
 
 
 def train(
@@ -36,23 +73,22 @@ def train(
     held_out : HeldOut, optional
         Ends training when its loss falls no more.
     """
-    e, grower = ensemble, ensemble.grower()
+    e, model, grower = ensemble, ensemble.arrays(), ensemble.grower()
     n, per = len(slots), ensemble.per
-    F, q, p = e.origins(n), np.empty((per, n), dtype=np.int32), np.empty(per)
-    mine = y[slots]
+    F, entry, g = (
+        np.full((per, n), e.loss.origin),
+        np.empty((per, n), dtype=np.int32),
+        np.empty(per * n, dtype=np.int32),
+    )
+    p = np.empty((per + 2, TOGETHER))
     roots = np.arange(per)
+    begin, every = roots * n, np.tile(slots, per)
+    node, none = np.zeros(per, dtype=np.int64), np.full(per, -1)
     for m in range(e.iterations):
-        derive(F, mine, e.loss, p, q)
-        trees = m * per + roots
-        e.ledger[trees[0] : trees[-1] + 1, slots] = q
-        g = np.concatenate([e.gradients(int(t), slots, y) for t in trees])
-        e.trees.G[trees, 0] = g.reshape(per, n).sum(axis=1, dtype=np.int64)
-        e.trees.H[trees, 0] = e.hessians(g).reshape(per, n).sum(axis=1, dtype=np.int64)
-        begin = roots * n
-        every = np.tile(slots, per)
-        whole = Roots(trees, np.zeros(per, dtype=np.int64), np.full(per, -1), begin, begin + n, every)
+        _derive_all(model, m, slots, y, F, entry, p, g)
+        whole = Roots(m * per + roots, node, none, begin, begin + n, every)
         yield from grower.grow(whole, g, e.leaf)
-        add_scores(e.trees, m, m + 1, e.leaf, slots, F)
+        _add_values(model, m, slots, F)
         if held_out is not None and held_out.is_enough(m):
             return held_out.best + 1
     return e.iterations if held_out is None else held_out.best + 1

@@ -226,7 +226,7 @@ class SparseTreeShard(ShardWithRows):
         t["depth"][nodes] = depth
         rows = self._held.ones
         self._table = table_of(self._buckets.entropy, len(slots), self._table)
-        self._pool = with_entries(self._pool, int((rows.end[slots] - rows.begin[slots]).sum()))
+        self._pool = with_entries(self._pool, self._most_entries(rows.end[slots] - rows.begin[slots], np.array(ends)))
         level, dense = Level(nodes, np.array(ends), slots, labels), len(self._features.names)
         rest = rows, level, self._rules.max_depth, dense, Found(found, right)
         open_nodes(self._structure, t, self._owned, *rest)
@@ -236,6 +236,11 @@ class SparseTreeShard(ShardWithRows):
                 if end > begin and t["depth"][nodes[i]] < self._rules.max_depth:
                     self._compare(slots[begin:end], labels[begin:end], found[i], right[begin:end])
         return {"found": found, "sides": np.packbits(right)}
+
+    def _most_entries(self, ones: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
+        """Entries that new nodes need at most: of each no more than its rows have ones, nor than there are features."""
+        up_to = np.concatenate([[0], np.cumsum(ones)])[np.concatenate([[0], ends])]
+        return int(np.minimum(np.diff(up_to), self._features.sparse).sum())
 
     def _compare(self, rows: Any, ones: Any, found: Any, right: Any) -> None:
         """Let dense features compete with the sparse ones that were found for a node."""

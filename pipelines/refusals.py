@@ -1,0 +1,177 @@
+"""Updates that a model refuses because of their ids: the error of one, and a search for them before a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from raydt.errors import InputError, UpdateError
+from raydt.examples.updates import (
+    DELETE,
+    DELETE_VALUE,
+    DUPLICATE_ID,
+    INSERT,
+    QUERY,
+    REFUSALS,
+    UNKNOWN_ID,
+    UPDATE,
+    UpdateBatch,
+)
+from raydt.quoting import quoted
+from raydt.streams.base import Stream
+from raydt.streams.deletion_log import DeletionLogStream
+
+#: A search ends after so many updates, or so many numbers of features.
+MOST_UPDATES, MOST_CELLS = 1_000_000, 100_000_000
+
+#: Updates that a search describes.
+_MOST_DESCRIBED = 10
+
+
+def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int, later: str = "") -> UpdateError:
+    """The error of a refused update: its place, its id and the remedy.
+
+    ``later`` is the place of the insertion that comes after this deletion, where that is known.
+    """
+    problem, remedy = REFUSALS[reason]
+    row = int(batch.row[position])
+    file, line = stream.where(row) if row != -1 else (None, None)
+    by_value = batch.op[position] == DELETE_VALUE
+    key = "" if by_value else f" (id {quoted(stream.id_of(int(batch.id[position]), row))})"
+    if later:
+        key, remedy = f"{key}; {later} inserts it later", "Let the deletion come after the insertion"
+    text, remedy = f"update {batch.start + position}: {problem}{key}", f"{remedy}; or set stream.on_error: skip"
+    return UpdateError(text, file=file, row=line, remedy=remedy)
+
+
+@dataclass(slots=True)
+class Found:
+    """Outcome of a search.
+
+    Attributes
+    ----------
+    updates : int or None
+        How many were checked; None if none needs it.
+    complete : bool
+        Whether these are all.
+    refused : int
+        How many of them a model refuses.
+    errors : list of InputError
+        Of the first of these; and, last, of the bad row at which the stream ends early, if there is one.
+    stops_at : int or None
+        The update at which a replay stops for one of these.
+    """
+
+    updates: int | None = None
+    complete: bool = False
+    refused: int = 0
+    errors: list[InputError] = field(default_factory=list)
+    stops_at: int | None = None
+
+
+def without_remedy(error: InputError) -> InputError:
+    """The same error of a row that is skipped: it needs no remedy."""
+    return InputError(error.problem, file=error.file, row=error.row, column=error.column)
+
+
+def search(stream: Stream, skip: bool) -> Found | None:
+    """Read a fresh stream, and find the updates whose ids a model refuses.
+
+    Ends early at :data:`MOST_UPDATES` or :data:`MOST_CELLS`, and at the first delete by value, after which only a model
+    knows which ids are live.
+
+    Parameters
+    ----------
+    stream : Stream
+    skip : bool
+        Whether a replay goes on after a refused update.
+
+    Returns
+    -------
+    Found or None
+        None where no id can be refused: rows are numbered, and no deletion log names any.
+
+    Notes
+    -----
+    O(1) time per update, and memory for the ids of the live examples.
+    """
+    if stream.source.id_kind == "row" and not isinstance(stream, DeletionLogStream):
+        return None
+    found = _Search(stream, skip)
+    most = max(1, min(MOST_UPDATES, MOST_CELLS // max(1, len(stream.source.features.names))))
+    try:
+        while found.checked < most:
+            batch = next(stream.batches(min(4096, most - found.checked)), None)
+            stream.take_skipped()  # they would pile up
+            if batch is None:
+                found.complete = True
+                break
+            if not found.add(batch):
+                break
+    except InputError as error:
+        found.bad_row = error
+    return found.outcome()
+
+
+class _Search:
+    """The ids that are live after the updates so far, and the updates that were refused."""
+
+    def __init__(self, stream: Stream, skip: bool) -> None:
+        self.checked, self.complete = 0, False
+        self.bad_row: InputError | None = None
+        self._stream, self._skip = stream, skip
+        self._live: set[int] = set()
+        self._refused = 0
+        self._described: list[tuple[UpdateBatch, int, int]] = []
+        self._unknown: dict[Any, list[int]] = {}  # places in the list above of deletes of an id, as the user names it
+        self._later: dict[int, str] = {}  # by place in the list above: where the id is inserted
+
+    def add(self, batch: UpdateBatch) -> bool:
+        """Check a batch; false where one of its updates ends the search."""
+        live = self._live
+        for place, (op, code) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
+            if op == DELETE_VALUE:
+                self.checked = batch.start + place
+                return False
+            if op == QUERY:
+                continue
+            if (op == INSERT) == (code in live):
+                self._refuse(batch, place, op)
+            elif op == DELETE:
+                live.remove(code)
+            elif op != UPDATE:
+                live.add(code)
+                if self._unknown:
+                    self._note_insert(code, int(batch.row[place]))
+        self.checked = batch.stop
+        return True
+
+    def _refuse(self, batch: UpdateBatch, place: int, op: int) -> None:
+        self._refused += 1
+        if len(self._described) < _MOST_DESCRIBED:
+            if op == DELETE:
+                key = self._stream.id_of(int(batch.id[place]), int(batch.row[place]))
+                self._unknown.setdefault(key, []).append(len(self._described))
+            self._described.append((batch, place, DUPLICATE_ID if op == INSERT else UNKNOWN_ID))
+
+    def _note_insert(self, code: int, row: int) -> None:
+        deletes = self._unknown.pop(self._stream.id_of(code, row), ())
+        if deletes and row >= 0:
+            file, line = self._stream.where(row)
+            self._later |= dict.fromkeys(deletes, f"row {line} of {file}")
+
+    def outcome(self) -> Found:
+        """What was found."""
+        errors: list[InputError] = [
+            update_error(self._stream, *described, self._later.get(place, ""))
+            for place, described in enumerate(self._described)
+        ]
+        stops_at = None if self.bad_row is None else self.checked
+        if self._skip:
+            errors = [without_remedy(error) for error in errors]
+        elif self._described:
+            batch, place, _ = self._described[0]
+            stops_at = batch.start + place
+        if self.bad_row is not None:
+            errors.append(self.bad_row)
+        return Found(self.checked, self.complete, self._refused, errors, stops_at)

@@ -1,0 +1,97 @@
+"""Which columns of the rows play which part: label, id, operation, event time, or feature."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from raydt.errors import InputError
+from raydt.sources.columns.names import unknown_column
+
+if TYPE_CHECKING:
+    from raydt.sources.options import FileOptions
+
+#: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnParts:
+    """The part of each used column.
+
+    Attributes
+    ----------
+    used : dict of str to str
+        For each column that is not a feature, the option that names it, such as ``source.label``.
+    features : list of str
+        The columns that are features.
+    """
+
+    used: dict[str, str]
+    features: list[str]
+
+
+def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
+    """Find the part of each column.
+
+    Raises
+    ------
+    InputError
+        Two columns have one name, an option names a missing column, or two options name the same one.
+    """
+    columns = Counter(schema.names)
+    if len(columns) < len(schema.names):
+        name = max(columns, key=columns.__getitem__)
+        raise InputError("two columns have this name", file=file, column=name, remedy="Rename one of them")
+    wanted = {
+        "source.label": options.label,
+        "source.id": options.id,
+        "source.op": options.op,
+        "source.ts": options.ts,
+    }
+    used: dict[str, str] = {}
+    for option, named in wanted.items():
+        if named is None:
+            continue
+        if named not in columns:
+            raise unknown_column(named, option, schema, file)
+        if named in used:
+            raise InputError(f"{used[named]} and {option} name the same column", file=file, column=named)
+        used[named] = option
+    features = options.features
+    if features is None:
+        features = [name for name in columns if name not in used and not _PANDAS_INDEX.fullmatch(name)]
+    for name in features:
+        if name not in columns:
+            raise unknown_column(name, "source.features", schema, file)
+        if name in used:
+            raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
+    return ColumnParts(used, features)
+
+
+def check_features(features: list[str], sparse: str | None, options: FileOptions, schema: pa.Schema, file: str) -> None:
+    """Refuse features that cannot be used.
+
+    Raises
+    ------
+    InputError
+        ``source.categorical`` names no feature, or the column ``sparse``; a feature has no name; or there is none.
+    """
+    known = frozenset(features)
+    for name in options.categorical:
+        if name == sparse:
+            problem = "source.categorical names it, but it holds lists"
+            raise InputError(problem, file=file, column=name, remedy="Drop it there")
+        if name not in known:
+            problem = "source.categorical names it, but it is not a feature"
+            raise InputError(problem, file=file, column=name, remedy="Drop it")
+    if options.features is None and "" in features:
+        place = schema.names.index("")
+        remedy = "Name it, or list the columns to use under source.features"
+        raise InputError(f"column {place}, counted from 0, has no name", file=file, remedy=remedy)
+    if not features:
+        raise InputError("no column is left for features", file=file, remedy="List them under source.features")
