@@ -19,6 +19,7 @@ import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, RECEIPTS, SET, SIGN
 from pipelines.printing import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError
+from raydt.quoting import discreet, quoting
 
 if TYPE_CHECKING:
     from pipelines.receipts import ReceiptFile
@@ -44,10 +45,24 @@ def _receipt_file(receipts: str | None, key: str | None, sign: str | None) -> Re
     return ReceiptFile(receipts, str(key), sign) if receipts is not None else None
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG)
+class _Group(click.Group):
+    """The commands, whose messages quote values or do not."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that the arguments name."""
+        advice = "without --no-quote-values its traceback is shown"
+        passing = (click.ClickException, click.exceptions.Exit, click.Abort)
+        with quoting(not ctx.params["no_quote_values"]), discreet(advice, *passing):
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG
+)
 @click.version_option(raydt.__version__, prog_name="raydt")
 @click.option("-v", "--verbose", is_flag=True, help="Show log messages on stderr.")
-def cli(verbose: bool) -> None:
+@click.option("--no-quote-values", is_flag=True, help="Quote no ids and values of the data in errors and warnings.")
+def cli(verbose: bool, no_quote_values: bool) -> None:
     """Decision trees on Ray that stay correct while training examples are inserted and deleted.
 
     \b

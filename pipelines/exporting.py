@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.outputs import Input, require_apart
-from pipelines.saving import load_model, predictor_of
+from pipelines.saving import load_model, predictor_of, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
@@ -91,6 +91,7 @@ def interface_of(saved: SavedModel) -> Interface:
     return Interface.of(saved.features, saved.categories, saved.classes, by_value)
 
 
+@quoting_as_its_run
 def explain_row(
     model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None
 ) -> dict[str, Any]:

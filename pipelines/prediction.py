@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, require_apart
-from pipelines.saving import load_model, predictor_of
+from pipelines.saving import load_model, predictor_of, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.learners import traits_of
@@ -26,6 +26,7 @@ from raydt.sources.columns.encoding import number_of
 from raydt.sources.files.datafile import DataFile
 
 
+@quoting_as_its_run
 def predict_file(
     model: str | Path,
     data: str | Path,

@@ -6,9 +6,11 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from pyarrow import fs as pafs
 
@@ -20,6 +22,7 @@ from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import in_present_spelling, traits_of
 from raydt.learners.base import NOTHING_DIVIDED
+from raydt.quoting import quoting
 from raydt.sessions.saved_model import SavedModel, model_meta, open_model
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Source
@@ -27,6 +30,9 @@ from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import make_stream
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
@@ -76,6 +82,22 @@ def config_of(folder: RunFolder) -> Config:
         reason = "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the run folder from a copy, or run the replay again"
         raise InputError(f"it is damaged ({reason})", file=f"{folder.location}/config.yaml", remedy=remedy) from error
+
+
+def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
+    """Have messages of a function quote values only if the run allows it that its first argument lies in, if any."""
+    name = next(iter(inspect.signature(work).parameters))
+
+    @functools.wraps(work)
+    def discreetly(*arguments: P.args, **named: P.kwargs) -> R:
+        folder = RunFolder(cast("str | Path", arguments[0] if arguments else named[name]))
+        above = folder.location.rpartition("/")[0]
+        places = [folder, *(RunFolder(place) for place in (above, above.rpartition("/")[0]) if place)]
+        run = next((place for place in places if place.has("config.yaml")), None)
+        with quoting(run is None or config_of(run).output.quote_values):
+            return work(*arguments, **named)
+
+    return discreetly
 
 
 def states_of(config: Config, folder: RunFolder) -> RunFolder:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from raydt.errors import RaydtError
+from raydt.errors import STORAGE_REMEDIES, RaydtError
 
 #: What stands in the place of a value.
 WITHHELD = "(a value)"
@@ -67,3 +67,23 @@ def quoting(allowed: bool) -> Iterator[None]:
     finally:
         with _LOCK:
             _forbidding -= not allowed
+
+
+@contextmanager
+def discreet(advice: str, *passing: type[BaseException]) -> Iterator[None]:
+    """Where no value is quoted, an unexpected error leaves the block as one of ours, without what it says.
+
+    Parameters
+    ----------
+    advice : str
+        Where more about such an error is found.
+    *passing : type
+        Further errors that have no values in them.
+    """
+    try:
+        yield
+    except Exception as error:
+        of_a_disk = isinstance(error, OSError) and error.errno in STORAGE_REMEDIES
+        if quotes() or of_a_disk or isinstance(error, (RaydtError, *passing)):  # which have no values in them
+            raise
+        raise RaydtError(f"unexpected {type(error).__name__}; {advice}") from None

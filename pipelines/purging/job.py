@@ -17,11 +17,13 @@ from pipelines.purging.scope import Scope, read_ids
 from pipelines.purging.states import StatePurge
 from pipelines.receipts import OpenedChain, ReceiptFile
 from pipelines.run_folder import RunFolder
+from pipelines.saving import quoting_as_its_run
 from raydt.errors import ConfigError
 from raydt.folders.manifest import MANIFEST
 from raydt.streams.durations import microseconds
 
 
+@quoting_as_its_run
 def purge(
     place: str | Path,
     *,

@@ -8,6 +8,7 @@ from typing import Any
 from pipelines.updating.changes import StateNames
 from pipelines.updating.model_data import without_a_config
 from raydt.errors import InputError, UpdateError
+from raydt.quoting import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.deletion_log import LoggedDeletions
 
@@ -52,6 +53,6 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
             "Delete it with raydt update --delete, which writes another state, and then remove this folder. "
             "Nothing has been changed"
         )
-        problem = f"id {log.ids[row]!r}: its example is live in this folder, and a purge deletes none"
+        problem = f"id {quoted(log.ids[row])}: its example is live in this folder, and a purge deletes none"
         raise UpdateError(problem, file=log.file.name, row=row, column="id", remedy=remedy)
     return Scope(frozenset(log.ids))

@@ -35,15 +35,19 @@ from pipelines.running.preparation.previous_run import Past, past_of
 from pipelines.running.preparation.restoring import newest_meta
 from pipelines.running.records.table_parts import writing
 from pipelines.saving import config_of, open_stream, states_of
-from raydt.errors import STORAGE_REMEDIES, InputError, RaydtError
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import traits_of
-from raydt.quoting import quotes, quoting
+from raydt.quoting import discreet, quoting
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]
+
+
+#: Where more about an unexpected error is found.
+_PLACE = "log.jsonl, if the run got to it, names the place"
 
 
 def replay(
@@ -90,7 +94,7 @@ def replay(
     given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
-    with Interruption() as interruption, quoting(config.output.quote_values), _discreet():
+    with Interruption() as interruption, quoting(config.output.quote_values), discreet(_PLACE):
         location = location_of(out, config.name)
         require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
@@ -157,7 +161,7 @@ def resume(
             with locked(folder):
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
-        stack.enter_context(_discreet())
+        stack.enter_context(discreet(_PLACE))
         source, stream = open_stream(config)
         features = features_of(source, config)
         require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
@@ -177,20 +181,6 @@ def _with_address(config: Config, address: str | None) -> Config:
         return config
     require_ray(config, address)
     return load_config(config, [f"cluster.address={address}"])
-
-
-@contextmanager
-def _discreet() -> Iterator[None]:
-    """Where no value is quoted, an unexpected error leaves the block as one of ours, without what it says."""
-    try:
-        yield
-    except RaydtError:
-        raise
-    except Exception as error:
-        if quotes() or (isinstance(error, OSError) and error.errno in STORAGE_REMEDIES):  # that of a disk has no values
-            raise
-        what = f"unexpected {type(error).__name__}; log.jsonl, if the run got to it, names the place"
-        raise RaydtError(what) from None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
 from raydt.learners import traits_of
+from raydt.quoting import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
 from raydt.streams.deletion_log import LoggedDeletions
@@ -172,10 +173,12 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
     if unknown.any():
         row = int(np.argmax(unknown))
         problem, remedy = REFUSALS[UNKNOWN_ID]
-        raise UpdateError(f"id {log.ids[row]!r}: {problem}", file=log.file.name, row=row, column="id", remedy=remedy)
+        raise UpdateError(
+            f"id {quoted(log.ids[row])}: {problem}", file=log.file.name, row=row, column="id", remedy=remedy
+        )
     again = _first_repeated(ids)
     if again is not None:
-        problem = f"id {log.ids[again]!r} is given twice"
+        problem = f"id {quoted(log.ids[again])} is given twice"
         raise UpdateError(problem, file=log.file.name, row=again, column="id", remedy="Give every id once")
     return Deletions(_texts(log.ids) if names.text_ids else ids, ids)
 
@@ -227,10 +230,10 @@ def read_insertions(
     if live.any():
         row = int(np.argmax(live))
         remedy = "Give it another id, or delete the live example in the same update with --delete"
-        raise _at(source, row, names.id, f"id {given.tolist()[row]!r}: {REFUSALS[DUPLICATE_ID][0]}", remedy)
+        raise _at(source, row, names.id, f"id {quoted(given.tolist()[row])}: {REFUSALS[DUPLICATE_ID][0]}", remedy)
     again = _first_repeated(ids)
     if again is not None:
-        raise _at(source, again, names.id, f"id {given.tolist()[again]!r} is given twice", "Give every id once")
+        raise _at(source, again, names.id, f"id {quoted(given.tolist()[again])} is given twice", "Give every id once")
     ones = concatenated(sparse) if sparse else None
     return Insertions(given, ids, X, ones, y, source.classes, _grown_categories(source, saved), state["ids"], source)
 
@@ -266,10 +269,10 @@ def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: Stat
     new = np.flatnonzero(y >= known)
     label, row = source.classes[y[new[0]]], int(new[0])
     if saved.meta.get("declared", False):
-        remedy = f"{_NOTHING}; the classes are {saved.classes[:20]}"
-        raise _at(source, row, names.label, f"label {label!r} is not among the classes of the model", remedy)
+        remedy = f"{_NOTHING}; the classes are {_some(saved.classes, 20)}"
+        raise _at(source, row, names.label, f"label {quoted(label)} is not among the classes of the model", remedy)
     if known and isinstance(label, str) != isinstance(saved.classes[0], str):
-        problem = f"label {label!r} does not have the type of the classes {saved.classes[:20]}"
+        problem = f"label {quoted(label)} does not have the type of the classes {_some(saved.classes, 20)}"
         raise _at(source, row, names.label, problem, "Use either numbers or strings for all labels")
 
 
@@ -282,11 +285,16 @@ def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[A
         for value in found[len(known) :]:
             written = _like(value, known)
             if written is None or written in all_values:
-                problem = f"category {value!r} is not written as those of the model are: {known[:5]}"
+                problem = f"category {quoted(value)} is not written as those of the model are: {_some(known, 5)}"
                 raise InputError(problem, file=source.where(0)[0], column=name, remedy="Convert the column")
             all_values[written] = None
         grown[name] = list(all_values)
     return {**saved.categories, **grown}
+
+
+def _some(values: list[Any], most: int) -> str:
+    """The first values of a dictionary, for a message."""
+    return f"[{', '.join(map(quoted, values[:most]))}]"
 
 
 def _like(value: Any, known: list[Any]) -> Any:

@@ -15,7 +15,7 @@ from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
 from pipelines.receipts import OpenedChain, ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.saving import config_of, open_state, states_of
+from pipelines.saving import config_of, open_state, quoting_as_its_run, states_of
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -35,6 +35,7 @@ from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
 
+@quoting_as_its_run
 def update(
     state: str | Path,
     *,
@@ -83,6 +84,7 @@ def update(
 
     Notes
     -----
+    Where the state belongs to a run with ``output.quote_values: false``, errors quote no ids or values.
     Reading and writing take O(live examples x features), and the first digest a pass over the live examples.
     """
     if insert is None and delete is None:

@@ -1,24 +1,26 @@
 """BLAKE2b (RFC 7693) with 32 bytes, without a key, for kernels: thousands of short hashes in one call.
 
-Most of ``hashlib``'s time for a short hash goes to Python objects. Invariant: the bytes are those of
+Most of ``hashlib``'s time for a short hash goes to Python objects. Here four hashes are computed side by side, each in
+its lane of vectors of four words. Invariant: the bytes are those of
 ``hashlib.blake2b(data, digest_size=32, person=person)``, to which the tests compare them.
 
-Symbols (RFC 7693): h = ``state``, m = ``words``, v[0..15] = ``a0`` .. ``d3``, t = ``seen``, G = :func:`_mix`.
+Symbols (RFC 7693): h, t, f and m are the rows of ``room`` from ``STATE``, ``SEEN``, ``LAST`` and ``WORDS`` on.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inlined_kernel, inner_kernel
+from raydt.arrays.kernel import emitted_kernel, inner_kernel, kernel
 
 #: Bytes of a hash and of a block.
 SIZE, BLOCK = 32, 128
-#: Words of scratch: the state, and one block.
-SCRATCH = 24
+#: Hashes side by side, and the room that they take: uint64, shape (ROWS, LANES).
+LANES, ROWS = 4, 26
+STATE, SEEN, LAST, WORDS = 0, 8, 9, 10
 IV = np.array(
     [
         0x6A09E667F3BCC908,
@@ -50,10 +52,28 @@ SIGMA = np.array(
     ],
     dtype=np.uint64,
 )
-_8, _16, _24, _32, _40, _48, _56, _63 = (np.uint64(bits) for bits in (8, 16, 24, 32, 40, 48, 56, 63))
-_1, _ALL, _BYTE = np.uint64(1), np.uint64(2**64 - 1), np.uint64(0xFF)
+#: Of the sixteen words of a round's state, those that are mixed with each other: first columns, then diagonals.
+_MIXED = (
+    *((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)),
+    *((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)),
+)
+_ALL = np.uint64(2**64 - 1)
 
 Words = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+
+
+class Jobs(NamedTuple):
+    """What to hash: the bytes from ``begin`` up to before ``end``, whose hash becomes row ``to`` of all hashes."""
+
+    begin: Places
+    end: Places
+    to: Places
+
+
+def room_for(jobs: int) -> tuple[Jobs, Words]:
+    """Room for so many jobs, and for the work on them."""
+    return Jobs(*np.empty((3, jobs), dtype=np.int64)), np.zeros((ROWS, LANES), dtype=np.uint64)
 
 
 def start(person: bytes) -> Words:
@@ -65,79 +85,126 @@ def start(person: bytes) -> Words:
     return state
 
 
-@inlined_kernel
-def _mix(a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
-    a = a + b + x
-    d ^= a
-    d = (d >> _32) | (d << _32)
-    c = c + d
-    b ^= c
-    b = (b >> _24) | (b << _40)
-    a = a + b + y
-    d ^= a
-    d = (d >> _16) | (d << _48)
-    c = c + d
-    b ^= c
-    b = (b >> _63) | (b << _1)
-    return a, b, c, d
+@emitted_kernel
+def _compress(typing_context: Any, room: Any, sigma: Any) -> Any:
+    """The compression of a block of each lane; the new states take the place of the old ones.
 
-
-@inlined_kernel
-def _round(v: Any, words: Any, r: int) -> Any:
-    a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = v
-    a0, b0, c0, d0 = _mix(a0, b0, c0, d0, words[SIGMA[r, 0]], words[SIGMA[r, 1]])
-    a1, b1, c1, d1 = _mix(a1, b1, c1, d1, words[SIGMA[r, 2]], words[SIGMA[r, 3]])
-    a2, b2, c2, d2 = _mix(a2, b2, c2, d2, words[SIGMA[r, 4]], words[SIGMA[r, 5]])
-    a3, b3, c3, d3 = _mix(a3, b3, c3, d3, words[SIGMA[r, 6]], words[SIGMA[r, 7]])
-    a0, b1, c2, d3 = _mix(a0, b1, c2, d3, words[SIGMA[r, 8]], words[SIGMA[r, 9]])
-    a1, b2, c3, d0 = _mix(a1, b2, c3, d0, words[SIGMA[r, 10]], words[SIGMA[r, 11]])
-    a2, b3, c0, d1 = _mix(a2, b3, c0, d1, words[SIGMA[r, 12]], words[SIGMA[r, 13]])
-    a3, b0, c1, d2 = _mix(a3, b0, c1, d2, words[SIGMA[r, 14]], words[SIGMA[r, 15]])
-    return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
-
-
-@inner_kernel
-def _compress(state: Any, words: Any, seen: Any, last: Any) -> None:
-    h0, h1, h2, h3, h4, h5, h6, h7 = state[0], state[1], state[2], state[3], state[4], state[5], state[6], state[7]
-    v = (h0, h1, h2, h3, h4, h5, h6, h7, IV[0], IV[1], IV[2], IV[3], IV[4] ^ seen, IV[5], IV[6] ^ last, IV[7])
-    for r in range(12):
-        v = _round(v, words, r)
-    for i in range(8):
-        state[i] ^= v[i] ^ v[i + 8]
-
-
-@inlined_kernel
-def _word(data: Any, at: int) -> Any:
-    """Eight bytes as a little-endian word."""
-    low = np.uint64(data[at]) | np.uint64(data[at + 1]) << _8 | np.uint64(data[at + 2]) << _16
-    low |= np.uint64(data[at + 3]) << _24 | np.uint64(data[at + 4]) << _32 | np.uint64(data[at + 5]) << _40
-    return low | np.uint64(data[at + 6]) << _48 | np.uint64(data[at + 7]) << _56
-
-
-@inner_kernel
-def hash_bytes(begun: Any, data: Any, begin: int, end: int, scratch: Any, out: Any, at: int) -> None:
-    """Write the hash of ``data[begin:end]`` to ``out[at : at + 32]``; both uint8, in one dimension. O(end - begin).
-
-    ``begun`` is the :func:`start` for what is hashed, ``scratch`` has ``SCRATCH`` words.
+    LLVM makes no vectors of loops over lanes: it cannot know that the words chosen by a round do not move.
     """
-    state, words = scratch[:8], scratch[8:]
-    for i in range(8):
-        state[i] = begun[i]
-    block = np.int64(begin)
-    while True:
-        rest = np.int64(end) - block
-        for i in range(16):
-            if 8 * i + 8 <= rest:
-                words[i] = _word(data, block + 8 * i)
-                continue
-            words[i] = 0
-            for j in range(8 * i, rest):
-                words[i] |= np.uint64(data[block + j]) << np.uint64(8 * (j - 8 * i))
-        if rest <= BLOCK:
-            break
-        _compress(state, words, np.uint64(block + BLOCK - begin), np.uint64(0))
-        block += BLOCK
-    _compress(state, words, np.uint64(end - begin), _ALL)
-    for i in range(4):
-        for j in range(8):
-            out[at + 8 * i + j] = np.uint8(state[i] >> np.uint64(8 * j) & _BYTE)
+    from llvmlite import ir
+    from numba.core import cgutils as utilities
+    from numba.core import types
+
+    cgutils: Any = utilities
+    if not all(isinstance(a, types.Array) and a.layout == "C" and a.dtype == types.uint64 for a in (room, sigma)):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(64)
+        vector = ir.VectorType(wide, LANES)
+        data, orders = (
+            context.make_array(kind)(context, builder, value=value).data
+            for kind, value in zip((room, sigma), arguments, strict=True)
+        )
+        rows = builder.bitcast(data, vector.as_pointer())
+
+        def every(word: int) -> Any:
+            return ir.Constant(vector, [word] * LANES)
+
+        def load(row: Any) -> Any:
+            return builder.load(builder.gep(rows, [row]), align=8)
+
+        def turned(word: Any, by: int) -> Any:
+            return builder.or_(builder.lshr(word, every(by)), builder.shl(word, every(64 - by)))
+
+        def at(row: int) -> Any:
+            return ir.Constant(wide, row)
+
+        h = [load(at(STATE + i)) for i in range(8)]
+        v = [*h, *(every(int(word)) for word in IV)]
+        v[12], v[14] = builder.xor(v[12], load(at(SEEN))), builder.xor(v[14], load(at(LAST)))
+        kept = [cgutils.alloca_once_value(builder, word) for word in v]
+        for word, cell in zip(v, kept, strict=True):
+            builder.store(word, cell)
+        with cgutils.for_range(builder, at(len(SIGMA))) as loop:
+            order = builder.mul(loop.index, at(16))
+            v = [builder.load(cell) for cell in kept]
+
+            def word_at(i: int) -> Any:
+                chosen = builder.load(builder.gep(orders, [builder.add(order, at(i))]))
+                return load(builder.add(chosen, at(WORDS)))
+
+            for i, (a, b, c, d) in enumerate(_MIXED):
+                for half, to_d, to_b in ((0, 32, 24), (1, 16, 63)):
+                    v[a] = builder.add(builder.add(v[a], v[b]), word_at(2 * i + half))
+                    v[d] = turned(builder.xor(v[d], v[a]), to_d)
+                    v[c] = builder.add(v[c], v[d])
+                    v[b] = turned(builder.xor(v[b], v[c]), to_b)
+            for word, cell in zip(v, kept, strict=True):
+                builder.store(word, cell)
+        v = [builder.load(cell) for cell in kept]
+        for i in range(8):
+            new = builder.xor(h[i], builder.xor(v[i], v[i + 8]))
+            builder.store(new, builder.gep(rows, [at(STATE + i)]), align=8)
+        return context.get_dummy_value()
+
+    return types.void(room, sigma), emit
+
+
+@emitted_kernel
+def _word(typing_context: Any, data: Any, at: Any) -> Any:
+    """Eight bytes from ``at`` on as a word: every machine that Numba compiles for is little-endian."""
+    from llvmlite import ir
+    from numba.core import types
+
+    if not (isinstance(data, types.Array) and data.layout == "C" and data.dtype == types.uint8):
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = context.make_array(data)(context, builder, value=arguments[0]).data
+        index = context.cast(builder, arguments[1], at, types.int64)
+        return builder.load(builder.bitcast(builder.gep(first, [index]), ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(data, at), emit
+
+
+@inner_kernel
+def _enter(data: Any, begin: int, end: int, room: Any, lane: int) -> None:
+    """Put the bytes of a block into a lane, and zeros after them."""
+    whole = (end - begin) // 8
+    for i in range(whole):
+        room[WORDS + i, lane] = _word(data, begin + 8 * i)
+    for i in range(whole, 16):
+        room[WORDS + i, lane] = 0
+    for j in range(begin + 8 * whole, end):
+        room[WORDS + whole, lane] |= np.uint64(data[j]) << np.uint64(8 * (j - begin - 8 * whole))
+
+
+@kernel
+def hash_all(begun: Any, data: Any, jobs: Any, n: int, room: Any, hashes: Any) -> None:
+    """Do the first ``n`` jobs. O(sum of bytes); neighbours that take as many blocks cost least.
+
+    ``begun`` is the :func:`start` for what is hashed, ``data`` has bytes, ``hashes`` the four words of each hash.
+    """
+    for first in range(0, n, LANES):
+        stop = min(first + LANES, n)
+        blocks = np.int64(1)
+        for lane in range(LANES):
+            for i in range(8):
+                room[STATE + i, lane] = begun[i]
+        for j in range(first, stop):
+            blocks = max(blocks, (jobs.end[j] - jobs.begin[j] + BLOCK - 1) // BLOCK)
+        for b in range(blocks):  # the lanes of shorter ones go on for nothing
+            for j in range(first, stop):
+                at = jobs.begin[j] + b * BLOCK
+                rest = jobs.end[j] - at
+                if rest > 0 or b == 0:
+                    _enter(data, at, min(at + BLOCK, jobs.end[j]), room, j - first)
+                    room[SEEN, j - first] = b * BLOCK + min(BLOCK, rest)
+                    room[LAST, j - first] = _ALL if rest <= BLOCK else np.uint64(0)
+            _compress(room, SIGMA)
+            for j in range(first, stop):
+                rest = jobs.end[j] - jobs.begin[j] - b * BLOCK
+                if rest <= BLOCK and (rest > 0 or b == 0):  # its last block
+                    for i in range(4):
+                        hashes[jobs.to[j], i] = room[STATE + i, j - first]

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.digest import Part
-from raydt.examples.row_tree import Ids, RowTree
+from raydt.examples.row_tree import Ids, RowTree, Slots
 from raydt.examples.store import ExampleStore
 
-Slots = npt.NDArray[np.int32]
-#: What a digest has of some rows, by name; the first column is their ids.
+#: What a digest has of some rows beside their ids, by name.
 Columns = Callable[[Slots], Mapping[str, npt.NDArray[np.generic]]]
 
 #: A tree of so few rows, or of fewer than eight times the changes, is made anew.
@@ -61,32 +60,27 @@ class RowDigest:
             self.forget()
             self._filled = store.filled
         if self._tree is None:
-            self._tree = RowTree(store.id[store.slots()])
+            slots = store.slots()
+            self._tree = RowTree(store.id[slots], slots)
         elif self._changed:
-            ids = np.unique(np.concatenate(self._changed))
-            self._tree.change(ids, store.find(ids) >= 0)
+            ids = np.concatenate(self._changed)
+            self._tree.change(ids, store.find(ids))
         self._changed, self._changes = [], 0
-        names: list[str] = []
 
-        def records(ids: Ids) -> npt.NDArray[np.uint8]:
-            given = {name: np.asarray(column) for name, column in columns(store.find(ids)).items()}
-            names[:] = [_described(name, column) for name, column in given.items()]
-            return np.concatenate([_bytes(column) for column in given.values()], axis=1)
+        def records(ids: Ids, slots: Slots) -> npt.NDArray[np.void]:
+            given = {"id": ids, **{name: np.asarray(column) for name, column in columns(slots).items()}}
+            fields = [(name, column.dtype.newbyteorder("<"), column.shape[1:]) for name, column in given.items()]
+            rows = np.empty(len(slots), dtype=fields)
+            for name, column in given.items():
+                rows[name] = column
+            return rows
 
-        root = self._tree.root(records)
-        if not names:  # nothing was stale
-            records(np.empty(0, dtype=np.int64))
-        return "rows " + ",".join(names), np.frombuffer(root, dtype=np.uint8)
-
-
-def _described(name: str, column: npt.NDArray[np.generic]) -> str:
-    """Name and little-endian type of a column, with its width if it has one."""
-    width = f"({column.shape[1]})" if column.ndim > 1 else ""
-    return f"{name}{column.dtype.newbyteorder('<').str}{width}"
+        root = np.frombuffer(self._tree.root(records), dtype=np.uint8)
+        none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
+        return f"rows {_described(none.dtype)}", root
 
 
-def _bytes(column: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    """Bytes of a column, little-endian, uint8, shape (rows, width)."""
-    little = np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<"))
-    wide = int(np.prod(little.shape[1:], dtype=np.int64)) * little.itemsize
-    return little.reshape(-1).view(np.uint8).reshape(len(little), wide)
+def _described(record: np.dtype[np.void]) -> str:
+    """Names and types of the columns, with their widths if they have one."""
+    kinds = ((name, *(record[name].subdtype or (record[name], ()))) for name in record.names or ())
+    return ",".join(f"{name}{kind.str}{f'({shape[0]})' if shape else ''}" for name, kind, shape in kinds)

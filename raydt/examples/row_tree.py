@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blake2b import SCRATCH, SIZE, hash_bytes, start
+from raydt.arrays.blake2b import SIZE, hash_all, room_for, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
 
 Ids = npt.NDArray[np.int64]
-#: Bytes of each of some rows, uint8, shape (rows, width), by ids.
-Records = Callable[[Ids], npt.NDArray[np.uint8]]
+Slots = npt.NDArray[np.int32]
+#: What is hashed of each of some rows, by ids and slots.
+Records = Callable[[Ids, Slots], npt.NDArray[np.void]]
 
 #: What tells hashes of leaves from those of other nodes.
 LEAF, INNER = start(b"raydt-rows-leaf"), start(b"raydt-rows-node")
@@ -55,6 +56,8 @@ class Trie(NamedTuple):
         How many are below.
     ids : ndarray of int64, shape (nodes, 32)
         Of a leaf, in ascending order of their keys.
+    slots : ndarray of int32, shape (nodes, 32)
+        Where these rows are: to look up the neighbours of each changed row by id takes as long as to hash them.
     stale : ndarray of bool, shape (nodes,)
     reg : ndarray of int64, shape (2,)
     """
@@ -62,6 +65,7 @@ class Trie(NamedTuple):
     child: npt.NDArray[np.int32]
     rows: npt.NDArray[np.int64]
     ids: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
     stale: npt.NDArray[np.bool_]
     reg: npt.NDArray[np.int64]
 
@@ -73,17 +77,6 @@ def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:
     z = (z ^ (z >> _27)) * _MIX_2
     keys: npt.NDArray[np.uint64] = z ^ (z >> _31)
     return keys
-
-
-def ids_of_keys(keys: npt.NDArray[np.uint64]) -> Ids:
-    """The inverse of :func:`keys_of`: to sort keys and look back is faster than to sort ids by their keys."""
-    z = keys ^ (keys >> _31) ^ (keys >> np.uint64(62))
-    z *= np.uint64(pow(int(_MIX_2), -1, 2**64))
-    z ^= (z >> _27) ^ (z >> np.uint64(54))
-    z *= np.uint64(pow(int(_MIX_1), -1, 2**64))
-    z ^= (z >> _30) ^ (z >> np.uint64(60))
-    ids: Ids = z.astype(np.int64)
-    return ids
 
 
 @inner_kernel
@@ -122,6 +115,7 @@ def _divide(trie: Any, node: int, depth: int) -> None:
     for i in range(trie.rows[node]):
         child = first + _side(_key(trie.ids[node, i]), depth)
         trie.ids[child, trie.rows[child]] = trie.ids[node, i]
+        trie.slots[child, trie.rows[child]] = trie.slots[node, i]
         trie.rows[child] += 1
     trie.child[node] = first
 
@@ -139,6 +133,7 @@ def _merge(trie: Any, node: int, stack: Any) -> None:
         else:
             for i in range(trie.rows[below]):
                 trie.ids[node, n] = trie.ids[below, i]
+                trie.slots[node, n] = trie.slots[below, i]
                 n += 1
         if below % CHILDREN == CHILDREN - 1:  # the last of its sixteen to be visited
             trie.child[below - CHILDREN + 1] = trie.reg[_FREE]
@@ -169,7 +164,7 @@ def _touch(trie: Any, key: Any, by: int) -> Any:
 
 
 @inner_kernel
-def _enter(trie: Any, number: int) -> None:
+def _enter(trie: Any, number: int, slot: int) -> None:
     key = _key(number)
     node, depth = _touch(trie, key, 1)
     while trie.rows[node] > MOST:
@@ -181,21 +176,18 @@ def _enter(trie: Any, number: int) -> None:
         depth += 1
     i = trie.rows[node] - 1
     while i > 0 and _key(trie.ids[node, i - 1]) > key:
-        trie.ids[node, i] = trie.ids[node, i - 1]
+        trie.ids[node, i], trie.slots[node, i] = trie.ids[node, i - 1], trie.slots[node, i - 1]
         i -= 1
-    trie.ids[node, i] = number
+    trie.ids[node, i], trie.slots[node, i] = number, slot
 
 
 @inner_kernel
-def _leave(trie: Any, number: int, stack: Any) -> None:
+def _leave(trie: Any, number: int, at: int, stack: Any) -> None:
+    """Take out the row that its leaf has at a place."""
     key = _key(number)
     leaf, _ = _touch(trie, key, -1)
-    n, i = trie.rows[leaf], np.int64(0)
-    while trie.ids[leaf, i] != number:
-        i += 1
-    while i < n:  # n counts the others
-        trie.ids[leaf, i] = trie.ids[leaf, i + 1]
-        i += 1
+    for i in range(at, trie.rows[leaf]):  # which counts the others
+        trie.ids[leaf, i], trie.slots[leaf, i] = trie.ids[leaf, i + 1], trie.slots[leaf, i + 1]
     node, depth = np.int64(0), np.int64(0)
     while trie.child[node] >= 0:
         if trie.rows[node] <= MOST:
@@ -206,7 +198,8 @@ def _leave(trie: Any, number: int, stack: Any) -> None:
 
 
 @inner_kernel
-def _holds(trie: Any, number: int) -> Any:
+def _place(trie: Any, number: int) -> Any:
+    """Place of a row in its leaf, -1 if it is not there."""
     key, node, depth = _key(number), np.int64(0), np.int64(0)
     while trie.child[node] >= 0:
         node = np.int64(trie.child[node]) + _side(key, depth)
@@ -214,27 +207,28 @@ def _holds(trie: Any, number: int) -> Any:
     i = trie.rows[node] - 1
     while i >= 0 and trie.ids[node, i] != number:
         i -= 1
-    return i >= 0
+    return i
 
 
 @kernel
-def _change(trie: Any, ids: Any, live: Any, begin: int, stack: Any) -> int:
+def _change(trie: Any, ids: Any, slots: Any, begin: int, stack: Any) -> int:
     """Take rows into the tree or out of it, or make them stale, as long as there is room; returns how far it came."""
     for i in range(begin, len(ids)):
         if trie.reg[_USED] + _LONGEST > len(trie.rows):
             return i
-        held = _holds(trie, ids[i])
-        if live[i] and not held:
-            _enter(trie, ids[i])
-        elif held and not live[i]:
-            _leave(trie, ids[i], stack)
-        elif held:
-            _touch(trie, _key(ids[i]), 0)
+        at = _place(trie, ids[i])
+        if at >= 0 and slots[i] < 0:
+            _leave(trie, ids[i], at, stack)
+        elif at >= 0:
+            leaf, _ = _touch(trie, _key(ids[i]), 0)
+            trie.slots[leaf, at] = slots[i]
+        elif slots[i] >= 0:
+            _enter(trie, ids[i], slots[i])
     return len(ids)
 
 
 @kernel
-def _fill(trie: Any, ids: Any, tasks: Any) -> bool:
+def _fill(trie: Any, ids: Any, slots: Any, tasks: Any) -> bool:
     """Build the tree of ids in ascending order of their keys; returns whether there was room."""
     trie.reg[_USED], trie.reg[_FREE] = 0, -1
     tasks[0] = _new_leaves(trie), 0, len(ids), 0
@@ -245,7 +239,7 @@ def _fill(trie: Any, ids: Any, tasks: Any) -> bool:
         trie.rows[node] = end - begin
         if end - begin <= MOST:
             for i in range(begin, end):
-                trie.ids[node, i - begin] = ids[i]
+                trie.ids[node, i - begin], trie.slots[node, i - begin] = ids[i], slots[i]
             continue
         if trie.reg[_USED] + CHILDREN > len(trie.rows):
             return False
@@ -262,40 +256,62 @@ def _fill(trie: Any, ids: Any, tasks: Any) -> bool:
 
 
 @kernel
-def _list_stale(trie: Any, out: Any, stack: Any) -> Any:
-    """Stale nodes, parents before their children; they are no longer stale. Returns how many there are."""
-    n, top = np.int64(0), np.int64(1)
-    stack[0] = 0
-    while top > 0:
-        top -= 1
-        node = np.int64(stack[top])
-        if not trie.stale[node]:
-            continue
-        trie.stale[node] = False
-        out[n] = node
-        n += 1
-        if trie.child[node] >= 0:
-            top = _push(trie, node, stack, top)
-    return n
+def _list_stale(trie: Any, out: Any, levels: Any) -> int:
+    """Stale nodes, level by level from the root; they are no longer stale. Returns the number of levels.
+
+    Those of level i are ``out[levels[i] : levels[i + 1]]``.
+    """
+    level, begin, end = np.int64(0), np.int64(0), np.int64(0)
+    if trie.stale[0]:
+        out[0], end = 0, 1
+    while begin < end:
+        levels[level] = begin
+        level += 1
+        n = end
+        for i in range(begin, end):
+            trie.stale[out[i]] = False
+            first = np.int64(trie.child[out[i]])
+            if first >= 0:
+                for child in range(first, first + CHILDREN):
+                    if trie.stale[child]:
+                        out[n] = child
+                        n += 1
+        begin, end = end, n
+    levels[level] = end
+    return int(level)
 
 
 @kernel
-def _hash_leaves(leaves: Any, counts: Any, data: Any, width: int, hashes: Any, scratch: Any) -> None:
+def _list_rows(trie: Any, leaves: Any, ids: Any, slots: Any) -> None:
+    n = np.int64(0)
+    for leaf in leaves:
+        for i in range(trie.rows[leaf]):
+            ids[n], slots[n] = trie.ids[leaf, i], trie.slots[leaf, i]
+            n += 1
+
+
+@kernel
+def _hash_leaves(leaves: Any, counts: Any, data: Any, width: int, jobs: Any, room: Any, hashes: Any) -> None:
     """Hash leaves, given the bytes of their rows one after the other, ``width`` a row."""
-    begin = np.int64(0)
+    end = np.int64(0)
     for i in range(len(leaves)):
-        end = begin + np.int64(counts[i]) * width
-        hash_bytes(LEAF, data, begin, end, scratch, hashes, SIZE * np.int64(leaves[i]))
-        begin = end
+        jobs.to[i], jobs.begin[i] = leaves[i], end
+        end += counts[i] * width
+        jobs.end[i] = end
+    hash_all(LEAF, data, jobs, len(leaves), room, hashes)
 
 
 @kernel
-def _hash_inner(nodes: Any, child: Any, hashes: Any, scratch: Any) -> None:
-    """Hash nodes that are no leaves, the last first."""
-    for i in range(len(nodes) - 1, -1, -1):
-        node = np.int64(nodes[i])
-        first = SIZE * np.int64(child[node])
-        hash_bytes(INNER, hashes, first, first + CHILDREN * SIZE, scratch, hashes, SIZE * node)
+def _hash_inner(nodes: Any, levels: Any, child: Any, data: Any, jobs: Any, room: Any, hashes: Any) -> None:
+    """Hash nodes that are no leaves, the deepest level first; ``data`` has the bytes of ``hashes``."""
+    for level in range(len(levels) - 2, -1, -1):
+        n = np.int64(0)
+        for i in range(levels[level], levels[level + 1]):
+            first = np.int64(child[nodes[i]])
+            if first >= 0:
+                jobs.to[n], jobs.begin[n], jobs.end[n] = nodes[i], SIZE * first, SIZE * (first + CHILDREN)
+                n += 1
+        hash_all(INNER, data, jobs, n, room, hashes)
 
 
 def _nodes_of(keys: npt.NDArray[np.uint64]) -> int:
@@ -320,48 +336,55 @@ class RowTree:
     Parameters
     ----------
     ids : ndarray of int64, shape (n,)
+    slots : ndarray of int32, shape (n,)
     """
 
-    def __init__(self, ids: Ids) -> None:
-        keys = np.sort(keys_of(ids))
-        self._hashes = np.empty(0, dtype=np.uint8)
-        self._scratch = np.empty(SCRATCH, dtype=np.uint64)
+    def __init__(self, ids: Ids, slots: Slots) -> None:
+        keys = keys_of(ids)
+        order = np.argsort(keys)
+        self._hashes = np.empty((0, SIZE // 8), dtype="<u8")
         self._stack = np.empty(_LONGEST + CHILDREN, dtype=np.int64)
         self._trie = Trie(
             np.empty(0, dtype=np.int32),
             np.empty(0, dtype=np.int64),
             np.empty((0, MOST), dtype=np.int64),
+            np.empty((0, MOST), dtype=np.int32),
             np.empty(0, dtype=np.bool_),
             np.array([0, -1], dtype=np.int64),
         )
-        self._reserve(_nodes_of(keys) + _LONGEST + 1)
-        filled = _fill(self._trie, ids_of_keys(keys), np.empty((_LONGEST + CHILDREN, 4), dtype=np.int64))
+        self._reserve(_nodes_of(keys[order]) + _LONGEST + 1)
+        tasks = np.empty((_LONGEST + CHILDREN, 4), dtype=np.int64)
+        filled = _fill(self._trie, ids[order], slots[order], tasks)
         assert filled, "there is room for all nodes"
 
     def __len__(self) -> int:
         return int(self._trie.rows[0])
 
-    def change(self, ids: Ids, live: npt.NDArray[np.bool_]) -> None:
-        """Say of rows that were inserted, deleted or changed whether they are there now. O(log n) a row."""
+    def change(self, ids: Ids, slots: Slots) -> None:
+        """Say of rows that were inserted, deleted or changed where they are now; -1: nowhere. O(log n) a row."""
         done = 0
         while done < len(ids):
             self._reserve(int(self._trie.reg[_USED]) + _LONGEST + 1)
-            done = int(_change(self._trie, ids, live, done, self._stack))
+            done = int(_change(self._trie, ids, slots, done, self._stack))
 
     def root(self, records: Records) -> bytes:
         """The hash of all rows, 32 bytes; asks for the records of the rows in stale leaves."""
         trie, together = self._trie, _TOGETHER // MOST
-        stale = np.empty(int(trie.reg[_USED]), dtype=np.int32)
-        stale = stale[: int(_list_stale(trie, stale, self._stack))]
-        inner = trie.child[stale] >= 0
-        leaves = stale[~inner]
+        stale, levels = np.empty(int(trie.reg[_USED]), dtype=np.int32), np.empty(2 + 64 // BITS, dtype=np.int64)
+        levels = levels[: 1 + int(_list_stale(trie, stale, levels))]
+        stale = stale[: levels[-1]]
+        jobs, room = room_for(len(stale))
+        leaves = stale[trie.child[stale] < 0]
         for begin in range(0, len(leaves), together):
             part = leaves[begin : begin + together]
             count = trie.rows[part]
-            data = np.ascontiguousarray(records(trie.ids[part][np.arange(MOST) < count[:, None]]))
-            _hash_leaves(part, count, data.reshape(-1), data.shape[1], self._hashes, self._scratch)
-        _hash_inner(stale[inner], trie.child, self._hashes, self._scratch)
-        return bytes(self._hashes[:SIZE])
+            ids, slots = np.empty(int(count.sum()), dtype=np.int64), np.empty(int(count.sum()), dtype=np.int32)
+            _list_rows(trie, part, ids, slots)
+            data = records(ids, slots)
+            _hash_leaves(part, count, data.view(np.uint8), data.itemsize, jobs, room, self._hashes)
+        _hash_inner(stale, levels, trie.child, self._hashes.view(np.uint8).reshape(-1), jobs, room, self._hashes)
+        root: bytes = self._hashes[0].tobytes()
+        return root
 
     def _reserve(self, nodes: int) -> None:
         """Room for so many nodes."""
@@ -369,8 +392,6 @@ class RowTree:
         if nodes <= have:
             return
         capacity = max(nodes, have + have // 2)
-        child, count, ids, stale, reg = self._trie
-        self._trie = Trie(
-            grown(child, capacity), grown(count, capacity), grown(ids, capacity), grown(stale, capacity), reg
-        )
-        self._hashes = grown(self._hashes, SIZE * capacity)
+        longer = {name: grown(getattr(self._trie, name), capacity) for name in Trie._fields if name != "reg"}
+        self._trie = self._trie._replace(**longer)
+        self._hashes = grown(self._hashes, capacity)

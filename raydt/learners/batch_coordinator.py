@@ -156,8 +156,8 @@ class BatchCoordinator(ABC):
     # ---------------------------------------------------------------- the digest
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """What a digest has of some live rows: ``id`` first, then what follows from nothing else."""
-        return self.rows(slots)
+        """What a digest has of some live rows beside their ids: what follows from nothing else."""
+        return {"y": self.store.y[slots]}
 
     def _row_part(self) -> Part:
         """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""

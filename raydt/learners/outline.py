@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blake2b import SCRATCH, SIZE, hash_bytes, start
-from raydt.arrays.kernel import kernel
+from raydt.arrays.blake2b import SIZE, Words, hash_all, room_for, start
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
 from raydt.learners.live_tree import Tree
 from raydt.learners.nodes import NODES
 
 #: What tells hashes of leaves from those of other nodes.
 LEAF, INNER = start(b"raydt-tree-leaf"), start(b"raydt-tree-node")
-
+#: Words of a hash.
+_WORDS = SIZE // 8
+_32 = np.uint64(32)
 
 Wide = npt.NDArray[np.int64]
 
@@ -72,42 +74,93 @@ def _follow(tree: Any, shape: Any, stack: Any) -> None:
 
 
 @kernel
-def _list_changed(tree: Any, hashed: Any, out: Any, stack: Any) -> int:
-    """Nodes without a hash, parents before their children, which count as hashed then. Returns how many there are."""
-    n, top = np.int64(0), np.int64(1)
-    stack[0] = 0
-    while top > 0:
-        top -= 1
-        node = np.int64(stack[top])
-        if hashed[node]:
-            continue
-        hashed[node] = True
-        out[n] = node
-        n += 1
-        if tree.nodes[node].feature >= 0:
-            stack[top], stack[top + 1] = tree.nodes[node].right, tree.nodes[node].left
-            top += 2
-    return int(n)
+def _list_changed(tree: Any, hashed: Any, out: Any, levels: Any) -> int:
+    """Nodes without a hash, level by level from the root; they count as hashed then. Returns the number of levels.
+
+    Those of level i are ``out[levels[i] : levels[i + 1]]``.
+    """
+    level, begin, end = np.int64(0), np.int64(0), np.int64(0)
+    if not hashed[0]:
+        out[0], end = 0, 1
+    while begin < end:
+        levels[level] = begin
+        level += 1
+        n = end
+        for i in range(begin, end):
+            node = out[i]
+            hashed[node] = True
+            if tree.nodes[node].feature >= 0:
+                for child in (np.int64(tree.nodes[node].left), np.int64(tree.nodes[node].right)):
+                    if not hashed[child]:
+                        out[n] = child
+                        n += 1
+        begin, end = end, n
+    levels[level] = end
+    return int(level)
+
+
+@inner_kernel
+def _append(contents: Any, i: int, at: int, carry: Any, word: Any) -> Any:
+    """Put a word behind one that begins with half a word, ``carry``; returns its other half, which is carried on."""
+    word = np.uint64(word)
+    contents[i, at] = carry | word << _32
+    return word >> _32
 
 
 @kernel
-def _hash_nodes(changed: Any, nodes: Any, contents: Any, width: int, ends: Any, hashes: Any, scratch: Any) -> None:
-    """Hash nodes, children before their parents.
+def _write(tree: Any, bits: Any, certified: bool, changed: Any, contents: Any, ends: Any) -> None:
+    """Write what is hashed of each node, behind room for the hashes of its children, and where in its row that ends.
 
-    ``contents`` has ``width`` bytes for each: room for the hashes of its children, and what is hashed of itself, which
-    ends at ``ends``.
+    ``bits`` has the bits of all thresholds and of all ``m0``.
     """
-    for i in range(len(changed) - 1, -1, -1):
-        begin = np.int64(i) * width
-        node = nodes[changed[i]]
-        if node.feature < 0:
-            hash_bytes(LEAF, contents, begin + 2 * SIZE, begin + ends[i], scratch, hashes, SIZE * changed[i])
-            continue
-        left, right = SIZE * np.int64(node.left), SIZE * np.int64(node.right)
-        for j in range(SIZE):
-            contents[begin + j] = hashes[left + j]
-            contents[begin + SIZE + j] = hashes[right + j]
-        hash_bytes(INNER, contents, begin, begin + ends[i], scratch, hashes, SIZE * changed[i])
+    for i in range(len(changed)):
+        node = changed[i]
+        now = tree.statistics[node]
+        carry = np.uint64(np.uint32(tree.nodes[node].feature))  # four bytes, and all that follow are eight
+        at = np.int64(2 * _WORDS)
+        for word in (bits[0][node], now.s, now.c):
+            carry = _append(contents, i, at, carry, word)
+            at += 1
+        if certified:
+            for word in (bits[1][node], now.gone):
+                carry = _append(contents, i, at, carry, word)
+                at += 1
+        for k in range(tree.sums.shape[1]):
+            carry = _append(contents, i, at, carry, tree.sums[node, k])
+            at += 1
+        classes = tree.counts.shape[1]
+        while classes > 0 and tree.counts[node, classes - 1] == 0:
+            classes -= 1
+        for k in range(classes):
+            carry = _append(contents, i, at, carry, tree.counts[node, k])
+            at += 1
+        contents[i, at] = carry
+        ends[i] = 8 * at + 4
+
+
+@kernel
+def _hash_nodes(changed: Any, levels: Any, nodes: Any, contents: Any, ends: Any, rest: Any) -> None:
+    """Hash nodes: all leaves, then the others, the deepest level first."""
+    data, jobs, room, hashes = rest
+    width = 8 * np.int64(contents.shape[1])
+    n = np.int64(0)
+    for i in range(len(changed)):
+        if nodes[changed[i]].feature < 0:
+            jobs.to[n], jobs.begin[n], jobs.end[n] = changed[i], i * width + 2 * SIZE, i * width + ends[i]
+            n += 1
+    hash_all(LEAF, data, jobs, n, room, hashes)
+    for level in range(len(levels) - 2, -1, -1):
+        n = np.int64(0)
+        for i in range(levels[level], levels[level + 1]):
+            node = nodes[changed[i]]
+            if node.feature < 0:
+                continue
+            for j in range(_WORDS):
+                contents[i, j] = hashes[node.left, j]
+                contents[i, _WORDS + j] = hashes[node.right, j]
+            jobs.to[n], jobs.begin[n], jobs.end[n] = changed[i], i * width, i * width + ends[i]
+            n += 1
+        hash_all(INNER, data, jobs, n, room, hashes)
 
 
 @kernel
@@ -138,8 +191,7 @@ class Outline:
         self._certified = certified
         wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         self._shape = Shape(wide, wide, narrow, narrow, np.empty(0, dtype=np.bool_))
-        self._hashes = np.empty(0, dtype=np.uint8)
-        self._scratch = np.empty(SCRATCH, dtype=np.uint64)
+        self._hashes: Words = np.empty((0, _WORDS), dtype="<u8")
 
     def follow(self, tree: Tree) -> None:
         """Take over what has changed. O(nodes changed)."""
@@ -162,27 +214,17 @@ class Outline:
 
     def root(self, tree: Tree) -> npt.NDArray[np.uint8]:
         """Hash of the tree, 32 bytes. O(nodes changed)."""
-        if len(self._hashes) < SIZE * len(tree.nodes):
-            self._hashes = grown(self._hashes, SIZE * len(tree.nodes))
-        scratch = np.empty((2, int(tree.reg[NODES]) + 2), dtype=np.int64)
-        changed = scratch[0, : int(_list_changed(tree, self._shape.hashed, *scratch))]
-        contents, ends = self._contents(tree, changed)
-        flat = contents.view(np.uint8).reshape(-1)
-        _hash_nodes(changed, tree.nodes, flat, contents.itemsize, ends, self._hashes, self._scratch)
-        root: npt.NDArray[np.uint8] = self._hashes[:SIZE].copy()
+        if len(self._hashes) < len(tree.nodes):
+            self._hashes = grown(self._hashes, len(tree.nodes))
+        changed = np.empty(int(tree.reg[NODES]), dtype=np.int64)
+        levels = np.empty(self.depth + 2, dtype=np.int64)
+        levels = levels[: 1 + int(_list_changed(tree, self._shape.hashed, changed, levels))]
+        changed = changed[: levels[-1]]
+        most = 2 * _WORDS + 6 + tree.sums.shape[1] + tree.counts.shape[1]
+        contents, ends = np.empty((len(changed), most), dtype="<u8"), np.empty(len(changed), dtype=np.int64)
+        bits = tree.nodes["threshold"].view(np.int64), tree.statistics["m0"].view(np.int64)
+        _write(tree, bits, self._certified, changed, contents, ends)
+        rest = contents.view(np.uint8).reshape(-1), *room_for(len(changed)), self._hashes
+        _hash_nodes(changed, levels, tree.nodes, contents, ends, rest)
+        root: npt.NDArray[np.uint8] = self._hashes[0].view(np.uint8).copy()
         return root
-
-    def _contents(self, tree: Tree, changed: Wide) -> tuple[npt.NDArray[np.void], Wide]:
-        """Of some nodes, what is hashed behind the hashes of their children, and where that ends."""
-        nodes, statistics, counts = tree.nodes[changed], tree.statistics[changed], tree.counts[changed]
-        columns: dict[str, npt.NDArray[Any]] = {"feature": nodes["feature"], "threshold": nodes["threshold"]}
-        columns |= {name: statistics[name] for name in ("s", "c", *(("m0", "gone") if self._certified else ()))}
-        columns |= {"sums": tree.sums[changed], "counts": counts}
-        fields = [(name, array.dtype.newbyteorder("<"), array.shape[1:]) for name, array in columns.items()]
-        contents = np.empty(len(changed), dtype=[("below", np.uint8, (2 * SIZE,)), *fields])
-        for name, array in columns.items():
-            contents[name] = array
-        unseen = (counts[:, ::-1] != 0).argmax(axis=1)
-        unseen[~counts.any(axis=1)] = counts.shape[1]
-        ends: Wide = contents.itemsize - counts.itemsize * unseen
-        return contents, ends

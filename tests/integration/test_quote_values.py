@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import pipelines
+from pipelines.cli import main
 from pipelines.config import load_config
 from pipelines.sweeping.job import sweep
 from pipelines.validation import look_at
@@ -224,3 +225,63 @@ def test_validate_says_what_a_deadline_does_not_bound(tmp_path: Path) -> None:
     assert look_at(load_config(config))["warnings"] == []
     config |= {"checkpoint": {}, "erasure": {}, "output": {"predictions": True}}
     assert look_at(load_config(config))["warnings"] == []
+
+
+#: What is wrong with what a command is given: its words, the file and its text.
+COMMANDS = {
+    "row to insert": (["update", "RUN", "--dry-run", "--insert", "FILE"], f"id,a,y\n900,{TEXT},no\n"),
+    "id to insert": (["update", "RUN", "--dry-run", "--insert", "FILE"], "id,a,y\n503459,1.5,no\n503459,1.5,no\n"),
+    "id to delete": (["update", "RUN", "--dry-run", "--delete", "FILE"], "id\n503459\n"),
+    "id deleted twice": (["update", "RUN", "--dry-run", "--delete", "FILE"], "id\n5\n5\n"),
+    "row to predict": (["predict", "RUN", "FILE", "--out", "OUT"], f"id,a\n1,{TEXT}\n"),
+    "predictions skipped": (["predict", "RUN", "FILE", "--out", "OUT", "--on-error", "skip"], f"id,a\n1,{TEXT}\n2,1\n"),
+    "row to explain": (["explain", "RUN", "FILE"], f"id,a\n1,{TEXT}\n"),
+    "id to purge": (["purge", "RUN", "--dry-run", "--ids", "FILE"], "id\n5\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """A run that quotes values, and one that does not."""
+    found = {}
+    for quote in (True, False):
+        folder = tmp_path_factory.mktemp("run")
+        config = config_of(folder, (csv("")[0], {}, {"data.csv": GOOD}), "error", quote)
+        found[quote] = Path(pipelines.replay(config, folder / "run").path)
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(("quote", "flag"), [(True, False), (True, True), (False, False)])
+def test_what_commands_about_a_run_say(
+    name: str, quote: bool, flag: bool, runs: dict[bool, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They obey the config of the run, and the option ``--no-quote-values``."""
+    words, text = COMMANDS[name]
+    (tmp_path / "given.csv").write_text(text)
+    meant = {"RUN": str(runs[quote]), "FILE": str(tmp_path / "given.csv"), "OUT": str(tmp_path / "out.parquet")}
+    with pytest.raises(SystemExit) as ended:
+        main([*["--no-quote-values"] * flag, *(meant.get(word, word) for word in words)])
+    said = capsys.readouterr().err
+    assert ended.value.code == (0 if "skip" in words else 2), said
+    value = "id 5" if text == "id\n5\n" or "5\n5" in text else "503459" if "503459" in text else TEXT
+    assert (value in said) is (quote and not flag), said
+    assert ("(a value)" in said) is not (quote and not flag), said
+    assert quotes()
+
+
+def test_an_unexpected_error_is_only_named(
+    runs: dict[bool, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*given: Any, **named: Any) -> None:
+        raise ValueError(TEXT)
+
+    monkeypatch.setattr("pipelines.updating.job.open_state", fails)
+    words = ["update", str(runs[True]), "--dry-run", "--delete", "gone.csv"]
+    with pytest.raises(ValueError, match=TEXT):
+        main(words)
+    with pytest.raises(SystemExit):
+        main(["--no-quote-values", *words])
+    said = capsys.readouterr().err
+    assert "error: unexpected ValueError; without --no-quote-values its traceback is shown" in said
+    assert TEXT not in said

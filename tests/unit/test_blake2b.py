@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import pytest
 
-from raydt.arrays.blake2b import BLOCK, SCRATCH, SIZE, hash_bytes, start
-from raydt.arrays.kernel import kernel
+from raydt.arrays.blake2b import BLOCK, SIZE, Words, hash_all, room_for, start
 
-LENGTHS = [*range(3 * BLOCK + 2), 1000, 4096]
+#: Neighbours take as many blocks, or not: four of them are hashed side by side.
+LENGTHS = [*range(3 * BLOCK + 2), 1000, 0, 4096, 1, *range(2 * BLOCK, 0, -43)]
 
 
-@kernel
-def _hash_all(begun: Any, data: Any, ends: Any, scratch: Any, out: Any) -> None:
-    begin = np.int64(0)
-    for i in range(len(ends)):
-        hash_bytes(begun, data, begin, ends[i], scratch, out, SIZE * i)
-        begin = ends[i]
+def hashes_of(person: bytes, parts: list[bytes]) -> list[bytes]:
+    """Hashes of byte strings, which lie one after the other, the last first in the result."""
+    jobs, room = room_for(len(parts) + 1)  # one more than is used
+    lengths = [len(part) for part in parts]
+    jobs.end[: len(parts)] = np.cumsum(lengths)
+    jobs.begin[: len(parts)] = jobs.end[: len(parts)] - lengths
+    jobs.to[: len(parts)] = np.arange(len(parts))[::-1]
+    room[:] = 2**64 - 1
+    hashes: Words = np.zeros((len(parts) + 1, SIZE // 8), dtype="<u8")
+    data = np.frombuffer(b"".join(parts), dtype=np.uint8)
+    hash_all(start(person), data, jobs, len(parts), room, hashes)
+    assert not hashes[-1].any()
+    return [row.tobytes() for row in hashes[-2::-1]]
 
 
 @pytest.mark.parametrize("person", [b"", b"raydt-rows-leaf", bytes(range(200, 216))])
 def test_it_is_that_of_hashlib(person: bytes) -> None:
-    ends = np.cumsum(LENGTHS)
-    data = np.random.default_rng(3).integers(0, 256, ends[-1]).astype(np.uint8)
-    out, scratch = np.empty(SIZE * len(ends), dtype=np.uint8), np.full(SCRATCH, 2**64 - 1, dtype=np.uint64)
-    _hash_all(start(person), data, ends, scratch, out)
-    parts = [data[end - length : end].tobytes() for length, end in zip(LENGTHS, ends.tolist(), strict=True)]
-    expected = [hashlib.blake2b(part, digest_size=SIZE, person=person).digest() for part in parts]
-    assert out.tobytes() == b"".join(expected)
+    rng = np.random.default_rng(3)
+    for lengths in (LENGTHS, LENGTHS[:1], LENGTHS[200:206]):
+        parts = [rng.bytes(length) for length in lengths]
+        expected = [hashlib.blake2b(part, digest_size=SIZE, person=person).digest() for part in parts]
+        assert hashes_of(person, parts) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from pyarrow.dataset import dataset
 import pipelines
 from pipelines.auditing import audit_state
 from pipelines.cli import cli
-from pipelines.purging import dictionaries, purge, runs
+from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile, verify_receipts
+from pipelines.running.records.table_parts import Parts
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.folders.folder import Folder
 from tests.canaries import canary, hits
 from tests.small_tables import SCHEMA, derived, examples, written
 
@@ -41,7 +44,7 @@ def run(tmp_path: Path) -> Path:
         | {"features": ["a", "b", "c", "d"]},
         "stream": {"model": "changelog", "on_error": "skip"},
         "learner": {"kind": "fudyadt"},
-        "cluster": {"backend": "in_process"},
+        "cluster": {"backend": "in_process", "batch_size": 8},  # a checkpoint between insertion and deletion
         "checkpoint": {"every_updates": 20, "every_seconds": None},
         "output": {"predictions": True},
     }
@@ -94,30 +97,94 @@ def leave(*_: Any, **__: Any) -> None:
     """Do nothing."""
 
 
-MUTANTS: dict[str, tuple[Any, str, Any, set[str]]] = {
-    "dictionaries": (runs, "erased_stream", lambda saved, stream, scope: stream, {"checkpoints"}),
-    "categories": (runs, "erased_categories", lambda saved, categories: categories, {"checkpoints", "model"}),
-    "classes": (runs, "erased_classes", lambda saved: saved.classes, {"checkpoints", "model", "summary.json"}),
-    "values of live codes": (dictionaries, "live_categories", lambda saved: {"d": set(range(9))}, {"checkpoints"}),
-    "tables": (RunPurge, "_live_rows", lambda self, batch: batch, {"predictions"}),
-    "model": (RunPurge, "_write_model", leave, {"model"}),
-    "texts": (RunPurge, "_write_texts", leave, {"summary.json", "report.html", "log.jsonl"}),
-    "messages": (runs, "_says_nothing", lambda line: True, {"log.jsonl"}),
-    "report": (runs, "report_of", leave, set()),
-    "temporary files": (RunPurge, "_sweep", leave, {"metrics"}),
-    "checkpoints": (runs.CheckpointStore, "_prune", leave, {"checkpoints"}),
+#: One thing that a purge does, and what is done in its place.
+Change = tuple[Any, str, Any]
+
+
+def kept(left: Callable[[str], bool]) -> list[Change]:
+    """Leave the files and folders of some names where they are removed."""
+
+    def unless(remove: Callable[..., None]) -> Callable[..., None]:
+        return lambda self, name, **options: None if left(name) else remove(self, name, **options)
+
+    return [(Folder, name, unless(getattr(Folder, name))) for name in ("delete", "delete_folder")]
+
+
+def rewritten_but(table: str) -> Change:
+    """Leave the rows of a table where tables are rewritten."""
+    real = Parts.rewrite
+    return Parts, "rewrite", lambda self, choose: None if self.location.endswith(table) else real(self, choose)
+
+
+def all_text_ids(saved: Any, stream: Any, scope: Any) -> Any:
+    """Leave the ids in their dictionary, and only these."""
+    done = dictionaries.erased_stream(saved, stream, scope)
+    return {**done, "source": {**done["source"], "ids": stream["source"]["ids"]}}
+
+
+#: What is left, and how names of files begin that then hold a canary.
+MUTANTS: dict[str, tuple[list[Change], set[str]]] = {
+    "dictionaries": ([(runs, "erased_stream", lambda saved, stream, scope: stream)], {"checkpoints/"}),
+    "text ids": ([(runs, "erased_stream", all_text_ids)], {"checkpoints/"}),
+    "labels": ([(dictionaries, "_erased_labels", lambda saved, labels: labels)], {"checkpoints/"}),
+    "categories": ([(runs, "erased_categories", lambda saved, values: values)], {"checkpoints/", "model/"}),
+    "classes": ([(runs, "erased_classes", lambda saved: saved.classes)], {"checkpoints/", "model/", "summary.json"}),
+    "values of live codes": ([(dictionaries, "live_categories", lambda saved: {"d": set(range(9))})], {"checkpoints/"}),
+    "predictions": ([(RunPurge, "_live_rows", lambda self, batch: batch)], {"predictions/"}),
+    "quarantine": (
+        [*kept(lambda name: name == "quarantine"), rewritten_but("quarantine")],
+        {"quarantine/", "report.html"},
+    ),
+    "model": ([(RunPurge, "_write_model", leave)], {"model/"}),
+    "texts": ([(RunPurge, "_write_texts", leave)], {"summary.json", "report.html", "log.jsonl"}),
+    "messages": ([(runs, "_says_nothing", lambda line: True)], {"log.jsonl"}),
+    "report": ([*kept(lambda name: name == "report.html"), (runs, "report_of", leave)], {"report.html"}),
+    "temporary files": ([(RunPurge, "_sweep", leave)], {"metrics/."}),
+    "checkpoints": ([(runs.CheckpointStore, "_prune", leave)], {"checkpoints/"}),
+    "segments": (kept(lambda name: name.startswith("rows/")), {"checkpoints/rows/"}),
 }
+
+
+def changed(changes: list[Change], monkeypatch: pytest.MonkeyPatch) -> None:
+    for change in changes:
+        monkeypatch.setattr(*change)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_purge_that_leaves_a_kind_of_file_is_caught(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, attribute, mutant, left = MUTANTS[name]
-    monkeypatch.setattr(owner, attribute, mutant)
-    purge(run)
-    assert kinds(run) >= left
-    monkeypatch.undo()
+    changes, left = MUTANTS[name]
+    with monkeypatch.context() as patched:
+        changed(changes, patched)
+        purge(run)
+    assert {one for one in left if any(file.startswith(one) for file in hits(run))} == left
     purge(run)
     assert hits(run) == {}
+
+
+#: The same of a state on its own.
+STATE_MUTANTS: dict[str, tuple[list[Change], str]] = {
+    "dictionaries": ([(states, "erased_stream", lambda saved, stream, scope: stream)], "stream."),
+    "categories": ([(states, "erased_categories", lambda saved, values: values)], "manifest.json"),
+    "classes": ([(states, "erased_classes", lambda saved: saved.classes)], "manifest.json"),
+    "temporary files": (kept(lambda name: name.startswith(".")), ".coordinator"),
+}
+
+
+@pytest.mark.parametrize("name", STATE_MUTANTS)
+def test_a_purge_of_a_state_that_leaves_something_is_caught(
+    run: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone.csv").write_text(f"id\n{examples(60)[3]['id']}\n")
+    state = tmp_path / "state"
+    pipelines.update(run, delete=tmp_path / "gone.csv", out=state)
+    (state / ".coordinator.npz.0").write_bytes(canary()["id"].encode())
+    changes, left = STATE_MUTANTS[name]
+    with monkeypatch.context() as patched:
+        changed(changes, patched)
+        purge(state)
+    assert [file for file in hits(state) if file.startswith(left)]
+    purge(state)
+    assert hits(state) == {}
 
 
 def test_the_command_says_what_lies_outside(run: Path) -> None:

@@ -455,7 +455,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
 
     def _row_columns(self, slots: Slots) -> Arrays:
-        return self.rows(slots) | self.live.was_right(slots)
+        return {"y": self.store.y[slots], **self.live.was_right(slots)}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

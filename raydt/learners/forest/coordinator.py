@@ -341,9 +341,9 @@ class ForestCoordinator(SequentialCoordinator):
         return digest([*model.items(), self._row_part()])
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Ids and labels; of a class its place among those of live examples."""
-        rows = self.rows(slots)
-        return rows if self.options.numeric else rows | {"y": self._ranks[rows["y"]]}
+        """Labels; of a class its place among those of live examples."""
+        y = self.store.y[slots]
+        return {"y": y if self.options.numeric else self._ranks[y]}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""

@@ -360,7 +360,8 @@ class GBDTCoordinator(BatchCoordinator):
         e, leaving = self.ensemble, np.sort(self._pending.deletes)
         leaving = leaving[np.argsort(self.store.id[leaving], kind="stable")]
         parts: Arrays = {"classes": np.array([e.classes if e else -1]), "exponent": np.array([e.exponent if e else 0])}
-        parts |= {f"leaving_{name}": column for name, column in self._row_columns(leaving).items()}
+        columns = {"id": self.store.id[leaving], **self._row_columns(leaving)}
+        parts |= {f"leaving_{name}": column for name, column in columns.items()}
         if e is not None:
             # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is
             # the same without them.
@@ -370,8 +371,8 @@ class GBDTCoordinator(BatchCoordinator):
         return digest([*((name, parts[name]) for name in sorted(parts)), self._row_part()])
 
     def _row_columns(self, slots: Slots) -> Arrays:
-        """Ids and labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
-        columns = self.rows(slots) | {"pending": self._pending.status(slots)}
+        """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
+        columns: Arrays = {"y": self.store.y[slots], "pending": self._pending.status(slots)}
         if self.ensemble is not None:
             self.ensemble.reserve(self.store.capacity)  # for the slots of pending rows
             ledger = np.ascontiguousarray(self.ensemble.ledger[:, slots].T)
