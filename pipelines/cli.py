@@ -128,8 +128,8 @@ def replay(
 def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
     """Resume RUN from its newest checkpoint. The result is identical to an uninterrupted run.
 
-    --set may change cluster, checkpoint (except its path) and output.report, and the folders that hold the data. A
-    completed run is not changed.
+    --set may change cluster, checkpoint (except its path), erasure, output.report and output.quote_values, and the
+    folders that hold the data. A completed run is not changed.
 
     \b
     Example:  raydt resume runs/first --set cluster.shards=4

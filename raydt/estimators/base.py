@@ -14,6 +14,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import ids_of
 from raydt.estimators.fitted import Fitted
+from raydt.estimators.frames import nothing_in
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
     DELETE,
@@ -218,6 +219,8 @@ class Estimator(Fitted):
         with self._encoder.undoing():
             rows = self._encoder.encode(X, type(self).__name__, grow=True)
             sparse = self._encoder.sparse_of(X, type(self).__name__, known=True)
+            if not len(rows):
+                raise nothing_in(rows.shape, "sample")
             if len(rows) != len(given):
                 raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
             if ids is None:

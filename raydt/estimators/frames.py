@@ -267,6 +267,11 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return plain(combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks))
 
 
+def nothing_in(shape: tuple[int, ...], what: str) -> ValueError:
+    """The field's usual error of a matrix without samples, or without features."""
+    return ValueError(f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required.")
+
+
 def matrix_of(X: Any) -> npt.NDArray[np.float64]:
     """A float64 copy of an array-like, shape (n, d), with the field's usual messages when it is none."""
     if is_sparse_matrix(X):
@@ -277,9 +282,9 @@ def matrix_of(X: Any) -> npt.NDArray[np.float64]:
     if array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data with .reshape(-1, 1)")
     if array.shape[0] == 0:
-        raise ValueError(f"Found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
+        raise nothing_in(array.shape, "sample")
     if array.shape[1] == 0:
-        raise ValueError(f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+        raise nothing_in(array.shape, "feature")
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         beyond = array > LARGEST_INTEGER
         if array.dtype.kind == "i":

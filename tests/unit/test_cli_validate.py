@@ -43,7 +43,7 @@ class TestValidate:
         [
             (
                 "epsilon=auto",
-                r"promised: splits are rebuilt before .* epsilon 0.00497512 is the largest below the bound 0.00497512",
+                r"promised: after every update each split is within beta = 0.2 of the best one.* 0.00497512 times its",
             ),
             ("epsilon=0.004", r"promised: epsilon 0.004 is below the bound"),
             ("epsilon=1.9", r"not promised: epsilon 1.9 is not below 0.00497512"),

@@ -214,7 +214,7 @@ def test_ties_are_proven_to_be_ties_and_count_in_no_lead() -> None:
     assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
     assert "or was taken on a tie" in report.reason
     assert "lacks more than 0.4; " in report.reason
-    assert "splits by the rule 1, on a tie 2" in report.reason
+    assert "1 split by the rule, 2 on a tie" in report.reason
     assert 1 <= report.worst["theorem_lead"] == pytest.approx(report.worst["lead"])
     forged = {**state, "split_reason": np.array([0, 0, 1])}
     report = LEARNER.audit(options, features, forged, history, groups)

@@ -268,6 +268,17 @@ def test_arguments_that_cannot_be_read(estimator: Any, X: Any, y: Any, arguments
     assert not estimator.__sklearn_is_fitted__()
 
 
+@pytest.mark.parametrize("name", [name for name in raydt.__all__ if hasattr(getattr(raydt, name), "partial_fit")])
+def test_a_call_without_rows_and_an_unknown_parameter_are_said_in_words_of_the_field(name: str) -> None:
+    estimator = getattr(raydt, name)
+    with pytest.raises(TypeError, match=rf"^{name}\.__init__\(\) got an unexpected keyword argument 'depth'"):
+        estimator(depth=3)
+    empty = pd.DataFrame({"a": [], "b": []}, dtype=float)
+    for nothing in (np.empty((0, 2)), empty) if "Sparse" not in name else ():
+        with pytest.raises(ValueError, match=r"^Found array with 0 sample\(s\) \(shape=\(0, 2\)\) while a minimum"):
+            estimator().fit(nothing, np.empty(0))
+
+
 @pytest.mark.parametrize("package", [raydt, pipelines])
 def test_a_name_that_is_not_there(package: Any) -> None:
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'FullyDynamicTree'"):

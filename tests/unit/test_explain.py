@@ -165,7 +165,7 @@ def test_trees_with_leaves_that_do_not_vote_are_no_sum_of_trees() -> None:
     rows = [[5.0], [30.0]]
     assert np.abs(forest.tree_sum().scores(np.array(rows)) - forest.predict_proba(rows)).max() == 0
     forest.forget(forest.row_ids_[:20])
-    with pytest.raises(InputError, match=r"leaves have lost all their examples and do not vote.*Set trees: exact"):
+    with pytest.raises(InputError, match=r"all examples were deleted. Such a leaf does not vote.*Set trees: exact"):
         forest.explain(rows)
 
 
@@ -282,5 +282,5 @@ def test_paths_of_missing_numbers_sparse_features_and_scores() -> None:
 
 def test_leaves_of_naive_bayes_are_not_explained() -> None:
     model = fitted(ConfidenceTreeClassifier(leaf_prediction="naive_bayes"), DENSE, labels(DENSE, 2))
-    with pytest.raises(InputError, match=r"naive Bayes, which splits neither explain nor export.*leaf_prediction"):
+    with pytest.raises(InputError, match=r"naive Bayes predicts, .* neither explained nor exported.*leaf_prediction"):
         model.explain(DENSE)

@@ -127,8 +127,7 @@ REFUSED = {
     "NaN": (
         changed("a", [0.0, float("nan")]),
         None,
-        r"row 1, column 'a': no value.*Correct the file, or replay with learner.kind: .*gbdt, which take missing "
-        "values$",
+        r"row 1, column 'a': no value.*Correct the file, or replay with learner.kind: .*, which take missing values$",
     ),
     "null id": (changed("key", ["n", None]), None, r"new.parquet, row 1, column 'key': no id"),
     "no label": (changed("y", ["no", None]), None, r"new.parquet, row 1, column 'y': no label. Give the row a label$"),

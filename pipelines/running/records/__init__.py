@@ -1,1 +1,1 @@
-"""Records of a run: scores, the four tables and their parts, checkpoints, recoveries."""
+"""Records of a run: scores, the five tables and their parts, checkpoints, recoveries."""

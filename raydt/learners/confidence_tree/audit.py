@@ -27,6 +27,7 @@ from raydt.learners.recorded_bins import MalformedModelError
 from raydt.learners.recorded_tree import Ints, MalformedTreeError
 from raydt.learners.recount import Buckets
 from raydt.learners.tree_audit import compare_counts, compare_rows, found
+from raydt.presentation.words import counted
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -275,10 +276,15 @@ def _measured(records: Records) -> str:
     splits, ties = len(records.leads), sum(lead.tie for lead in records.leads)
     if not splits:
         return ""
-    words = f"; measured: splits by the rule {splits - ties:,}, on a tie {ties:,}"
+    words = f"; measured: {counted(splits - ties, 'split')} by the rule, {ties:,} on a tie"
     known = {name: value for name, value in records.worst().items() if math.isfinite(value)}
     if "lead" in known:
-        words += f"; the least lead by the rule over all other splits is {known['lead']:.3g} times what it asks for"
+        words += (
+            "; over all other splits, the split by the rule that leads least leads by "
+            f"{known['lead']:.3g} times the lead that the rule requires"
+        )
     if "theorem_lead" in known:
-        words += f", {known['theorem_lead']:.3g} times two widths of Theorem 4"
+        words += f", and {known['theorem_lead']:.3g} times the two widths that Theorem 4 requires"
+    if "lead" in known and records.rival == "feature":
+        words += ". The rule compares with splits on other features only (rival: feature), so that these may be small"
     return words

@@ -20,6 +20,7 @@ from raydt.learners.binning import Bins, code_of
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
 from raydt.learners.tree_predictor import TreePredictor
 from raydt.learners.tree_sum import TreeSum
+from raydt.presentation.words import counted
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Ints = npt.NDArray[np.int64]
@@ -143,7 +144,8 @@ class NaivePredictor(TreePredictor):
         """
         if len(self._leaves):
             raise InputError(
-                f"{len(self._leaves):,} leaves predict by naive Bayes, which splits neither explain nor export",
+                f"at {counted(len(self._leaves), 'leaf')} of the tree naive Bayes predicts, so that predictions do not "
+                "follow from the splits alone, and can be neither explained nor exported",
                 remedy="Set leaf_prediction: majority to explain predictions or to export the tree",
             )
         return super().tree_sum(n_classes)

@@ -80,6 +80,11 @@ class Records:
             if truth.complete:
                 self._replay(node, int(state["cut"][node]), record)
 
+    @property
+    def rival(self) -> str:
+        """Which splits the rule compares with."""
+        return self._truth.options.rival
+
     def failures(self) -> list[str]:
         """One for each kind, which counts the nodes and describes the first."""
         return [

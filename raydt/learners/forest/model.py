@@ -27,6 +27,7 @@ from raydt.learners.forest.holding import TreeArrays
 from raydt.learners.forest.voting import vote_of_model
 from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 from raydt.learners.whole_trees import NUMBER_BITS, SHARE_BITS, leaf_votes
+from raydt.presentation.words import counted
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -272,7 +273,8 @@ class ForestPredictor:
         n = totals[:, 0] if self._exponent is not None else totals.sum(axis=1)
         if empty := int(((feature < 0) & (n == 0)).sum()):
             raise InputError(
-                f"{empty:,} leaves have lost all their examples and do not vote, which no sum of trees can say",
+                f"of {counted(empty, 'leaf')} all examples were deleted. Such a leaf does not vote, and a sum of "
+                "trees, in which every tree votes on every row, cannot express that",
                 remedy="Set trees: exact",
             )
         if self._exponent is not None:

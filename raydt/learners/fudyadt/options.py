@@ -135,11 +135,17 @@ class FuDyADTOptions(FullyDynamicOptions):
         if excuse:
             return Promise(False, excuse)
         bound = epsilon_bound(self.alpha, self.beta, self.min_samples_split, self.criterion)
-        place = "the largest below" if isinstance(self.epsilon, str) else "below"
-        words = (
-            f"epsilon {epsilon:.6g} is {place} the bound {float(bound):.6g} for alpha {self.alpha:g}, "
-            f"beta {self.beta:g} and min_samples_split {self.min_samples_split}"
-        )
+        known = f"alpha {self.alpha:g}, beta {self.beta:g} and min_samples_split {self.min_samples_split}"
         if self.certified:
-            return Promise(True, f"splits are rebuilt before their certificates run out; of leaves, {words}")
-        return Promise(True, words)
+            return Promise(
+                True,
+                f"after every update each split is within beta = {self.beta:g} of the best one, since a subtree is "
+                "built again before its counts stop proving this. A leaf is built again, as it may need a split by then, "
+                f"after updates of {epsilon:.6g} times its size (epsilon), as often as {known} require",
+            )
+        place = (
+            "the largest number below the bound"
+            if isinstance(self.epsilon, str)
+            else f"below the bound {float(bound):.6g}"
+        )
+        return Promise(True, f"epsilon {epsilon:.6g} is {place} up to which the guarantee is proven for {known}")
