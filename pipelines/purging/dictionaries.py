@@ -40,7 +40,7 @@ def erased(values: Sequence[Any], live: set[int]) -> list[Any]:
 
 
 def live_categories(saved: SavedModel) -> dict[str, set[int]]:
-    """Numbers that stand for categories of live examples, by feature; of sparse features, the indices that are 1."""
+    """Numbers of the categories of live examples, by feature; of sparse features, the indices that are 1."""
     features, found = saved.features, {}
     dense = len(features.names)
     for number, arrays in saved.groups.items():

@@ -13,7 +13,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet

@@ -140,8 +140,8 @@ class FuDyADTOptions(FullyDynamicOptions):
             return Promise(
                 True,
                 f"after every update each split is within beta = {self.beta:g} of the best one, since a subtree is "
-                "built again before its counts stop proving this. A leaf is built again, as it may need a split by then, "
-                f"after updates of {epsilon:.6g} times its size (epsilon), as often as {known} require",
+                "built again before its counts stop proving this. A leaf is built again, as it may need a split by "
+                f"then, after updates of {epsilon:.6g} times its size (epsilon), as often as {known} require",
             )
         place = (
             "the largest number below the bound"
