@@ -227,15 +227,20 @@ def test_validate_says_what_a_deadline_does_not_bound(tmp_path: Path) -> None:
     assert look_at(load_config(config))["warnings"] == []
 
 
+#: Rows from which a CSV file is known to have numbers in column a.
+_NEW = "id,a,y\n" + "".join(f"{1000 + i},{i}.5,no\n" for i in range(200))
 #: What is wrong with what a command is given: its words, the file and its text.
 COMMANDS = {
-    "row to insert": (["update", "RUN", "--dry-run", "--insert", "FILE"], f"id,a,y\n900,{TEXT},no\n"),
+    "row to insert": (["update", "RUN", "--dry-run", "--insert", "FILE"], f"{_NEW}900,{TEXT},no\n"),
     "id to insert": (["update", "RUN", "--dry-run", "--insert", "FILE"], "id,a,y\n503459,1.5,no\n503459,1.5,no\n"),
     "id to delete": (["update", "RUN", "--dry-run", "--delete", "FILE"], "id\n503459\n"),
     "id deleted twice": (["update", "RUN", "--dry-run", "--delete", "FILE"], "id\n5\n5\n"),
-    "row to predict": (["predict", "RUN", "FILE", "--out", "OUT"], f"id,a\n1,{TEXT}\n"),
-    "predictions skipped": (["predict", "RUN", "FILE", "--out", "OUT", "--on-error", "skip"], f"id,a\n1,{TEXT}\n2,1\n"),
-    "row to explain": (["explain", "RUN", "FILE"], f"id,a\n1,{TEXT}\n"),
+    "row to predict": (["predict", "RUN", "FILE", "--out", "OUT"], f"{_NEW}1,{TEXT},no\n"),
+    "predictions skipped": (
+        ["predict", "RUN", "FILE", "--out", "OUT", "--on-error", "skip"],
+        f"{_NEW}1,{TEXT},no\n2,1,no\n",
+    ),
+    "row to explain": (["explain", "RUN", "FILE", "--row", "200"], f"{_NEW}1,{TEXT},no\n"),
     "id to purge": (["purge", "RUN", "--dry-run", "--ids", "FILE"], "id\n5\n"),
 }
 

@@ -63,7 +63,7 @@ def refusal_of(predictor: Any, classes: int) -> str:
         return "it is no sum of trees"
     if not len(getattr(predictor, "_leaves", ())):
         return ""
-    with pytest.raises(InputError, match=r"predict by naive Bayes.*leaf_prediction: majority") as caught:
+    with pytest.raises(InputError, match=r"naive Bayes predicts.*leaf_prediction: majority") as caught:
         tree_sum_of(predictor, classes)
     return str(caught.value)
 

@@ -88,7 +88,7 @@ class TestSparseBestSplit:
             ([[0, 0]], [1], InputError, "index 0 is repeated"),
             ([[-1]], [1], InputError, "index -1 is negative"),
             ([["a"]], [1], InputError, "not a list of rows"),
-            (np.eye(2), [0, 1], InputError, "rows are lists of indices"),
+            (np.eye(2), [0, 1], InputError, "rows must be lists of indices"),
             (pa.table({"x": [1.0]}), [1], InputError, "X lacks the column 'indices'"),
         ):
             with pytest.raises(error, match=words):

@@ -105,7 +105,7 @@ def test_a_range_that_is_none_is_refused(label_range: tuple[float, float]) -> No
 
 
 def test_classes_have_no_range() -> None:
-    with pytest.raises(ValidationError, match="set criterion: squared_error"):
+    with pytest.raises(ValidationError, match="Set criterion: squared_error"):
         LEARNER.Options(label_range=(0.0, 1.0))
 
 
@@ -190,7 +190,7 @@ def test_reports_and_receipts_speak_of_numbers(tmp_path: Path) -> None:
     }
     pipelines.replay(config, tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "an update uses at most (1 + beta) / n of that" in page
+    assert "An update uses at most (1 + beta) / n" in page
     assert "mean predicts the mean of the labels so far" in page
     assert "most frequent label" not in page
     tree = FullyDynamicTreeRegressor().fit(X, y)

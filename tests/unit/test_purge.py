@@ -18,6 +18,7 @@ from pipelines.cli import cli
 from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile, verify_receipts
+from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.table_parts import Parts
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, UpdateError
@@ -27,8 +28,15 @@ from tests.small_tables import SCHEMA, derived, examples, written
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A finished run with canaries in every kind of file."""
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer: Checkpointer, *arguments: Any) -> None:
+        write(checkpointer, *arguments)
+        checkpointer.settle()  # else the next one may be left out, whose segments have the example
+
+    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
     rows = [{**derived(one), **one} for one in examples(60)]
     row = {**rows[0], **canary()}
     words = [*rows[:40], row, *rows[40:], row, {**row, "op": "delete"}]
@@ -45,7 +53,7 @@ def run(tmp_path: Path) -> Path:
         "stream": {"model": "changelog", "on_error": "skip"},
         "learner": {"kind": "fudyadt"},
         "cluster": {"backend": "in_process", "batch_size": 8},  # a checkpoint between insertion and deletion
-        "checkpoint": {"every_updates": 20, "every_seconds": None},
+        "checkpoint": {"every_updates": 8, "every_seconds": None},
         "output": {"predictions": True},
     }
     folder = Path(pipelines.replay(config, tmp_path / "run").path)

@@ -141,5 +141,5 @@ def test_the_score_of_a_prediction_is_the_share_that_the_model_gives(kind: str, 
 def gives_scores() -> set[str]:
     """Learners whose predictions have scores, as the documentation says."""
     text = (Path(__file__).parents[2] / "docs/explanation/evaluation.md").read_text()
-    sentence = text[text.index("a score of every prediction.") : text.index("give one:")]
+    sentence = text[text.index("score for every prediction.") : text.index("give such a\nscore")]
     return {kind for kind in learners() if f"`{kind}`" in sentence}

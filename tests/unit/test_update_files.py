@@ -25,8 +25,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 LINES = "key,a,colour,y\n"
 ADVICE = {
-    "no value": (LINES + "n,,red,no\n", None, r"row 0, column 'a': no value \(null or NaN\). Correct the file$"),
-    "no category": (LINES + "n,1,,no\n", None, r"row 0, column 'colour': no value. Correct the file$"),
+    "no value": (
+        LINES + "n,,red,no\n",
+        None,
+        r"row 0, column 'a': no value \(null or NaN\). Correct the file, or replay",
+    ),
+    "no category": (LINES + "n,1,,no\n", None, r"row 0, column 'colour': no value. Correct the file, or replay"),
     "all ids lost": (LINES + ",1,red,no\n,2,red,no\n", None, r"row 0, column 'key': no id. Correct the file$"),
     "a text": (
         LINES + "n,1,red,no\nm,2,red,no\nl,x,red,no\n",
