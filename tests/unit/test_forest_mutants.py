@@ -120,4 +120,4 @@ def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
     text = path.read_text()
     assert text.count(old) == 1, "the text to replace is not there"
     path.write_text(text.replace(old, new))
-    assert run(tree, 400) == 7
+    assert run(tree, 2000) == 7  # most within 100, features taken for constant after 1,260
