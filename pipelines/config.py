@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,9 +22,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from pipelines.overrides import parsed, remove_key, set_key, values_of
 from pipelines.printing import shortened
 from pipelines.problems import describe, refused_nulls, short
-from pipelines.yaml12 import DEEPEST, dump_yaml, load_yaml
+from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import in_present_spelling, learners, renamed, traits_of
 from raydt.learners.base import LearnerOptions
@@ -307,15 +308,15 @@ def load_variants(
     data, base, name, place = _read(config)
     nulls: dict[str, bool] = {}
     for override in overrides:
-        key, value = _parsed(override)
-        _set(data, key, value, f"--set {shortened(override)}", nulls)
+        key, value = parsed(override)
+        set_key(data, key, value, f"--set {shortened(override)}", nulls)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
     loaded, advice = [], dict[str, None]()
     for variant in variants:
         changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
         for key, value in variant.items():
-            _set(changed, key, value, setting, removed)
+            set_key(changed, key, value, setting, removed)
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
         loaded.append(_validated(changed, name, at, removed))
@@ -351,8 +352,8 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
 
 
 def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, bool]) -> Config:
-    """The config of plain values, which is changed: ``nulls`` are as of :func:`_set`."""
-    for key, value in _values(data, ""):
+    """The config of plain values, which is changed: ``nulls`` are as of :func:`set_key`."""
+    for key, value in values_of(data, ""):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{place}: {key}: the integer {value} does not fit into 64 bits. Write a smaller one")
     try:
@@ -360,7 +361,7 @@ def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, 
             result = Config.model_validate(data)
         except ValidationError as error:
             for key in refused_nulls(error, json_schema(), nulls):
-                _remove(data, key)
+                remove_key(data, key)
             result = Config.model_validate(data)
     except ValidationError as error:
         lines = describe(error, json_schema())
@@ -388,61 +389,6 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"line {line}: not UTF-8 text. Save the file as UTF-8") from error
-
-
-def _parsed(override: str) -> tuple[str, Any]:
-    """Key and value of ``dotted.key=value``."""
-    key, equals, text = override.partition("=")
-    if not equals or not all(key.strip().split(".")):
-        raise ConfigError(
-            f"--set {shortened(override)}: not of the form a.b=value. Write for example --set cluster.shards=4"
-        )
-    try:
-        return key.strip(), load_yaml(text)
-    except ConfigError as error:
-        raise ConfigError(f"--set {shortened(override)}: {error}") from error
-
-
-def _set(data: dict[str, Any], key: str, value: Any, place: str, nulls: dict[str, bool]) -> None:
-    """Set a dotted key, in place; ``place`` is what an error begins with.
-
-    ``nulls`` takes note of it: a key that is set to null, and whether it was there before. It leaves a key out that
-    cannot be null.
-    """
-    *sections, last = key.split(".")
-    if len(sections) >= DEEPEST:
-        raise ConfigError(
-            f"{place}: the key has {len(sections) + 1:,} parts. Write a key of the config, such as cluster.shards"
-        )
-    section = data
-    for part in sections:
-        if section.get(part) is None:
-            section[part] = {}
-        section = section[part]
-        if not isinstance(section, dict):
-            raise ConfigError(f"{place}: {short(part)} is a value, not a section. Set it as a whole")
-    if value is not None:
-        nulls.pop(key, None)
-    else:
-        nulls[key] = nulls.get(key, False) or last in section
-    section[last] = copy.deepcopy(value)
-
-
-def _remove(data: dict[str, Any], key: str) -> None:
-    """Remove a dotted key, in place."""
-    *sections, last = key.split(".")
-    for part in sections:
-        data = data[part]
-    del data[last]
-
-
-def _values(data: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """All plain values with their dotted keys."""
-    if isinstance(data, (dict, list)):
-        for name, value in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from _values(value, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, data
 
 
 def _map_paths(data: dict[str, Any], change: Callable[[str, str], str]) -> None:

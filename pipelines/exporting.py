@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.outputs import Input, require_apart
-from pipelines.saving import load_model, predictor_of, quoting_as_its_run
+from pipelines.saving import load_model, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
@@ -82,7 +82,7 @@ def trees_of(saved: SavedModel) -> TreeSum:
     InputError
         It is no sum of trees.
     """
-    return tree_sum_of(predictor_of(saved), len(saved.classes))
+    return tree_sum_of(saved.predictor(), len(saved.classes))
 
 
 def interface_of(saved: SavedModel) -> Interface:

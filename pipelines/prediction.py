@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, require_apart
-from pipelines.saving import load_model, predictor_of, quoting_as_its_run
+from pipelines.saving import load_model, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.learners import traits_of
@@ -85,7 +85,7 @@ def predict_file(
     rows, skipped, first = 0, 0, None
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
     unseen_in = _unseen(saved)
-    predictor = predictor_of(saved)
+    predictor = saved.predictor()
     try:
         with _writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -11,11 +11,9 @@ from pipelines.verifying import trained_from_nothing
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live
 from raydt.learners import traits_of
-from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.receipt import Receipt, options_hash
 from raydt.sessions.receipt_chain import Chain, Key, Signer, append, append_values, read_chain
 from raydt.sessions.saved_model import SavedModel
-from raydt.sessions.session import InProcessSession
 
 if TYPE_CHECKING:
     from pipelines.purging.receipt import Purged
@@ -136,8 +134,7 @@ def verify_receipts(
 def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any]:
     """A state beside the last receipt of a chain."""
     last = chain.newest
-    session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
-    session.restore(saved.arrays, saved.groups)
+    session = saved.session()
     same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
     found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
     if traits_of(saved.options).retrained:

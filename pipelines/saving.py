@@ -21,10 +21,8 @@ from raydt.errors import InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import in_present_spelling, traits_of
-from raydt.learners.base import NOTHING_DIVIDED
 from raydt.quoting import quoting
 from raydt.sessions.saved_model import SavedModel, model_meta, open_model
-from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
@@ -198,12 +196,3 @@ def load_model(location: str | Path) -> SavedModel:
             remedy="Give a run folder, its model/ or one of its checkpoints/",
         )
     return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)
-
-
-def predictor_of(saved: SavedModel) -> Any:
-    """The predictor of a model; of a state, of the model that it restores."""
-    if not saved.is_state:
-        return saved.predictor()
-    session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
-    session.restore(saved.arrays, saved.groups)
-    return saved.learner.predictor(saved.options, saved.features, session.model())

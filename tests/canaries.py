@@ -66,7 +66,11 @@ def hits(folder: Path) -> dict[str, list[bytes]]:
     """Files of a folder that hold a canary, with what they hold; names of files count, too."""
     found: dict[str, list[bytes]] = {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        held = [one for one in needles() if any(one in part for part in [str(file).encode(), *contents(file)])]
+        try:
+            parts = [str(file).encode(), *contents(file)]
+        except FileNotFoundError:  # another process has removed it since
+            continue
+        held = [one for one in needles() if any(one in part for part in parts)]
         if held:
             found[file.relative_to(folder).as_posix()] = held
     return found

@@ -10,9 +10,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from raydt.arrays.kernel import _cache_folder, _stamp
+from raydt.arrays.kernel import _cache_folder, _stamp, compile_once
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 
@@ -23,9 +24,14 @@ LONGEST = ("forest", "gbdt", "confidence_tree", "fudyadt")
 
 
 def cold() -> list[str]:
-    """The learners that come with raydt and have no compiled kernels, by kind."""
+    """The learners that come with raydt and whose kernels :func:`main` has not compiled, by kind."""
     kinds = [kind for kind, learner in learners().items() if type(learner).__module__.startswith("raydt.")]
-    return sorted(kind for kind in kinds if not (_cache_folder() / _stamp(kind)).exists())
+    return sorted(kind for kind in kinds if not any((_cache_folder() / _stamp(kind)).glob(f"{_done(kind)}-*.done")))
+
+
+def _done(kind: str) -> str:
+    """What the cache calls it that all kernels of a learner are compiled; some may be, by a run that was ended."""
+    return f"{kind}-all"
 
 
 def compile_all() -> None:
@@ -38,6 +44,12 @@ def compile_all() -> None:
             )
 
 
+def main() -> None:
+    """Compile the kernels of the learners that the arguments name."""
+    for kind in sys.argv[1:]:
+        learner = learners()[kind]
+        compile_once(_done(kind), type(learner).__module__, partial(compile_kernels, learner))
+
+
 if __name__ == "__main__":
-    for named in sys.argv[1:]:
-        compile_kernels(learners()[named])
+    main()

@@ -29,9 +29,7 @@ from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.saved_model import SavedModel, understood
-from raydt.sessions.session import InProcessSession
 
 #: Tables that name examples; the others hold counts, and numbers of splits.
 PREDICTIONS, QUARANTINE = "predictions", "quarantine"
@@ -80,10 +78,7 @@ class RunPurge:
         self._checkpoint: Checkpoint = read_checkpoint(place)
         meta = {**self._checkpoint.meta, "kind": "state"}
         self.saved: SavedModel = understood(meta, self._checkpoint.components, place.location)
-        self._session = InProcessSession(
-            self.saved.learner, self.saved.options, self.saved.features, 1, NOTHING_DIVIDED
-        )
-        self._session.restore(self.saved.arrays, self.saved.groups)
+        self._session = self.saved.session()
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
         self._before = self._contents()

@@ -14,9 +14,7 @@ from pipelines.saving import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.manifest import MANIFEST
-from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.saved_model import SavedModel
-from raydt.sessions.session import InProcessSession
 
 
 class StatePurge:
@@ -53,10 +51,7 @@ class StatePurge:
                 file=folder.location,
                 remedy="Give the folder of the run",
             )
-        self._session = InProcessSession(
-            self.saved.learner, self.saved.options, self.saved.features, 1, NOTHING_DIVIDED
-        )
-        self._session.restore(self.saved.arrays, self.saved.groups)
+        self._session = self.saved.session()
         written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
         self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
 

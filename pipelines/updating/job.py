@@ -29,7 +29,6 @@ from raydt.errors import ConfigError
 from raydt.examples.targets import in_order
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
-from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
@@ -97,8 +96,7 @@ def update(
         raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
     chain = OpenedChain(receipts) if receipts is not None else None
     names = StateNames.of(saved, label, id_column)
-    session = InProcessSession(saved.learner, saved.options, saved.features, 1, NOTHING_DIVIDED)
-    session.restore(saved.arrays, saved.groups)
+    session = saved.session()
     store = session.coordinator.store
     gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
     new = no_insertions(saved, names)

@@ -25,7 +25,8 @@ from raydt.folders.arrays import open_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import in_present_spelling, learners, traits_of
-from raydt.learners.base import Learner, LearnerOptions
+from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
+from raydt.sessions.session import InProcessSession
 
 #: Where a run puts its model.
 MODEL = "model"
@@ -129,9 +130,16 @@ class SavedModel:
         """Arrays of each feature group of a state."""
         return groups_of(self.components)
 
+    def session(self) -> InProcessSession:
+        """Of a state: a session in this process with its model and examples."""
+        session = InProcessSession(self.learner, self.options, self.features, 1, NOTHING_DIVIDED)
+        session.restore(self.arrays, self.groups)
+        return session
+
     def predictor(self) -> Any:
-        """As ``Learner.predictor`` makes it."""
-        return self.learner.predictor(self.options, self.features, self.arrays)
+        """As ``Learner.predictor`` makes it; of a state, from the model that it restores."""
+        model = self.session().model() if self.is_state else self.arrays
+        return self.learner.predictor(self.options, self.features, model)
 
 
 def _features(described: list[_Feature], options: LearnerOptions) -> Features:

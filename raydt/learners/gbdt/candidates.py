@@ -1,8 +1,8 @@
 """Split candidates (paper, section 3.3), and which sums have to be stored for them.
 
-Of each feature ceil(alpha B) cuts are drawn once per iteration, the same for all trees of it: its cuts are parted into
-so many runs of neighbours, as equal as can be, and one of each run is drawn. So no wide range of values is without a
-candidate, as it might be if a cut were drawn whatever its neighbours are.
+Each iteration draws ceil(alpha B) cuts of each feature, the same for all its trees. It divides the cuts of a feature
+into as many runs of neighbours, of nearly equal length, and draws one cut of each run. So no wide range of values is
+without a candidate.
 
 The sum left of a cut is a prefix of the sums between neighbouring cuts, its *segments*: a row adds to one segment of
 each feature. Of a feature with c cuts only c segments are stored: that of the default bin is the node's total less the

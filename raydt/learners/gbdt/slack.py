@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
-from raydt.learners.gbdt.split_search import gain_of, part
+from raydt.learners.gbdt.split_search import gain_of, part, rest_of
 
 #: Reaches that a look tries: the largest and its halves.
 REACHES = 20
@@ -102,15 +102,8 @@ def _look(
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
         if begin == end:
             continue
-        default, categorical = np.int64(c.default[row, j]), c.categorical[j] != 0
-        rest_G, rest_H = G, H
-        s = np.uint64(c.stored[j])
-        if c.whole[j]:
-            default = -1
-        elif default >= 0:
-            for i in range(s, s + (end - begin)):
-                rest_G -= sums[i, 0]
-                rest_H -= sums[i, 1]
+        s, categorical = np.uint64(c.stored[j]), c.categorical[j] != 0
+        default, rest_G, rest_H = rest_of(sums, G, H, c, row, j)
         left_G, left_H = np.int64(0), np.int64(0)
         for i in range(np.int64(end - begin)):
             is_rest = i == default

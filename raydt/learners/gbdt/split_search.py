@@ -47,6 +47,20 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 
 
 @inner_kernel
+def rest_of(sums: Any, G: int, H: int, c: Any, row: int, j: int) -> tuple[int, int, int]:
+    """The segment of a feature whose sums are not stored, -1 if all are, and its G and H. O(segments)."""
+    if c.whole[j]:
+        return np.int64(-1), G, H
+    default = np.int64(c.default[row, j])
+    if default >= 0:
+        s = np.uint64(c.stored[j])
+        for i in range(s, s + (np.uint64(c.first[j + 1]) - np.uint64(c.first[j]))):
+            G -= sums[i, 0]
+            H -= sums[i, 1]
+    return default, G, H
+
+
+@inner_kernel
 def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, top: Any, found: Any) -> int:
     """Search all candidates of a node for those that gain more than ``limit``.
 
@@ -62,15 +76,8 @@ def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, 
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
         if begin == end:
             continue
-        default, categorical = np.int64(c.default[row, j]), c.categorical[j] != 0
-        rest_G, rest_H = G, H
-        s = np.uint64(c.stored[j])
-        if c.whole[j]:
-            default = -1
-        elif default >= 0:
-            for i in range(s, s + (end - begin)):
-                rest_G -= sums[i, 0]
-                rest_H -= sums[i, 1]
+        s, categorical = np.uint64(c.stored[j]), c.categorical[j] != 0
+        default, rest_G, rest_H = rest_of(sums, G, H, c, row, j)
         left_G, left_H = np.int64(0), np.int64(0)
         for i in range(np.int64(end - begin)):
             is_rest = i == default
