@@ -189,7 +189,8 @@ class TestFilesForAModel:
         source = self.read(saved, tmp_path, frame([[3, 1], None, [5]], size=[1, 2, 3], other=[0, 0, 0]))
         (rows,) = source.rows()
         assert list(rows.bad) == [1]
-        columns = _predicted(saved, saved.predictor(), rows)
+        predictor = saved.learner.predictor(saved.options, saved.features, saved.arrays)
+        columns = _predicted(saved, predictor, rows)
         assert [column.to_pylist() for column in columns] == [["a", None, "b"], [1.0, None, 0.0], [0.0, None, 1.0]]
 
     def test_insertions(self, saved, tmp_path):
