@@ -86,7 +86,8 @@ def outcome(session, stream):
     same = {
         "digest": session.digest(),
         "predictions": predictions,
-        "metrics": metrics.scores(),
+        # The AUC needs the scores of class 1, which are not asked for here.
+        "metrics": {name: score for name, score in metrics.scores().items() if "auc" not in name},
         "baselines": metrics.snapshot(),
         "log": log,
         "statistics": {name: statistics[name] for name in ("active", "nodes", "leaves", "depth", "rebuilds")},

@@ -217,7 +217,7 @@ def test_membership_asks_about_all_parts_at_every_stage():
 def test_poison_harms_and_its_deletion_mends():
     from gbdt.poisoning import trial
 
-    found = trial(_data(2, 400), 0, 120, positives=True, **{**TINY, "max_iter": 10})
+    found = trial(_data(2, 400), 0, 160, positives=True, **{**TINY, "max_iter": 10})
     assert found["clean"][1:] == (1.0, 1.0)
     assert found["poison inserted"][1] == 0.0
     assert found["poison inserted"][2] < 0.85 < 0.95 < found["deleted again"][2]  # agreement with the clean model
