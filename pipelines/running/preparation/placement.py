@@ -25,9 +25,8 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     cluster, kind = config.cluster, config.learner.kind
     if cluster.backend == "in_process":
         return "this process does all work"
-    shards = counted(cluster.shards, "shard")
-    divided = traits_of(config.learner).divided
-    most = most_cells(divided, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
+    shards, traits = counted(cluster.shards, "shard"), traits_of(config.learner)
+    most = most_cells(traits.divided, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
     if most == 0:
         return f"on Ray: a coordinator and {shards}"
     if most is None:
@@ -35,16 +34,24 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
             f"on Ray, the coordinator does all work: shards would not make {kind} faster, and cluster.row_cache_bytes "
             "sets no limit to its memory"
         )
+    faster = traits.divided == "large" and most == cluster.local_work_limit
     wide = len(features.names)
     size = f"{-(-most // wide):,} live examples" if wide else f"{most:,} ones in live examples"
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
     if wide and live is not None and live * wide < most and not features.sparse:
+        part = "be faster" if faster else "hold the examples"
         return (
-            f"on Ray, the coordinator does all work: {shards} would be faster from {size} on, and there are at most "
+            f"on Ray, the coordinator does all work: {shards} would {part} from {size} on, and there are at most "
             f"{live:,}. Set cluster.backend: in_process to avoid the start of Ray"
         )
-    reason = "shards are faster" if divided == "large" else "the examples take more memory than cluster.row_cache_bytes"
+    reason = "the examples take more memory than cluster.row_cache_bytes"
+    if faster:
+        reason = "shards are faster" + (_except_for(traits.slower) if traits.slower else "")
     return f"on Ray, the coordinator does all work below {size}, and {shards} from there on, where {reason}"
+
+
+def _except_for(slower: str) -> str:
+    return f", but not for {slower}. If the stream is mostly {slower}, raise cluster.local_work_limit"
 
 
 def messages_of_first_model(config: Config, features: Features, rows: int | None, ones: float) -> str:
