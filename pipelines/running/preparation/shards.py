@@ -65,9 +65,11 @@ def chosen(config: Config, features: Features, cpus: int) -> int:
 
     A private Ray has a CPU for the coordinator beside those of the machine; on a cluster it takes one of the free ones.
     """
-    cluster, resources = config.cluster, config.cluster.resources
+    cluster = config.cluster
+    of_coordinator, of_shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
+    room = float(cpus)
     if not actors.cluster.starts_ray(cluster.address):
-        cpus -= -int(-resources.coordinator.num_cpus // 1)
+        room -= of_coordinator["CPU"]
     useful = min(MOST_SHARDS, max(features.groups, traits_of(config.learner).parts))
-    each = resources.shard.num_cpus
-    return max(1, min(useful, int(cpus // each) if each else useful))
+    each = of_shard["CPU"]
+    return max(1, min(useful, int(room // each) if each else useful))
