@@ -209,6 +209,33 @@ def connect(
     return _start(requested, metrics_port) if address == "local" else _join(address)
 
 
+def cpus(*, free: bool = False) -> int:
+    """CPUs of the Ray that this process is connected to, or those that nobody has reserved."""
+    import ray
+
+    found: Bundle = ray.available_resources() if free else ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(found.get("CPU", 0))
+
+
+def free_cpus(address: str | None = None) -> int:
+    """CPUs for the actors of a job that would :func:`connect` to this address, which is left again.
+
+    Those of this machine where that would start a private Ray, which gives the coordinator one more.
+
+    Raises
+    ------
+    ConfigError
+        As of :func:`connect`.
+    """
+    if starts_ray(address):
+        return len(os.sched_getaffinity(0))
+    cluster = connect(address)
+    try:
+        return cpus(free=True)
+    finally:
+        cluster.close()
+
+
 def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Cluster:
     if metrics_port is not None:
         require_endpoint(metrics_port)

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from ray.util.placement_group import remove_placement_group
 
-from actors.cluster import Cluster
+from actors.cluster import Cluster, cpus
 from actors.faults import translate
 from actors.identity import Identity, identity, require_same
 from raydt.errors import ProcessLostError
@@ -92,12 +92,6 @@ def run_tasks(
     finally:
         for reply in under_way:
             ray.cancel(reply, force=True)
-
-
-def cpus() -> int:
-    """How many tasks can run at a time."""
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return int(resources.get("CPU", 0))
 
 
 def _run(theirs: Identity, work: Callable[[Any, Any], R], shared: Any, item: Any) -> R:

@@ -19,7 +19,16 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from pipelines.overrides import parsed, remove_key, set_key, values_of
@@ -75,7 +84,11 @@ class Cluster(_Section):
     address: str | None = Field(
         None, description="Ray cluster to use: host:port, auto or local; null: RAY_ADDRESS, else a private local Ray"
     )
-    shards: int = Field(2, ge=1, description="number of shards the features are distributed over")
+    shards: int | Literal["auto"] = Field(
+        2,
+        description="number of shards the features are distributed over, at least 1; auto: 1 if the coordinator does "
+        "all work, else as many as can have work and the machine or the cluster has CPUs for, at most 16",
+    )
     batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
     local_work_limit: int = Field(
         20_000_000,
@@ -97,6 +110,13 @@ class Cluster(_Section):
         description="port of the Prometheus endpoint of a private Ray; open on all addresses and without a token; "
         "null: no endpoint; a cluster keeps its own",
     )
+
+    @field_validator("shards")
+    @classmethod
+    def _at_least_one(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("must be at least 1, or auto")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
@@ -195,6 +215,7 @@ class Config(BaseModel):
     output: Output = Field(Output(), description="files written in addition to model, state and summary")
 
     _name: str = PrivateAttr("run")
+    _shards: int | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
@@ -225,6 +246,17 @@ class Config(BaseModel):
         """The same config with another name."""
         config = self.model_copy()
         config._name = name
+        return config
+
+    @property
+    def shards(self) -> int | None:
+        """Number of shards; None where ``cluster.shards`` is auto and nobody has chosen it yet."""
+        return self._shards if self.cluster.shards == "auto" else self.cluster.shards
+
+    def with_shards(self, shards: int) -> Config:
+        """The same config, whose ``cluster.shards: auto`` stands for this number."""
+        config = self.model_copy()
+        config._shards = shards
         return config
 
     def resolved(self) -> dict[str, Any]:

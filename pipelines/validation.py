@@ -8,6 +8,7 @@ from pipelines.config import Config
 from pipelines.refusals import Found, search, without_remedy
 from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
+from pipelines.running.preparation.shards import with_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
@@ -54,6 +55,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     ids = search(open_stream(config)[1], skip) if skip or not bad else None
     ids = ids or Found()
     features = features_of(source, config)
+    placed = with_shards(config, features, source.n_rows, ask=False)
     ones = 0.0 if rows.sparse is None else len(rows.sparse.indices) / len(rows)
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
@@ -62,8 +64,8 @@ def _look_at(config: Config) -> dict[str, Any]:
         "promised": promise.promised,
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
-        "where": place_of_work(config, features, source.n_rows),
-        "messages": messages_of_first_model(config, features, config.stream.warmup or source.n_rows, ones),
+        "where": place_of_work(placed, features, source.n_rows),
+        "messages": messages_of_first_model(placed, features, config.stream.warmup or source.n_rows, ones),
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

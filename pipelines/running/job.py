@@ -33,6 +33,7 @@ from pipelines.running.preparation.preparing import (
 )
 from pipelines.running.preparation.previous_run import Past, past_of
 from pipelines.running.preparation.restoring import newest_meta
+from pipelines.running.preparation.shards import with_shards
 from pipelines.running.records.table_parts import writing
 from pipelines.saving import config_of, open_stream, states_of
 from raydt.errors import InputError
@@ -103,6 +104,7 @@ def replay(
             source, _ = open_stream(config)
             features = features_of(source, config)
             require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
+            config = with_shards(config, features, source.n_rows)
             with _sole_writer(config, folder):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
@@ -165,6 +167,7 @@ def resume(
         source, stream = open_stream(config)
         features = features_of(source, config)
         require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
+        config = with_shards(config, features, source.n_rows)
         data = source.identity()
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):

@@ -227,7 +227,7 @@ class _Sweep:
                 loaded(config.learner)
             yield self._one_after_another(trials, first)
             return
-        from actors.cluster import connect
+        from actors.cluster import connect, cpus
 
         for config in self.configs:
             cached(config.learner)
@@ -235,7 +235,7 @@ class _Sweep:
         with redirect_stdout(sys.stderr):
             cluster = connect(self.cluster.address, [{"CPU": 1.0}])
             try:
-                from actors.tasks import cpus, run_tasks
+                from actors.tasks import run_tasks
 
                 self.parallel = min(cpus(), len(self.configs))
                 order: list[int] = []

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from actors.tasks import cpus, run_tasks
+from actors.cluster import cpus
+from actors.tasks import run_tasks
 from raydt.errors import InputError, ProcessLostError
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]

@@ -146,10 +146,7 @@ class TestMessages:
             ),
             (changed(learner={}), "learner.kind: missing"),
             (changed(learner=None), "learner = None: must be a mapping"),
-            (
-                changed(cluster={"shards": 0}),
-                "cluster.shards = 0: must be at least 1 (number of shards the features are distributed over)",
-            ),
+            (changed(cluster={"shards": 0}), "cluster.shards = 0: must be at least 1, or auto"),
             (changed(cluster={"shards": "2"}), "cluster.shards = '2': must be a whole number"),
             (changed(output={"report": "yes"}), "output.report = 'yes': must be true or false (write report.html)"),
             (changed(cluster={"backend": "rayy"}), "not one of ray, in_process. Did you mean 'ray'?"),

@@ -42,6 +42,7 @@ class Incarnations:
     Parameters
     ----------
     config : Config
+        With a number of shards (:mod:`pipelines.running.preparation.shards`).
     features : Features
     before : int
         Incarnations the run has had in earlier processes; the first one here has the next number.
@@ -65,6 +66,9 @@ class Incarnations:
         self._learner = learners()[config.learner.kind]
         cluster = config.cluster
         self._plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
+        shards = config.shards
+        assert shards is not None, "auto has to be chosen first"
+        self._shards = shards
         self._session: Session | None = None
         self._connection: actors.Connection | None = None
         with ExitStack() as opening:
@@ -79,7 +83,7 @@ class Incarnations:
                     self._learner,
                     config.learner,
                     features,
-                    shards=cluster.shards,
+                    shards=shards,
                     plan=self._plan,
                     address=cluster.address,
                     resources=cluster.resources.model_dump(exclude_none=True),
@@ -108,7 +112,7 @@ class Incarnations:
             self._session = self._connection.open(self.epoch)
         else:
             self._session = InProcessSession(
-                self._learner, self._config.learner, self._features, self._config.cluster.shards, self._plan
+                self._learner, self._config.learner, self._features, self._shards, self._plan
             )
         return self._session
 

@@ -109,7 +109,7 @@ def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended
             statistics, lambda feature: source.features.name(feature, tokens_of(source))
         ),
         "peak_rss_bytes": _peak(statistics, work),
-        "shards": config.cluster.shards,
+        "shards": config.shards,
         "backend": config.cluster.backend,
         "restarts": sum(entry["kind"] == "lost" for entry in ended.recoveries),
         "recoveries": ended.recoveries,

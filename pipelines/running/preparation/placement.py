@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pipelines.config import Config
+from pipelines.running.preparation.shards import limit_of_coordinator, most_live, stays_with_coordinator
 from raydt.examples.features import Features
 from raydt.learners import learners, traits_of
-from raydt.learners.base import WorkPlan
 from raydt.learners.costs import Sizes
 from raydt.presentation.words import counted, size
-from raydt.sessions.small_model import most_cells
-from raydt.streams import SlidingWindow
 
 
 def place_of_work(config: Config, features: Features, rows: int | None = None) -> str:
@@ -25,9 +23,8 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     cluster, kind = config.cluster, config.learner.kind
     if cluster.backend == "in_process":
         return "this process does all work"
-    shards = counted(cluster.shards, "shard")
-    divided = traits_of(config.learner).divided
-    most = most_cells(divided, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
+    shards = "shards" if config.shards is None else counted(config.shards, "shard")
+    traits, most = traits_of(config.learner), limit_of_coordinator(config)
     if most == 0:
         return f"on Ray: a coordinator and {shards}"
     if most is None:
@@ -35,16 +32,23 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
             f"on Ray, the coordinator does all work: shards would not make {kind} faster, and cluster.row_cache_bytes "
             "sets no limit to its memory"
         )
+    faster = traits.divided == "large" and most == cluster.local_work_limit
     wide = len(features.names)
     size = f"{-(-most // wide):,} live examples" if wide else f"{most:,} ones in live examples"
-    live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
-    if wide and live is not None and live * wide < most and not features.sparse:
+    if stays_with_coordinator(config, features, rows):
+        part = "be faster" if faster else "hold the examples"
         return (
-            f"on Ray, the coordinator does all work: {shards} would be faster from {size} on, and there are at most "
-            f"{live:,}. Set cluster.backend: in_process to avoid the start of Ray"
+            f"on Ray, the coordinator does all work: {shards} would {part} from {size} on, and there are at most "
+            f"{most_live(config, rows):,}. Set cluster.backend: in_process to avoid the start of Ray"
         )
-    reason = "shards are faster" if divided == "large" else "the examples take more memory than cluster.row_cache_bytes"
+    reason = "the examples take more memory than cluster.row_cache_bytes"
+    if faster:
+        reason = "shards are faster" + (_except_for(traits.slower) if traits.slower else "")
     return f"on Ray, the coordinator does all work below {size}, and {shards} from there on, where {reason}"
+
+
+def _except_for(slower: str) -> str:
+    return f", but not for {slower}. If the stream is mostly {slower}, raise cluster.local_work_limit"
 
 
 def messages_of_first_model(config: Config, features: Features, rows: int | None, ones: float) -> str:
@@ -61,13 +65,13 @@ def messages_of_first_model(config: Config, features: Features, rows: int | None
     """
     cluster, wide = config.cluster, len(features.names)
     costs = learners()[config.learner.kind].costs(config.learner)
-    if cluster.backend == "in_process" or cluster.shards < 2 or costs is None or not rows:
+    if cluster.backend == "in_process" or (config.shards or 1) < 2 or costs is None or not rows:
         return ""
-    most = most_cells(traits_of(config.learner).divided, WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes))
+    most = limit_of_coordinator(config)
     if most is None or rows * (wide + ones) < most:
         return ""
     groups = min(features.groups, max(wide, features.sparse))
-    sizes = Sizes(rows, wide, ones, groups=groups, shards=cluster.shards, batch=cluster.batch_size)
+    sizes = Sizes(rows, wide, ones, groups=groups, shards=config.shards or 1, batch=cluster.batch_size)
     cost = costs.first_model(sizes, costs.shape(rows))
     return (
         f"the first model, of {counted(rows, 'row')}, takes about {counted(cost.rounds, 'round')} and "

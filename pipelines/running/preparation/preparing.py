@@ -15,6 +15,8 @@ from raydt.folders.checkpoint import ROWS
 from raydt.folders.manifest import MANIFEST, is_checkpoint_file
 from raydt.sources.base import Source
 
+_DEFAULT_SHARDS = Cluster.model_fields["shards"].default
+
 #: Shards that a private Ray may start for each CPU of the machine.
 SHARDS_PER_CPU = 4
 
@@ -43,8 +45,10 @@ def require_useful_shards(cluster: Cluster, features: Features, parts: int = 0) 
     ConfigError
         With the largest number that makes sense.
     """
+    if cluster.shards == "auto":
+        return
     useful = max(features.groups, parts)
-    if cluster.shards > max(useful, Cluster().shards):  # the default suits every source
+    if cluster.shards > max(useful, _DEFAULT_SHARDS):  # the default suits every source
         cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
         if useful == parts:
             cause = f"{parts} parts of the learner's work"

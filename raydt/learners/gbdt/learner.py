@@ -64,6 +64,7 @@ class GBDT(Learner):
             warmup="builds its first model of the first rows at once",
             collects_updates=True,
             divided="large",
+            slower="" if options.retrain == "always" else "updates in place",
             counts=("trainings",),
             unused=options.unused,
             stays=(
