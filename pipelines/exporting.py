@@ -80,7 +80,7 @@ def trees_of(saved: SavedModel) -> TreeSum:
     Raises
     ------
     InputError
-        It is no sum of trees.
+        It is not a sum of trees.
     """
     return tree_sum_of(saved.predictor(), len(saved.classes))
 

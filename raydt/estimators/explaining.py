@@ -70,8 +70,8 @@ class SumOfTrees(Fitted):
 
         Notes
         -----
-        Path-dependent: features that are not known are averaged with the live examples of the trees' nodes. O(leaves x
-        depth^2) a row; n x d x classes numbers, also of sparse features.
+        Path-dependent: features that are not known are averaged with the live examples of the trees' nodes. O(nodes x
+        distinct features of a path x classes) a row; n x d x classes numbers, also of sparse features.
         """
         rows = self._rows(X)
         require_counted(self._features())

@@ -311,8 +311,8 @@ def tree_sum_of(predictor: Any, n_classes: int) -> TreeSum:
     Raises
     ------
     InputError
-        Its model is no sum of trees.
+        Its model is not a sum of trees.
     """
     if not isinstance(predictor, SumOfTrees):
-        raise InputError("this model is no sum of trees, so that it can be neither exported nor explained")
+        raise InputError("this model is not a sum of trees, so it can be neither exported nor explained")
     return predictor.tree_sum(n_classes)

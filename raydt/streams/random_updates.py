@@ -20,7 +20,7 @@ from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 
 class RandomUpdates(RowStreamOptions):
-    """Insert the next row with ``insert_probability``, else delete an active example drawn uniformly."""
+    """Insert the next row with ``insert_probability``, else delete a live example drawn uniformly."""
 
     model: Literal["random_updates"] = "random_updates"
     insert_probability: float = Field(

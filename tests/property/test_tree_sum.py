@@ -109,5 +109,5 @@ def test_covers_count_the_live_examples(trial: Trial) -> None:
 
 def test_a_model_of_another_kind_is_refused() -> None:
     assert not isinstance(object(), SumOfTrees)
-    with pytest.raises(InputError, match="no sum of trees, so that it can be neither exported nor explained"):
+    with pytest.raises(InputError, match="not a sum of trees, so it can be neither exported nor explained"):
         tree_sum_of(object(), 2)
