@@ -192,7 +192,7 @@ def _save(
     components["stream"] = {"source": {"categories": new.categories, "labels": labels, "ids": ids}}
     existed = target.has("")
     try:
-        save_folder(target.root, "state", meta, components, filesystem=target.filesystem)
+        save_folder(target, "state", meta, components)
     except BaseException:
         if target.has(""):
             target.filesystem.delete_dir_contents(target.root)

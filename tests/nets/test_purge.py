@@ -106,11 +106,13 @@ def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monk
             ops(patched, draw.randrange(12))
             with pytest.raises(Killed):
                 purge(run)
-    done = purge(run)
+    plan, done = purge(run, dry_run=True), purge(run)
+    assert done == {**plan, "dry_run": False}
     assert hits(run) == {}
     assert (done["digest"], len(list((run / "checkpoints").glob("[0-9]*")))) == (digest, 1)
     assert live_categories(run) == categories
-    assert purge(run)["digest"] == digest
+    again = purge(run)
+    assert (again["digest"], again["replaced"], again["rewritten"]) == (digest, [], [])
     report = audit_run(run)
     assert report.ok, report
     assert load_state(RunFolder(run / "checkpoints"))[0]["offset"] == read_summary(RunFolder(run))["updates"]
