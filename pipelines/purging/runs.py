@@ -126,7 +126,7 @@ class RunPurge:
     def plan(self) -> Notes:
         """Find out what :meth:`rewrite` would do, by doing it on folders that change nothing."""
         folder = Rehearsal(self._folder)
-        listed = {}
+        listed: dict[str, Any] = {}
         for name, changed in self._changed.items():
             kept = [] if changed else self._listed[name]["parts"]
             for part in set(folder.names(name)) - set(kept):

@@ -340,6 +340,9 @@ def test_a_state_on_its_own_is_purged(run: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.csv").write_text(f"id\n{examples(60)[3]['id']}\n")
     state = tmp_path / "state"
     digest = pipelines.update(run, delete=tmp_path / "gone.csv", out=state).digest_after
+    stream = next(state.glob("stream.*.json")).read_text()
+    assert canary()["id"] not in stream  # which the run has deleted, not the update
+    assert examples(60)[5]["id"] in stream
     (state / ".coordinator.npz.0").write_bytes(canary()["id"].encode())
     assert hits(state)
     done = purge(state)
