@@ -212,17 +212,25 @@ def purge_lines(done: dict[str, Any]) -> str:
     """What a purge has replaced, and what lies outside its reach."""
     if done["young"]:
         return f"{escaped(done['folder'])}: younger than --older-than, nothing done"
-    word = "would be replaced or removed" if done["dry_run"] else "removed, or replaced by a file of another name"
+    removed, rewritten = len(done["replaced"]), len(done["rewritten"])
+    files = f"{removed:,} removed, or replaced by a file of another name; {rewritten:,} rewritten"
+    if not removed and not rewritten:
+        files = "nothing to do: none holds an example that is not live"
+        if done["ids"] is not None:
+            files = "nothing to do: none holds an example with one of these ids"
+    elif done["dry_run"]:
+        files += "; nothing changed yet (--dry-run)"
     rows = [
         ("folder", done["folder"]),
         ("live", counted(done["active"], "example")),
         ("digest", f"{done['digest']}, unchanged"),
         ("ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
-        ("files", f"{len(done['replaced']):,} {word}; {len(done['rewritten']):,} rewritten"),
+        ("files", files),
     ]
     names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]
+    names = ["", *names] if names else []
     away = [f"- {place}" for place in done["out_of_reach"]]
-    return "\n".join([table(rows), "", *names, "", "Copies may remain, out of reach, in:", *away])
+    return "\n".join([table(rows), *names, "", "Copies may remain, out of reach, in:", *away])
 
 
 def export_lines(written: dict[str, Any]) -> str:

@@ -18,14 +18,19 @@ from raydt.sources.columns.encoding import number_of
 
 
 def stand_in(code: int, like: Any, taken: set[Any]) -> Any:
-    """What takes the place of a value in a dictionary: of the same kind, and not among the values ``taken``."""
+    """What takes the place of a value in a dictionary: of the same kind, and not among the values ``taken``.
+
+    What an earlier purge has put there stays, so that a purge that is repeated changes nothing.
+    """
     if isinstance(like, str):
         text = f"erased {code}"
+        if like.rstrip("_") == text:
+            return like
         while text in taken:
             text += "_"
         return text
     number = -(2**52) - code
-    while number in taken:
+    while number in taken and number != like:
         number -= 1
     return float(number) if isinstance(like, float) else number
 

@@ -1,7 +1,8 @@
 """What a purge is asked to do, and the order of its steps: receipt begun, files rewritten, receipt completed.
 
 Invariant: a purge that was killed leaves a receipt that is only begun. The next purge does all of it again, whatever
-the age of the files, and its receipt names the files of both.
+the age of the files, and its receipt names the files of both. A purge that finds nothing to do writes nothing, but for
+the entry of a chain that it was asked for.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def purge(
     -------
     dict
         ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given, or None;
-        files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``; ``out_of_reach``;
-        ``young``: nothing was done, because the files are younger than ``older_than``.
+        files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``, the same with and without
+        ``dry_run``, both empty if there is nothing to do; ``out_of_reach``; ``young``: nothing was done, because the
+        files are younger than ``older_than``.
 
     Raises
     ------
@@ -73,15 +75,15 @@ def purge(
         file = PurgeFile(folder)
         work.prepare(scope)
         young = least is not None and not file.begun and _age(work.since) < least
-        touched = [] if young else sorted({*work.touched(), *file.begun})
-        done = Purged.planned(work, scope, touched)
+        done = Purged.planned(work, scope, file.begun, young=young)
         if not young and not dry_run:
-            file.begin(done)
-            work.rewrite()
-            done = done.completed(set(work.contents()))
-            file.complete(done)
+            if done.changes:
+                file.begin(done)
+                work.rewrite()
             if chain is not None:
                 chain.append_purge(done)
+            if done.changes:
+                file.complete(done)
         return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict()}
 
 

@@ -9,10 +9,11 @@ Format: ``docs/reference/formats.md``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
+from pipelines.purging.rehearsal import Notes
 from pipelines.purging.scope import Scope
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
@@ -31,6 +32,9 @@ OUT_OF_REACH = (
 PURGES = "purge.json"
 FORMAT = "raydt-purges-1"
 
+#: What is read of an entry.
+_TYPES = {"status": str, "replaced": list, "rewritten": list}
+
 
 class Work(Protocol):
     """The purge of a run or of a state."""
@@ -45,6 +49,15 @@ class Work(Protocol):
     def digest(self) -> str:
         """Of the model."""
 
+    def plan(self) -> Notes:
+        """Files that would be removed or get other contents."""
+
+    def name_of(self, path: str) -> str:
+        """What the receipt calls a file."""
+
+    def has(self, name: str) -> bool:
+        """Whether a file that :meth:`name_of` has named is there."""
+
 
 @dataclass(frozen=True)
 class Purged:
@@ -57,7 +70,7 @@ class Purged:
         Live examples.
     scope : Scope
     replaced, rewritten : tuple of str
-        Files that were removed or replaced by a file of another name, and files with new contents.
+        Files that were removed or replaced by a file of another name, and files of the same name with new contents.
     out_of_reach : tuple of str
         Where copies may remain.
     """
@@ -72,16 +85,22 @@ class Purged:
     out_of_reach: tuple[str, ...]
 
     @classmethod
-    def planned(cls, work: Work, scope: Scope, touched: list[str]) -> Purged:
-        """Before anything is done: files ``touched`` are named as replaced."""
-        options = work.saved.options
-        names = tuple(touched)
-        return cls(options.kind, options_hash(options), work.digest(), work.active, scope, names, (), work.out_of_reach)
+    def planned(cls, work: Work, scope: Scope, begun: list[str], *, young: bool) -> Purged:
+        """Before anything is done: what will be, with the files ``begun`` by a purge that was killed.
 
-    def completed(self, there: set[str]) -> Purged:
-        """Once all is done: what is still there was rewritten."""
-        gone = tuple(name for name in self.replaced if name not in there)
-        return replace(self, replaced=gone, rewritten=tuple(name for name in self.replaced if name in there))
+        Nothing, if the files are too ``young``.
+        """
+        options, digest = work.saved.options, work.digest()
+        notes = Notes() if young else work.plan()
+        gone = set(map(work.name_of, notes.gone)) | {name for name in begun if not work.has(name)}
+        rewritten = {*map(work.name_of, notes.rewritten), *begun} - gone
+        files = tuple(sorted(gone)), tuple(sorted(rewritten))
+        return cls(options.kind, options_hash(options), digest, work.active, scope, *files, work.out_of_reach)
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.replaced or self.rewritten)
 
     def as_dict(self) -> dict[str, Any]:
         """All but the ids as JSON values."""
@@ -112,7 +131,8 @@ class PurgeFile:
         #: Files of a purge that was killed.
         self.begun: list[str] = []
         if last is not None and last["status"] == "begun":
-            self.begun = list(self._entries.pop()["replaced"])
+            entry = self._entries.pop()
+            self.begun = [*entry["replaced"], *entry["rewritten"]]
 
     def begin(self, planned: Purged) -> None:
         """Name the files before the first one is changed."""
@@ -137,7 +157,7 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
         if content["format"] != FORMAT:
             raise ValueError(f"the format is {content['format']!r}, this version reads {FORMAT!r}")
         entries = content["purges"]
-        if any(not isinstance(entry["status"], str) or not isinstance(entry["replaced"], list) for entry in entries):
+        if any([type(entry[key]) for key in _TYPES] != list(_TYPES.values()) for entry in entries):
             raise ValueError("an entry is of another kind")
     except (OSError, ValueError, LookupError, TypeError) as error:
         remedy = "Restore it from a copy, or move it away"

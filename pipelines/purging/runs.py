@@ -1,7 +1,8 @@
 """A finished run is rewritten so that its folder holds live examples only.
 
 Invariant: every step leaves a run that can be read, and can be done again: after a kill at any point, purge goes
-through from the beginning and ends with the same files. The model and its digest stay as they are.
+through from the beginning and ends with the same files. A purge that is repeated changes no byte. The model and its
+digest stay as they are.
 
 What is rewritten: the newest checkpoint with one segment of the live rows, dictionaries, predictions, model, summary,
 report and log; the other checkpoints, the quarantine and temporary files are removed.
@@ -10,16 +11,20 @@ report and log; the other checkpoints, the quarantine and temporary files are re
 from __future__ import annotations
 
 import json
+import posixpath
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from pipelines.lock import LOCK
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, replaced
-from pipelines.purging.receipt import OUT_OF_REACH, PURGES
+from pipelines.purging.receipt import OUT_OF_REACH
+from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
+from pipelines.report.page import render
 from pipelines.reporting import report_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
@@ -28,14 +33,10 @@ from pipelines.saving import config_of, last_state, states_of
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.folders.folder import Folder
 from raydt.sessions.saved_model import SavedModel, understood
 
 #: Tables that name examples; the others hold counts, and numbers of splits.
-PREDICTIONS, QUARANTINE = "predictions", "quarantine"
-
-#: What no example is in.
-_UNTOUCHED = {"config.yaml", "metrics", "events", "alarms"}
+PREDICTIONS, QUARANTINE, REPORT = "predictions", "quarantine", "report.html"
 
 
 class RunPurge:
@@ -81,7 +82,6 @@ class RunPurge:
         self._session = self.saved.session()
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
-        self._before = self._contents()
 
     @property
     def active(self) -> int:
@@ -106,7 +106,7 @@ class RunPurge:
         return digest
 
     def prepare(self, scope: Scope) -> None:
-        """Find out what dictionaries and texts will be."""
+        """Find out what dictionaries and texts will be, and which tables change."""
         self._scope, saved = scope, self.saved
         self._stream = erased_stream(saved, self._components["stream"], scope)
         self._classes = erased_classes(saved)
@@ -115,48 +115,81 @@ class RunPurge:
         old = [*zip(saved.classes, self._classes, strict=True)]
         old += zip(self._summary.get("classes", []), self._classes, strict=False)
         self._changes = {str(name): str(new) for name, new in old if str(name) != str(new)}
+        self._listed: dict[str, Any] = self._components["recorder"]["tables"]
+        self._chosen = {PREDICTIONS: self._live_rows, QUARANTINE: lambda batch: batch.slice(0, 0)}
+        self._changed = {
+            name: Parts(self._folder, name).changed_by(self._listed[name], choose)
+            for name, choose in self._chosen.items()
+            if name in self._listed
+        }
 
-    def touched(self) -> list[str]:
-        """Files that may be replaced or removed."""
-        return [name for name in self._before if not (_UNTOUCHED & {name, name.split("/")[0]}) or _is_temporary(name)]
+    def plan(self) -> Notes:
+        """Find out what :meth:`rewrite` would do, by doing it on folders that change nothing."""
+        folder = Rehearsal(self._folder)
+        listed: dict[str, Any] = {}
+        for name, changed in self._changed.items():
+            kept = [] if changed else self._listed[name]["parts"]
+            for part in set(folder.names(name)) - set(kept):
+                folder.delete(f"{name}/{part}")
+            if changed:  # the real list differs from the one before, too
+                listed[name] = {"parts": [], "bytes": []}
+        self._write_state(Rehearsal(self._states, folder.notes), listed)
+        self._write_rest(folder)
+        if folder.has(REPORT):
+            stale, page = bool(folder.notes.gone or folder.notes.rewritten), ""
+            if not stale:
+                with self._folder.local() as run:
+                    page = render([run], [self._folder.location])
+            folder.write_text(REPORT, page)
+        return folder.notes
 
     def rewrite(self) -> None:
         """Do all steps."""
-        tables = self._write_state()
-        for table in tables:
-            table.finish()
-        self._folder.delete_folder(QUARANTINE)
-        self._write_model()
-        self._write_texts()
-        self._sweep()
+        tables, listed = {}, {}
+        for name, changed in self._changed.items():
+            tables[name] = parts = Parts(self._folder, name)
+            parts.restore(self._listed[name])
+            if changed:
+                parts.rewrite(self._chosen[name])
+                listed[name] = parts.state()
+        self._write_state(self._states, listed)
+        for parts in tables.values():
+            parts.finish()
+        self._write_rest(self._folder)
+        if self._folder.has(REPORT):
+            self._folder.delete(REPORT)
+            report_of([self._folder.location], None)
 
-    def contents(self) -> list[str]:
-        """Files of the folder, but for lock and receipt."""
-        return list(self._contents())
+    def name_of(self, path: str) -> str:
+        """What the receipt calls a file: its name in the run's folder, or all of its place."""
+        if path.startswith(f"{self._folder.root}/"):
+            return path[len(self._folder.root) + 1 :]
+        return self._states.location + path.removeprefix(self._states.root)
+
+    def has(self, name: str) -> bool:
+        """Whether a file that :meth:`name_of` has named is there."""
+        states = f"{self._states.location}/"
+        return self._states.has(name[len(states) :]) if name.startswith(states) else self._folder.has(name)
 
     # ---------------------------------------------------------------- steps
 
-    def _write_state(self) -> list[Parts]:
-        """Rewrite tables and the newest checkpoint, which lists them; the other checkpoints go with that."""
+    def _write_state(self, states: RunFolder, listed: dict[str, Any]) -> None:
+        """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
         components = self._components
-        recorder = dict(components["recorder"])
-        tables, listed = [], dict(recorder["tables"])
-        for name in (PREDICTIONS, QUARANTINE):
-            if name not in listed:
-                continue
-            parts = Parts(self._folder, name)
-            parts.restore(listed[name])
-            if parts.names:
-                parts.rewrite(self._live_rows if name == PREDICTIONS else lambda batch: batch.slice(0, 0))
-                listed[name] = {**listed[name], **parts.state()}
-            tables.append(parts)
+        tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
         meta = {**self._checkpoint.meta, **self._names()}
         for key in ("kind", "raydt_version", "segments", "copies_since"):
             meta.pop(key, None)
-        rest = {"stream": self._stream, "recorder": {**recorder, "tables": listed}, "scores": components["scores"]}
-        store = CheckpointStore(self._states, 1)
-        store.write(self._checkpoint.number, meta, self._session.snapshot(), rest)
-        return tables
+        recorder = {**components["recorder"], "tables": tables}
+        rest = {"stream": self._stream, "recorder": recorder, "scores": components["scores"]}
+        CheckpointStore(states, 1).write(self._checkpoint.number, meta, self._session.snapshot(), rest)
+
+    def _write_rest(self, folder: RunFolder) -> None:
+        """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""
+        folder.delete_folder(QUARANTINE)
+        self._write_model(folder)
+        self._write_texts(folder)
+        self._sweep(folder)
 
     def _names(self) -> dict[str, Any]:
         """Classes and categories of the manifests of state and model."""
@@ -165,76 +198,46 @@ class RunPurge:
     def _live_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Predictions of examples that live or are out of scope; what was only asked, without an id, too.
 
-        None where they are numbers: one may be the label of a single deleted example.
+        None where they are numbers: one may be the label of a single deleted example. The batch itself, if all stays.
         """
         if pa.types.is_floating(batch.schema.field("prediction").type):
             return batch.slice(0, 0)
         kind, column = batch.schema.field("id").type, batch.column("id")
         if self._scope.names is not None:
-            erased = pc.is_in(column, pa.array(sorted(self._scope.names), kind))
-            chosen = batch.filter(pc.or_(pc.invert(erased), pc.is_null(column)))
+            live = pc.invert(pc.is_in(column, pa.array(sorted(self._scope.names), kind)))
         else:
             ids: list[Any] = self.saved.arrays["id"].tolist()
             if pa.types.is_string(kind):
                 names = self._stream["source"]["ids"]
                 ids = [names[code] for code in ids]
-            chosen = batch.filter(pc.or_(pc.is_in(column, pa.array(ids, kind)), pc.is_null(column)))
-        if not self._changes:
-            return chosen
-        columns = [
-            pa.array([self._changes.get(value, value) for value in one.to_pylist()], one.type)
-            if name in ("prediction", "truth")
-            else one
-            for name, one in zip(chosen.schema.names, chosen.columns, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=chosen.schema)
+            live = pc.is_in(column, pa.array(ids, kind))
+        kept = pc.or_(live, pc.is_null(column))
+        chosen = batch if pc.all(kept).as_py() else batch.filter(kept)
+        for name in ("prediction", "truth"):
+            values = chosen.column(name).to_pylist()
+            if any(value in self._changes for value in values):
+                new = pa.array([self._changes.get(value, value) for value in values], chosen.schema.field(name).type)
+                chosen = chosen.set_column(chosen.schema.get_field_index(name), chosen.schema.field(name), new)
+        return chosen
 
-    def _write_model(self) -> None:
-        place = self._folder.inside("model")
+    def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
         meta = {key: self._checkpoint.meta[key] for key in kept} | self._names()
-        save_folder(place.root, "model", meta, {"arrays": self._session.model()}, filesystem=place.filesystem)
+        save_folder(folder.inside("model"), "model", meta, {"arrays": self._session.model()})
 
-    def _write_texts(self) -> None:
-        """Rewrite summary, log and report: classes that are erased, and messages, may quote an example."""
-        folder = self._folder
+    def _write_texts(self, folder: RunFolder) -> None:
+        """Rewrite summary and log: classes that are erased, and messages, may quote an example."""
         summary = replaced(self._summary, self._changes)
         folder.write_text("summary.json", json.dumps(summary, indent=2) + "\n")
         if folder.has("log.jsonl"):
             lines = [line for line in folder.read_text("log.jsonl").splitlines() if _says_nothing(line)]
             folder.write_text("log.jsonl", "".join(f"{line}\n" for line in lines))
-        if folder.has("report.html"):
-            folder.delete("report.html")
-            report_of([folder.location], None)
 
-    def _sweep(self) -> None:
-        """Remove what interrupted writes have left."""
-        for name in self._contents():
-            if _is_temporary(name):
-                self._folder.delete(name)
-
-    def _contents(self) -> dict[str, int]:
-        """Files of the run folder, by their names in it."""
-        found: dict[str, int] = {}
-
-        def walk(folder: Folder, prefix: str) -> None:
-            for name in folder.names():
-                inner = folder.inside(name)
-                if inner.filesystem.get_file_info(inner.root).type.name == "Directory":
-                    walk(inner, f"{prefix}{name}/")
-                else:
-                    found[prefix + name] = 0
-
-        walk(self._folder, "")
-        for name in (LOCK, PURGES):
-            found.pop(name, None)
-        return found
-
-
-def _is_temporary(name: str) -> bool:
-    """Whether an interrupted write has left a file."""
-    last = name.rpartition("/")[2]
-    return last.startswith(".") and last != LOCK
+    def _sweep(self, folder: RunFolder) -> None:
+        """Remove what interrupted writes have left: files whose names begin with a dot."""
+        for info in folder.filesystem.get_file_info(fs.FileSelector(folder.root, recursive=True)):
+            if info.type == fs.FileType.File and info.base_name.startswith(".") and info.base_name != LOCK:
+                folder.delete(posixpath.relpath(info.path, folder.root))
 
 
 def _says_nothing(line: str) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from pipelines.lock import LOCK
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream
-from pipelines.purging.receipt import OUT_OF_REACH, PURGES
+from pipelines.purging.receipt import OUT_OF_REACH
+from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
 from pipelines.run_folder import RunFolder
 from pipelines.saving import open_state
@@ -73,21 +74,29 @@ class StatePurge:
         if "stream" in self._components:
             self._components["stream"] = erased_stream(saved, self._components["stream"], scope)
 
-    def touched(self) -> list[str]:
-        """Files that may be replaced: all but those of arrays, and what interrupted writes have left."""
-        return [name for name in self.contents() if name.startswith(".") or name.endswith(".json")]
+    def plan(self) -> Notes:
+        """Find out what :meth:`rewrite` would do, by doing it on a folder that changes nothing."""
+        folder = Rehearsal(self._folder)
+        self._write(folder)
+        return folder.notes
 
     def rewrite(self) -> None:
         """Write the state again, then remove what interrupted writes have left."""
-        folder = self._folder
-        save_folder(folder.root, "state", self._meta, self._components, filesystem=folder.filesystem)
+        self._write(self._folder)
+
+    def name_of(self, path: str) -> str:
+        """What the receipt calls a file: its name in the folder."""
+        return path[len(self._folder.root) + 1 :]
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there."""
+        return self._folder.has(name)
+
+    def _write(self, folder: RunFolder) -> None:
+        save_folder(folder, "state", self._meta, self._components)
         for name in folder.names():
             if name.startswith(".") and name != LOCK:
                 folder.delete(name)
-
-    def contents(self) -> list[str]:
-        """Files of the folder, but for lock and receipt."""
-        return [name for name in self._folder.names() if name not in (LOCK, PURGES)]
 
 
 #: Of ``meta``: what is written anew.

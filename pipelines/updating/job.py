@@ -168,7 +168,7 @@ def _save(
     """Write the new state, or nothing.
 
     It is no longer what a config and a source give when they are replayed: config hash and fingerprint are null, and
-    ``lineage`` says what it was made from. The ids of deleted examples are in neither.
+    ``lineage`` says what it was made from. No id of an example that is not live is in it, whenever it was deleted.
     """
     offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
     step = {
@@ -185,14 +185,14 @@ def _save(
     meta |= {"lineage": [*saved.meta.get("lineage", []), step]}
     meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
-    erased = set(gone.ids.tolist()) - set(new.ids.tolist()) if names.text_ids else set()
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
-    ids = [None if code in erased else value for code, value in enumerate(new.all_ids)]
     components: dict[str, Any] = state_components(*session.state())
+    live = set(components["coordinator"]["id"].tolist()) if names.text_ids else set()
+    ids = [value if code in live else None for code, value in enumerate(new.all_ids)]
     components["stream"] = {"source": {"categories": new.categories, "labels": labels, "ids": ids}}
     existed = target.has("")
     try:
-        save_folder(target.root, "state", meta, components, filesystem=target.filesystem)
+        save_folder(target, "state", meta, components)
     except BaseException:
         if target.has(""):
             target.filesystem.delete_dir_contents(target.root)

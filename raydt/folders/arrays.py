@@ -45,7 +45,7 @@ from raydt.folders.manifest import (
 
 
 def save_folder(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Folder,
     kind: Kind,
     meta: Mapping[str, Any],
     components: Mapping[str, Mapping[str, Any]],
@@ -58,7 +58,7 @@ def save_folder(
 
     Parameters
     ----------
-    path : path or URI
+    path : path, URI or Folder
         The folder, created with its parents; a URI names its file system (``file``, ``s3``, ``gs``, ``abfs``, ...).
     kind : {"model", "state"}
     meta : mapping
@@ -77,7 +77,7 @@ def save_folder(
         A value that is neither JSON nor an array of numbers; a name or a key of ``meta`` that is not allowed.
     """
     require_meta(kind, meta)  # before anything is written
-    folder = _open(path, filesystem)
+    folder = path if isinstance(path, Folder) else _open(path, filesystem)
     published: list[FileEntry] = []
     try:
         before = _files_there(folder)

@@ -79,20 +79,67 @@ def test_every_kind_of_file_holds_one_before_and_none_after(run: Path) -> None:
         "metrics",
     }
     assert kinds(run) == everywhere
+    before = contents(run)
     plan = purge(run, dry_run=True)
-    assert kinds(run) == everywhere
+    assert contents(run) == before
     done = purge(run)
     assert hits(run) == {}
-    assert {name.split("/")[0] for name in plan["replaced"]} >= everywhere - {"metrics"}
+    after = contents(run)
+    assert done == {**plan, "dry_run": False}
+    assert done["replaced"] == sorted(before.keys() - after.keys())
+    assert done["rewritten"] == sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
+    assert {name.split("/")[0] for name in (*plan["replaced"], *plan["rewritten"])} == everywhere
     assert done["digest"] == json.loads((run / "summary.json").read_text())["model_digest"]
     assert (run / "report.html").exists()
     assert not (run / "quarantine").exists()
     written = receipt(run)[-1]
     assert (written["status"], written["digest"], written["ids"]) == ("completed", done["digest"], None)
-    assert set(written["replaced"]) | set(written["rewritten"]) == set(plan["replaced"])
-    assert all((run / name).exists() for name in written["rewritten"])
-    assert not any((run / name).exists() for name in written["replaced"])
+    assert (written["replaced"], written["rewritten"]) == (done["replaced"], done["rewritten"])
     assert len(written["out_of_reach"]) == 5
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """All files of a run but for the receipt, by name."""
+    files = {file.relative_to(run).as_posix(): file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    return {name: data for name, data in files.items() if name != "purge.json"}
+
+
+def test_a_second_purge_has_nothing_to_do_and_says_so(run: Path, tmp_path: Path) -> None:
+    purge(run)
+    before, entries = contents(run), receipt(run)
+    assert "nothing to do" in CliRunner().invoke(cli, ["purge", str(run)]).output
+    (tmp_path / "ids.csv").write_text(f"id\n{canary()['id']}\n")
+    result = CliRunner().invoke(cli, ["purge", str(run), "--ids", str(tmp_path / "ids.csv"), "--dry-run"])
+    assert "nothing to do: none holds an example with one of these ids" in result.output
+    assert (contents(run), receipt(run)) == (before, entries)
+    # What has come since is found, alone.
+    (run / "report.html").write_text(canary()["id"])
+    assert (purge(run)["replaced"], purge(run)["rewritten"]) == ([], [])
+    assert receipt(run)[-1]["rewritten"] == ["report.html"]
+    assert contents(run) == before
+
+
+def test_checkpoints_elsewhere_are_named_by_their_place(tmp_path: Path) -> None:
+    rows = {"id": list(range(20)), "a": [float(i % 7) for i in range(20)], "y": ["n", "p"] * 10}
+    written(tmp_path / "rows.arrow", pa.table(rows))
+    (tmp_path / "gone.csv").write_text("id,after\n3,9\n")
+    config: dict[str, Any] = {
+        "source": {"kind": "arrow", "path": str(tmp_path / "rows.arrow"), "id": "id", "label": "y"},
+        "stream": {"model": "deletion_log", "deletion_log": str(tmp_path / "gone.csv")},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "batch_size": 4},
+        "checkpoint": {"every_updates": 4, "every_seconds": None, "path": str(tmp_path / "states")},
+        "output": {"report": False},
+    }
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    before = contents(tmp_path / "states")
+    plan, done = purge(run, dry_run=True), purge(run)
+    after = contents(tmp_path / "states")
+    assert done == {**plan, "dry_run": False}
+    gone = [str(tmp_path / "states" / name) for name in sorted(before.keys() - after.keys())]
+    assert gone
+    assert [name for name in done["replaced"] if name.startswith("/")] == gone
+    assert purge(run)["replaced"] == []
 
 
 def receipt(folder: Path) -> list[dict[str, Any]]:
@@ -215,8 +262,12 @@ def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
 def test_a_purge_that_was_killed_leaves_a_receipt_that_is_only_begun(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(self: Any) -> None:
-        raise KeyboardInterrupt
+    write = RunPurge._write_texts
+
+    def killed(self: Any, folder: Any) -> None:
+        if folder is self._folder:
+            raise KeyboardInterrupt
+        write(self, folder)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunPurge, "_write_texts", killed)
@@ -289,6 +340,9 @@ def test_a_state_on_its_own_is_purged(run: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.csv").write_text(f"id\n{examples(60)[3]['id']}\n")
     state = tmp_path / "state"
     digest = pipelines.update(run, delete=tmp_path / "gone.csv", out=state).digest_after
+    stream = next(state.glob("stream.*.json")).read_text()
+    assert canary()["id"] not in stream  # which the run has deleted, not the update
+    assert examples(60)[5]["id"] in stream
     (state / ".coordinator.npz.0").write_bytes(canary()["id"].encode())
     assert hits(state)
     done = purge(state)

@@ -317,7 +317,7 @@ class Run:
         meta = run_meta(self.config, stream, at, recorder.updates, self.data.fingerprint)
         model, place = {"arrays": session.model()}, self.folder.inside("model")
         with writing(place.location):
-            save_folder(place.root, "model", meta, model, filesystem=place.filesystem)
+            save_folder(place, "model", meta, model)
         if complete:
             recorder.finish_compaction()
         else:

@@ -142,6 +142,25 @@ class Parts:
         with writing(self.location):
             self._merge(choose)
 
+    def changed_by(self, state: Mapping[str, Any], choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> bool:
+        """Whether ``choose`` makes another batch of any in the parts that a state lists; nothing is written.
+
+        Raises
+        ------
+        InputError
+            A listed part is missing or has another size.
+        """
+        sizes = self._found()
+        error = self._missing(state, sizes)
+        if error is not None:
+            raise error
+        for name, size in zip(state["parts"], state["bytes"], strict=True):
+            place = self._here.path(name if sizes.get(name) == size else "." + name)
+            with pq.ParquetFile(place, filesystem=self._here.filesystem) as file:
+                if any(choose(batch) is not batch for batch in file.iter_batches(ROWS_PER_GROUP)):
+                    return True
+        return False
+
     def _merge(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
         whole, sources = self._next(), [self._here.path(name) for name in self.names]
         filesystem, temporary = self._here.filesystem, self._here.path(_MERGING)

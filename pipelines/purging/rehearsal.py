@@ -1,0 +1,101 @@
+"""A folder that notes what would be written and removed, and changes nothing.
+
+Invariant: whoever reads it finds what would be there by then, as far as names, manifests and other JSON files go. So
+the code that writes a checkpoint or a model can be run on it, and its notes say what the same code will do to the
+files of the real folder.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+
+from pyarrow import fs
+
+from pipelines.run_folder import RunFolder
+
+
+@dataclass
+class Notes:
+    """Paths of files, as their filesystem has them.
+
+    Attributes
+    ----------
+    gone : set of str
+        Files that would be removed.
+    rewritten : set of str
+        Files that would have other contents.
+    written : dict
+        All files that would be written; the contents of JSON files, else None.
+    """
+
+    gone: set[str] = field(default_factory=set)
+    rewritten: set[str] = field(default_factory=set)
+    written: dict[str, bytes | None] = field(default_factory=dict)
+
+
+class Rehearsal(RunFolder):
+    """A folder that changes nothing.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The real one.
+    notes : Notes, optional
+        To which this one adds.
+    """
+
+    def __init__(self, folder: RunFolder, notes: Notes | None = None) -> None:
+        self.__dict__.update(folder.__dict__)
+        self.notes = Notes() if notes is None else notes
+
+    def publish(self, name: str, data: bytes | memoryview) -> None:
+        """Note a file that would be written."""
+        path, notes = self.path(name), self.notes
+        notes.gone.discard(path)
+        notes.rewritten.discard(path)
+        notes.written[path] = bytes(data) if name.endswith(".json") else None
+        size = super().size(name)
+        if size is not None and (size != len(data) or super().read(name) != data):
+            notes.rewritten.add(path)
+
+    def delete(self, name: str, *, lasting: bool = False) -> None:
+        """Note a file that would be removed."""
+        self._remove(self.path(name))
+
+    def delete_folder(self, name: str) -> None:
+        """Note the files of a folder that would be removed."""
+        within = self.path(name)
+        found = self.filesystem.get_file_info(fs.FileSelector(within, allow_not_found=True, recursive=True))
+        there = {info.path for info in found if info.type == fs.FileType.File}
+        for path in there | {path for path in self.notes.written if path.startswith(f"{within}/")}:
+            self._remove(path)
+
+    def has(self, name: str) -> bool:
+        """Whether an entry would exist."""
+        path = self.path(name)
+        return path in self.notes.written or (path not in self.notes.gone and super().has(name))
+
+    def names(self, name: str = "") -> list[str]:
+        """Entries that would be there; folders stay."""
+        within = self.path(name).rstrip("/")
+        kept = {one for one in super().names(name) if posixpath.join(within, one) not in self.notes.gone}
+        new = {path[len(within) + 1 :].split("/")[0] for path in self.notes.written if path.startswith(f"{within}/")}
+        return sorted(kept | new)
+
+    def size(self, name: str) -> int | None:
+        """Bytes that a JSON file would have."""
+        data = self.notes.written.get(self.path(name))
+        return super().size(name) if data is None else len(data)
+
+    def read(self, name: str) -> bytes:
+        """Contents that a JSON file would have."""
+        data = self.notes.written.get(self.path(name))
+        return super().read(name) if data is None else data
+
+    def _remove(self, path: str) -> None:
+        notes = self.notes
+        notes.written.pop(path, None)
+        notes.rewritten.discard(path)
+        if self._look(path).type == fs.FileType.File:
+            notes.gone.add(path)
