@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.learners.tree_sum import TreeSum, passes, tests_of
@@ -133,50 +133,76 @@ def _fill(edges: Any, tests: Any, cover: Any, begin: int) -> None:
         edges.end[above] = max(edges.end[above], edges.end[node])
 
 
-class Room(NamedTuple):
-    """Scratch: the points t of the rule; where a row goes; and the way to a node, one entry for each level.
+class Factors(NamedTuple):
+    """What the points t of the rule make of each node, for the rows that go another way (0) and that go there (1).
 
     Attributes
     ----------
-    point, weight : ndarray of float64, shape (q,)
-    goes : ndarray of bool, shape (nodes,)
-        Whether the row goes left.
-    node : ndarray of int64, shape (levels,)
-        The nodes on the way.
-    follows : ndarray of float64, shape (levels,)
-        o of the feature by which each node was reached.
-    factor, product, slope : ndarray of float64, shape (levels, q)
-        f of that feature, G, and the weight times (o - z) / f.
-    below : ndarray of float64, shape (levels, outputs, q)
-        G times the output, added up over the leaves at and below the node that have been passed.
+    factor : ndarray of float64, shape (nodes, q, 2)
+        f of the feature by which the node is reached.
+    inverse : ndarray of float64, shape (nodes, q, 2)
+        1 / f, and 0 where f is 0; 1 for the root.
+    slope : ndarray of float64, shape (nodes, q, 2)
+        The weight of the point times (o - z) / f; 0 for the root.
     """
 
-    point: Floats
-    weight: Floats
-    goes: npt.NDArray[np.bool_]
-    node: Ints
-    follows: Floats
     factor: Floats
-    product: Floats
+    inverse: Floats
     slope: Floats
+
+
+def factors_of(edges: Edges) -> Factors:
+    """The factors of one tree. O(nodes x q)."""
+    point, weight = np.polynomial.legendre.leggauss(max(1, (int(edges.distinct.max()) + 1) // 2))
+    t, z, o = (point[:, None] + 1.0) / 2.0, edges.share[:, None, None], np.array([0.0, 1.0])
+    factor = z * (1.0 - t) + o * t
+    factor[0] = 1.0
+    inverse = np.divide(1.0, factor, out=np.zeros_like(factor), where=factor > 0)
+    slope = weight[:, None] / 2.0 * (o - z) * inverse
+    slope[0] = 0.0
+    return Factors(factor, inverse, slope)
+
+
+class Room(NamedTuple):
+    """Scratch for a block of rows on the way to a node, one entry for each level.
+
+    Attributes
+    ----------
+    node : ndarray of int64, shape (levels,)
+        The nodes on the way.
+    goes : ndarray of float64, shape (levels, rows)
+        1 for rows that go left there, else 0.
+    follows : ndarray of float64, shape (levels, rows)
+        o of the feature by which each node was reached.
+    product : ndarray of float64, shape (levels, q, rows)
+        G.
+    below : ndarray of float64, shape (levels, outputs, q, rows)
+        G times the output, added up over the leaves at and below the node that have been passed.
+    total : ndarray of float64, shape (rows,)
+    """
+
+    node: Ints
+    goes: Floats
+    follows: Floats
+    product: Floats
     below: Floats
+    total: Floats
 
 
-def room_of(edges: Edges, outputs: int) -> Room:
+#: Rows that go through a tree together: enough for the vector units, and few enough for a near cache.
+BLOCK = 32
+
+
+def room_of(edges: Edges, factors: Factors, outputs: int) -> Room:
     """Room for the rows of one tree."""
-    levels, most = int(edges.level.max()) + 1, int(edges.distinct.max())
-    point, weight = np.polynomial.legendre.leggauss(max(1, (most + 1) // 2))
-    shape = levels, len(point)
+    levels, points = int(edges.level.max()) + 1, factors.factor.shape[1]
     return Room(
-        point=(point + 1.0) / 2.0,
-        weight=weight / 2.0,
-        goes=np.zeros(len(edges.level), dtype=np.bool_),
         node=np.zeros(levels, dtype=np.int64),
-        follows=np.ones(levels),
-        factor=np.ones(shape),
-        product=np.ones(shape),
-        slope=np.zeros(shape),
-        below=np.zeros((levels, outputs, len(point))),
+        goes=np.zeros((levels, BLOCK)),
+        follows=np.ones((levels, BLOCK)),
+        product=np.ones((levels, points, BLOCK)),
+        below=np.zeros((levels, outputs, points, BLOCK)),
+        total=np.zeros(BLOCK),
     )
 
 
@@ -208,58 +234,96 @@ def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Expl
     rows = np.ascontiguousarray(X, dtype=np.float64), ones.indptr, ones.indices
     values = np.zeros((len(X), trees.dense + trees.sparse, trees.outputs))
     tests, base = tests_of(trees), np.zeros(trees.outputs)
+    # Shares of classes add up to 1 at every leaf, so that the values of the last one follow from the others.
+    computed = trees.outputs - 1 if _constant_sums(trees) else trees.outputs
     for tree in range(trees.trees):
         begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
-        edges = edges_of(trees, trees.cover, tree)
-        used = np.flatnonzero(trees.value[begin:stop].any(axis=0))  # each tree of several classes adds to one output
-        output = np.ascontiguousarray(trees.value[begin:stop, used])
-        room = room_of(edges, len(used))
-        base[used] += edges.reach @ output
-        _explain(edges, tests, begin, (output, used), rows, room, values)
+        edges, value = edges_of(trees, trees.cover, tree), trees.value[begin:stop]
+        base += edges.reach @ value
+        used = np.flatnonzero(value[:, :computed].any(axis=0))  # each tree of several classes adds to one output
+        output, factors = np.ascontiguousarray(value[:, used]), factors_of(edges)
+        _explain(edges, factors, tests, begin, (output, used), rows, room_of(edges, factors, len(used)), values)
+    if computed < trees.outputs:
+        values[:, :, computed] = -values[:, :, :computed].sum(axis=2)
     if trees.mean:
         values /= trees.trees
         base /= trees.trees
     return Explanation(values, base + trees.origin)
 
 
+def _constant_sums(trees: TreeSum) -> bool:
+    """Whether the outputs of every leaf add up to the same number, but for rounding."""
+    sums = trees.value[trees.feature < 0].sum(axis=1)
+    return trees.outputs > 1 and bool(np.ptp(sums) <= 8 * np.finfo(np.float64).eps * np.abs(sums).max())
+
+
 @kernel
-def _explain(edges: Any, tests: Any, begin: int, outputs: Any, rows: Any, room: Any, values: Any) -> None:
+def _explain(edges: Any, factors: Any, tests: Any, begin: int, outputs: Any, rows: Any, room: Any, values: Any) -> None:
     """Add the values of one tree, whose nodes begin at ``begin``."""
     X, indptr, indices = rows
-    feature, (output, used), q = tests[0], outputs, len(room.point)
-    for i in range(len(X)):
-        node, top = 0, -1
+    feature, (output, used), nodes = tests[0], outputs, len(edges.level)
+    for first in range(0, len(X), BLOCK):
+        count = min(BLOCK, len(X) - first)
+        node, top = 0, 0
         while True:
-            level = edges.level[node] if node < len(edges.level) else 0
+            level = edges.level[node] if node < nodes else 0
             while top >= max(level, 1):  # nodes of which all leaves have been passed
-                end, before = room.node[top], edges.before[room.node[top]]
-                j = feature[begin + edges.parent[end]]
+                j = feature[begin + edges.parent[room.node[top]]]
                 for v in range(len(used)):
-                    total = 0.0
-                    for m in range(q):
-                        total += room.below[top, v, m] * (room.slope[top, m] - room.slope[before, m])
-                        room.below[top - 1, v, m] += room.below[top, v, m]
-                    values[i, j, used[v]] += total
+                    _close(edges, factors, room, top, v)
+                    for r in range(count):
+                        values[first + r, j, used[v]] += room.total[r]
                 top -= 1
-            if node == len(edges.level):
+            if node == nodes:
                 break
-            top, before, z, o = level, edges.before[node], edges.share[node], 1.0
+            top, room.node[level] = level, node
             if level > 0:
-                above = edges.parent[node]
-                o = room.follows[before] if room.goes[above] == edges.left[node] else 0.0
-                if o == 0.0 and z == 0.0:  # no example and not this row: G is 0 at all leaves below
-                    top, node = level - 1, edges.end[node]
-                    continue
-                for m in range(q):
-                    factor = z * (1.0 - room.point[m]) + o * room.point[m]
-                    room.factor[level, m] = factor
-                    room.slope[level, m] = room.weight[m] * (o - z) / factor
-                    room.product[level, m] = room.product[level - 1, m] * (factor / room.factor[before, m])
-            room.node[level], room.follows[level] = node, o
-            is_leaf = feature[begin + node] < 0
-            if not is_leaf:
-                room.goes[node] = passes(tests, begin + node, X[i], indices, indptr[i], indptr[i + 1])
-            for v in range(len(used)):
-                for m in range(q):
-                    room.below[level, v, m] = room.product[level, m] * output[node, v] if is_leaf else 0.0
+                _enter(edges, factors, room, level)
+            if feature[begin + node] >= 0:
+                goes = room.goes[level]
+                for r in range(count):
+                    i = first + r
+                    goes[r] = 1.0 if passes(tests, begin + node, X[i], indices, indptr[i], indptr[i + 1]) else 0.0
+                room.below[level] = 0.0
+            else:
+                for v in range(len(used)):
+                    for m in range(room.product.shape[1]):
+                        product, below, value = room.product[level, m], room.below[level, v, m], output[node, v]
+                        for r in range(BLOCK):
+                            below[r] = product[r] * value
             node += 1
+
+
+@inner_kernel
+def _enter(edges: Any, factors: Any, room: Any, level: int) -> None:
+    """Which rows of the block go to a node, and the product of its factors. O(q x rows)."""
+    node = room.node[level]
+    before = edges.before[node]
+    last = room.node[before]
+    o, was, goes = room.follows[level], room.follows[before], room.goes[level - 1]
+    left = 1.0 if edges.left[node] else 0.0
+    for r in range(BLOCK):
+        o[r] = was[r] if goes[r] == left else 0.0
+    for m in range(room.product.shape[1]):
+        there, above = room.product[level, m], room.product[level - 1, m]
+        f, step = factors.factor[node, m, 0], factors.factor[node, m, 1] - factors.factor[node, m, 0]
+        g, back = factors.inverse[last, m, 0], factors.inverse[last, m, 1] - factors.inverse[last, m, 0]
+        for r in range(BLOCK):
+            there[r] = above[r] * (f + o[r] * step) * (g + was[r] * back)
+
+
+@inner_kernel
+def _close(edges: Any, factors: Any, room: Any, level: int, v: int) -> None:
+    """Integrate what the leaves below a node add, and hand it on to the node above. O(q x rows)."""
+    node = room.node[level]
+    before = edges.before[node]
+    last = room.node[before]
+    o, was, total = room.follows[level], room.follows[before], room.total
+    total[:] = 0.0
+    for m in range(room.product.shape[1]):
+        below, above = room.below[level, v, m], room.below[level - 1, v, m]
+        f, step = factors.slope[node, m, 0], factors.slope[node, m, 1] - factors.slope[node, m, 0]
+        g, back = factors.slope[last, m, 0], factors.slope[last, m, 1] - factors.slope[last, m, 0]
+        for r in range(BLOCK):
+            total[r] += below[r] * ((f + o[r] * step) - (g + was[r] * back))
+            above[r] += below[r]
