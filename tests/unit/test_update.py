@@ -189,9 +189,10 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
 def test_a_state_that_cannot_be_written_leaves_nothing(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: str, *_: Any, **__: Any) -> None:
-        Path(path).mkdir()
-        (Path(path) / "half").write_text("")
+    def full(folder: RunFolder, *_: Any) -> None:
+        half = Path(folder.path("half"))
+        half.parent.mkdir()
+        half.write_text("")
         raise OSError("disk full")
 
     monkeypatch.setattr("pipelines.updating.job.save_folder", full)
