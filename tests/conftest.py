@@ -26,7 +26,12 @@ settings.load_profile("default")
 LONGEST = (
     "simulation/test_simulation.py",
     "nets/test_ray.py",
+    "nets/test_purge.py",
+    "property/test_forest_twin.py",
     "nets/test_runs.py",
+    "integration/test_examples.py",
+    "nets/test_nodes.py",
+    "nets/test_audit_mutants.py",
     "integration/test_corpus.py",
     "integration/test_gbdt_commands.py",
     "property/test_sparse_tree_twin.py",

@@ -7,7 +7,7 @@ from typing import Any
 
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from tests.cases import GROUPS, Trial, every_case, never
+from tests.cases import GROUPS, Trial, every_case, never, one_of_each
 from tests.simulation.simulator import Record, outcome
 
 LARGE = 10**9
@@ -38,7 +38,7 @@ def result(trial: Trial, folder: Path, shards: int, size: int, plan: WorkPlan) -
     return outcome(session.digest(), record, session.state())
 
 
-@every_case("identity")
+@every_case("identity", one_of_each)
 def test_the_same_whatever_the_way(trial: Trial, tmp_path: Path) -> None:
     expected = result(trial, tmp_path, 1, 16, WorkPlan())
     assert expected["deletes"] > 20

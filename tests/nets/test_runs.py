@@ -26,7 +26,7 @@ from raydt.folders.manifest import read_manifest
 from raydt.learners import learners
 from raydt.sessions.saved_model import find_model, open_model
 from raydt.sessions.session import InProcessSession
-from tests.cases import CASES, Trial, every_case, never
+from tests.cases import CASES, Trial, every_case, never, one_of_each
 from tests.small_tables import examples, table_of
 
 #: Columns of the tables that say how the work was done.
@@ -202,7 +202,7 @@ def damaged(trial: Trial, run: pipelines.RunResult, folder: Path, bits: int) -> 
     return found
 
 
-@every_case("checkpoint damage")
+@every_case("checkpoint damage", one_of_each)
 def test_a_damaged_checkpoint_is_refused(trial: Trial, run_of, tmp_path: Path) -> None:
     assert damaged(trial, run_of(trial), tmp_path, 2) > 20
 
