@@ -307,9 +307,9 @@ def _enter(edges: Any, factors: Any, room: Any, level: int) -> None:
     for m in range(room.product.shape[1]):
         there, above = room.product[level, m], room.product[level - 1, m]
         f, step = factors.factor[node, m, 0], factors.factor[node, m, 1] - factors.factor[node, m, 0]
-        g, back = factors.inverse[last, m, 0], factors.inverse[last, m, 1] - factors.inverse[last, m, 0]
+        away, along = factors.inverse[last, m, 0], factors.inverse[last, m, 1]  # chosen: their difference may be large
         for r in range(BLOCK):
-            there[r] = above[r] * (f + o[r] * step) * (g + was[r] * back)
+            there[r] = above[r] * (f + o[r] * step) * (along if was[r] == 1.0 else away)
 
 
 @inner_kernel
