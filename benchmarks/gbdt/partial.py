@@ -29,7 +29,7 @@ WINDOWS = {"electricity": 10_000, "covtype": 4000, "adult": 0, "givemesomecredit
 def step(model: Any, split: Split, out: Rows, into: Rows, m: int) -> None:
     """One D': the first ``m`` iterations are updated, the others trained again."""
     coordinator = model.session_.coordinator
-    local, ensemble = coordinator._local, coordinator.ensemble
+    local, ensemble = coordinator._trainer.trees, coordinator.ensemble
     count = m * ensemble.per
     local.ensemble = first = copy.copy(ensemble)  # views of the first trees
     first.iterations, first.trees = m, Trees(*(array[:count] for array in ensemble.trees))

@@ -41,7 +41,7 @@ def batches(seed: int) -> list[UpdateBatch]:
 
 
 def slack_of(session: InProcessSession) -> Slack:
-    local: Any = session.coordinator._local
+    local: Any = session.coordinator._trainer.trees
     slack: Slack = local._room[0].slack
     return slack
 

@@ -3,7 +3,8 @@
 One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
 the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
 passes through the trees, first its deletions, then its insertions (``update``), or all trees and bins are made again
-(``retraining``). Predictions are made by the model of the last such end.
+(``retraining``). Predictions are made by the model of the last such end. Where the trees are trained and updated is up
+to a trainer (``trainers``), chosen once.
 """
 
 from __future__ import annotations
@@ -31,21 +32,20 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.binning import Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
-from raydt.learners.gbdt.local import LocalTrees
 from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
 from raydt.learners.gbdt.retraining import TrainingRecord
-from raydt.learners.gbdt.shard_sums import sum_up
-from raydt.learners.gbdt.training import HeldOut, held_out_rows, train, train_here
+from raydt.learners.gbdt.trainers import DistributedTrainer, LocalTrainer
+from raydt.learners.gbdt.training import HeldOut, held_out_rows
 from raydt.learners.gbdt.trees import extent
-from raydt.learners.gbdt.update import Counts, InPlaceUpdate
+from raydt.learners.gbdt.update import Counts
 from raydt.learners.gbdt.window import DELETED, INSERTED
 from raydt.learners.rows import Rows, RowsOnShards
 
@@ -53,7 +53,7 @@ Slots = npt.NDArray[np.int32]
 
 
 class GBDTCoordinator(BatchCoordinator):
-    """Trees, ledger, ids and pending updates; in the process of the shards, rows as bins too.
+    """Trees, ledger, ids and pending updates.
 
     Parameters
     ----------
@@ -65,12 +65,11 @@ class GBDTCoordinator(BatchCoordinator):
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
-        self._plan = plan
-        self._local: LocalTrees | None = None
+        self._trainer_of = LocalTrainer if plan.shared_store else DistributedTrainer
+        self._trainer: LocalTrainer | DistributedTrainer | None = None  # of the ensemble, once there is one
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
         self._store = ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
-        self.ensemble: Ensemble | None = None
         self._seq = self._warmup = 0
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
@@ -81,6 +80,11 @@ class GBDTCoordinator(BatchCoordinator):
     def store(self) -> ExampleStore:
         """Ids and labels of the live examples."""
         return self._store
+
+    @property
+    def ensemble(self) -> Ensemble | None:
+        """Trees, leaves and ledger; None before the first training."""
+        return None if self._trainer is None else self._trainer.ensemble
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -106,14 +110,15 @@ class GBDTCoordinator(BatchCoordinator):
         self._log = UpdateLog()
         begin = 0
         while begin < m:
-            end = self._next_end(batch, begin)
+            boundary = self._next_end(batch.start + begin) - batch.start
+            end = min(boundary, m)
             part = slice(begin, end)
             yield from self._admit(batch, part, admitted, result, skip_refused, self._faults(batch, part, admitted))
             self._predict_before(batch, slice(begin, result.applied), admitted, result)
             self._seq = batch.start + result.applied
             if result.applied < end:
                 break
-            if self._at_end():
+            if end == boundary:
                 yield from self._apply()
             begin = end
         self._summarise(admitted, result)
@@ -144,29 +149,18 @@ class GBDTCoordinator(BatchCoordinator):
         slots, rows = admitted.new[added], admitted.row[added]
         new = Rows.of(batch.X[rows], None if batch.sparse is None else batch.sparse[rows])
         old = admitted.old[part]
-        # Before there is a model the coordinator needs no features, and with cells of its own no raw ones.
-        needed = self.ensemble is not None and self._local is None
-        self._pending.add(slots, new if needed else None, old[old >= 0])
-        if self._local is not None:
-            self._local.cells.add(slots, new)
+        # Before there is a model the coordinator needs no features.
+        needed = None if self._trainer is None else self._trainer.take(slots, new)
+        self._pending.add(slots, needed, old[old >= 0])
         yield from self._rows.put(slots, new)
         return {}
 
-    def _next_end(self, batch: UpdateBatch, begin: int) -> int:
-        """Position after the last update of the D' (or the warm-up) that the one at ``begin`` belongs to."""
-        seq = batch.start + begin
+    def _next_end(self, seq: int) -> int:
+        """Update before which the D' (or the warm-up) ends that update ``seq`` belongs to."""
         if seq < self._warmup:
-            end = self._warmup
-        else:
-            every = self.options.every(self._warmup)
-            end = self._warmup + ((seq - self._warmup) // every + 1) * every
-        return min(end - batch.start, len(batch))
-
-    def _at_end(self) -> bool:
-        """Whether a D' or the warm-up ends here."""
-        if self._seq <= self._warmup:
-            return self._seq == self._warmup
-        return (self._seq - self._warmup) % self.options.every(self._warmup) == 0
+            return self._warmup
+        every = self.options.every(self._warmup)
+        return self._warmup + ((seq - self._warmup) // every + 1) * every
 
     def _predict_before(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> None:
         """Predictions of the rows of a part by the model of the last end of a D'."""
@@ -202,23 +196,18 @@ class GBDTCoordinator(BatchCoordinator):
         self._note(pending.inserts)
         counts = Counts()
         self._record.changes += len(pending)
-        former, first, live = self.ensemble, self.ensemble is None, pending.inserts
-        if self.ensemble is not None:
-            trees = len(self.ensemble.leaf)
-            due = self._record.is_due(self.options, len(pending), self.store.live, trees)
+        former, live = self.ensemble, pending.inserts
+        inserts, rows = pending.inserts, None
+        if former is not None:
+            due = self._record.is_due(self.options, len(pending), self.store.live, len(former.leaf))
             live = self.store.slots() if due else live[:0]
         if len(live):
             self._record.add_training(self._seq, len(live))
             counts.trained = len(live)
             inserts = yield from self._train(live)
-            rows = yield from self._rows.take(inserts if self._local is None else inserts[:0])
-        elif first:
-            inserts, rows = live, Rows.none(self.features)
-        else:
-            inserts = pending.inserts
-            known = self._local is None and len(inserts)
-            rows = pending.rows if known else Rows.none(self.features)
-            counts.add((yield from self._delete(pending.deletes)))
+        elif former is not None:
+            rows = pending.rows
+            counts.add((yield from self._update(pending.deletes, DELETED, None, live[:0])))
         counts.add((yield from self._insert(inserts, rows)))
         if counts.trees_checked and not counts.trained:
             assert self.ensemble is not None
@@ -240,90 +229,46 @@ class GBDTCoordinator(BatchCoordinator):
         classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
         most = former.iterations if former else o.max_iter
         ensemble = Ensemble(o, bins, classes, origin, exponent, most, self.store.capacity)
-        local = yield from self._prepare(ensemble, slots)
-        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
-        if local is None:
-            iterations = yield from train(ensemble, rest, y, watched)
-        else:
-            iterations = train_here(local, rest, y, watched)
-        if iterations < ensemble.iterations:
-            ensemble = ensemble.shortened(iterations)
-            if local is None:
-                yield Tell("shorten", {"trees": len(ensemble.leaf)})
-            else:
-                local.shorten(ensemble)
-        self.ensemble = ensemble
-        return held
-
-    def _prepare(self, ensemble: Ensemble, slots: Slots) -> Exchange[LocalTrees | None]:
-        """Encode rows and make room for histograms: here, or (None) at the shards."""
-        self._local = None
         self._note_all()
-        if self._plan.shared_store:
-            self._local = LocalTrees(ensemble, self.features)
-            yield from self._local.encode_first(slots, self._rows)
-        else:
-            yield Tell("begin", ensemble.begin())
-            yield Tell("encode", {"slots": slots})
-        return self._local
+        self._trainer = trainer = self._trainer_of(ensemble, self.features, self._rows)
+        yield from trainer.encode(slots)
+        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
+        yield from trainer.train(y, rest, watched)
+        return held
 
     def _held(self) -> Slots:
         """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
         held = np.setdiff1d(self.store.slots(), self._pending.inserts)
         return np.union1d(held, self._pending.deletes).astype(np.int32)
 
-    def _delete(self, slots: Slots) -> Exchange[Counts]:
-        """Take rows out of the trees."""
+    def _update(self, slots: Slots, role: int, rows: Rows | None, anew: Slots) -> Exchange[Counts]:
+        """Delete rows from the trees or insert them, and compute derivatives of others anew."""
         if not len(slots):
             return Counts()
-        assert self.ensemble is not None
-        return (yield from self._update(self.ensemble, slots, DELETED, Rows.none(self.features), slots[:0]))
-
-    def _update(self, ensemble: Ensemble, slots: Slots, role: int, rows: Rows, anew: Slots) -> Exchange[Counts]:
-        """Take rows into the trees or out of them, and compute derivatives of others anew."""
-        if self._local is not None:
-            counts = self._local.update(self.store.y, slots, role, anew)
-            self._note(self._local.taken)
-            return counts
-        update = InPlaceUpdate(ensemble, self.store.y, slots, role, rows, anew)
-        counts = yield from update.run()
-        self._note(update.taken)
+        assert self._trainer is not None
+        counts, taken = yield from self._trainer.update(self.store.y, slots, role, rows, anew)
+        self._note(taken)
         return counts
 
-    def _insert(self, slots: Slots, rows: Rows) -> Exchange[Counts]:
-        """Take rows into the trees; a class that was never seen gets trees of its own first."""
+    def _insert(self, slots: Slots, rows: Rows | None) -> Exchange[Counts]:
+        """Insert rows into the trees; a class that was never seen gets trees of its own first."""
         if not len(slots):
             return Counts()
-        assert self.ensemble is not None
-        e, y = self.ensemble, self.store.y
+        assert self._trainer is not None
+        e, y, anew = self._trainer.ensemble, self.store.y, slots[:0]
         e.reserve(self.store.capacity)
-        anew = slots[:0]
         classes = int(y[slots].max()) + 1 if e.classes else 0
         if classes > e.classes:
             anew = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
-            self.ensemble = e = with_class(e, classes, y, anew)
             self._note_all()
-            if self._local is not None:
-                self._local = LocalTrees(e, self.features, self._local.cells)
-                self._local.sum_up(anew, y)
-            else:
-                yield from sum_up(e, anew, y)
-                yield Tell("encode", {"slots": slots})
-        return (yield from self._update(e, slots, INSERTED, rows, anew))
+            yield from self._trainer.extend(with_class(e, classes, y, anew), y, anew, slots)
+        return (yield from self._update(slots, INSERTED, rows, anew))
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
-        if self._restored and self.ensemble is not None:
-            held, inserts = self._held(), self._pending.inserts
-            if self._plan.shared_store:
-                local = yield from self._prepare(self.ensemble, np.union1d(held, inserts).astype(np.int32))
-                assert local is not None
-                local.sum_up(held, self.store.y)
-            else:
-                yield from sum_up(self.ensemble, held, self.store.y)
-                if len(inserts):
-                    self._pending.rows = yield from self._rows.take(inserts)
-                    yield Tell("encode", {"slots": inserts})
+        if self._restored and self._trainer is not None:
+            inserts = self._pending.inserts
+            self._pending.rows = yield from self._trainer.resume(self.store.y, self._held(), inserts)
         self._restored = False
 
     # ---------------------------------------------------------------- the model
@@ -446,7 +391,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)
         self._pending.add(slots[pending == TO_INSERT], None, slots[pending == TO_DELETE])
-        self.ensemble, self._local, self._restored = None, None, True
-        self._extent = None
+        self._trainer, self._restored, self._extent = None, True, None
         if "tree_nodes" in state:
-            self.ensemble = restored(self.options, state, self.store.capacity)
+            ensemble = restored(self.options, state, self.store.capacity)
+            self._trainer = self._trainer_of(ensemble, self.features, self._rows)

@@ -53,13 +53,13 @@ class PendingUpdates:
         return np.concatenate([self.deletes, self._cancelled])
 
     @property
-    def rows(self) -> Rows:
-        """Features of the examples to insert, in the order of ``inserts``."""
-        return joined_rows(self._rows)
+    def rows(self) -> Rows | None:
+        """Features of the examples to insert, in the order of ``inserts``; None where they are not needed."""
+        return joined_rows(self._rows) if self._rows else None
 
     @rows.setter
-    def rows(self, rows: Rows) -> None:
-        self._rows = [rows]
+    def rows(self, rows: Rows | None) -> None:
+        self._rows = [] if rows is None else [rows]
 
     def status(self, slots: Slots) -> npt.NDArray[np.int8]:
         """``pending`` of some examples, shape (slots,)."""
