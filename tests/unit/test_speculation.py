@@ -8,6 +8,7 @@ import pytest
 
 from raydt.learners import learners
 from raydt.learners.confidence_tree import coordinator as confidence_tree
+from raydt.learners.confidence_tree import dynamic_tree
 from raydt.learners.sparse_tree import coordinator as sparse_tree
 from raydt.learners.speculation import WindowLength
 from raydt.sessions.session import InProcessSession
@@ -23,12 +24,16 @@ def test_a_window_reaches_as_far_as_the_next_change() -> None:
     assert lengths == [32, 64, 100, 100, 50, 25, 16, 16, 32]
 
 
-@pytest.mark.parametrize(("kind", "coordinator"), [("sparse_tree", sparse_tree), ("confidence_tree", confidence_tree)])
-def test_what_is_rolled_back_is_processed_again_in_full(kind, coordinator, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "coordinator", "rolls_back"),
+    [("sparse_tree", sparse_tree, sparse_tree), ("confidence_tree", confidence_tree, dynamic_tree)],
+    ids=("sparse_tree", "confidence_tree"),
+)
+def test_what_is_rolled_back_is_processed_again_in_full(kind, coordinator, rolls_back, monkeypatch) -> None:
     """A window of one step rolls nothing back; any other has the same digest, predictions and counts of changes."""
     learner = learners()[kind]
     rolled_back = []
-    original = coordinator.roll_back
+    original = rolls_back.roll_back
     for case in learner.cases():
         features, batch = small_stream(case)
         outcomes = []
@@ -39,7 +44,7 @@ def test_what_is_rolled_back_is_processed_again_in_full(kind, coordinator, monke
                 calls.append(1)
                 original(*args)
 
-            monkeypatch.setattr(coordinator, "roll_back", counted)
+            monkeypatch.setattr(rolls_back, "roll_back", counted)
             monkeypatch.setattr(coordinator, "SHORTEST", min(longest, 16), raising=False)
             monkeypatch.setattr(coordinator, "LONGEST", longest)
             options = learner.Options.model_validate({**case.options, "kind": kind})

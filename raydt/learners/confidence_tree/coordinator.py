@@ -5,7 +5,8 @@ counts and after which step it is checked (``tree.walk``); (2) in one round the 
 check with the candidates of their feature groups; (3) the rule decides, in the order of the steps (``deciding``); (4)
 steps after a split, at its leaf, are rolled back; one more round asks for the side of every row of the leaves that are
 split, and (5) the steps rolled back are processed again. So m, t and the statistics of a check are exactly those just
-after its step, however the stream is cut.
+after its step, however the stream is cut. Windows end where the tree is compared with trials of recent examples
+(``trials``), or where the bins are made again.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.binning import Bins, joined
-from raydt.learners.confidence_tree import drift
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Window
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
-from raydt.learners.confidence_tree.log import Logged, logged, restarted
+from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
-from raydt.learners.confidence_tree.naive_bayes import log_table
+from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
-from raydt.learners.confidence_tree.tree import Path, roll_back
+from raydt.learners.confidence_tree.tree import Path
+from raydt.learners.confidence_tree.trials import Trials
 from raydt.learners.confidence_tree.within import Moments
 from raydt.learners.nodes import LEAVES, NODES, preorder, route
 from raydt.learners.rows import Rows, RowsOnShards
-from raydt.learners.sequential import ADD, LOOK, REMOVE, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -95,9 +96,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
-        self._compared = 0  # the stamp of the last comparison, or of the last row of the warm-up
-        self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
-        self._logs, self._sent = log_table(0), 0  # the table of naive Bayes, and how much of it the shards have
+        self._logs = SharedLogs()
+        self._trials = Trials(self.live, options.drift_period, self._logs)
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._moments: Moments | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -168,7 +168,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
             logs.append((yield from self._advance(steps[begin:stop], rows, visited[begin:stop])))
             if self.options.drift_period and self.live.bins is not None:
-                yield from self._leave_trials(steps[begin:stop])
+                yield from self._trials.follow(steps[begin:stop])
                 if compares <= renews and last < len(adds):
                     logs.append((yield from self._compare(int(steps["stamp"][stop - 1]))))
             if renews <= compares and last < len(adds):
@@ -185,69 +185,17 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         renews = self._renewed + max(self._lived, self._renewal) - self._t if self._renewal else NEVER
         return compares, renews
 
-    def _leave_trials(self, steps: npt.NDArray[np.void]) -> Exchange[None]:
-        """After some steps: take what they have deleted out of the trials, and note what waits to be compared."""
-        removed = steps["slot"][steps["kind"] == REMOVE]
-        self._waiting = np.concatenate([self._waiting, steps["slot"][steps["kind"] == ADD]])
-        if not len(removed):
-            return
-        self._waiting = self._waiting[~np.isin(self._waiting, removed)]
-        live = self.live
-        pairs = drift.in_trials(live.tree, live.examples, removed, self._compared, live.deepest)
-        np.subtract.at(live.tree.fresh, (pairs.node, self.store.y[removed[pairs.example]]), 1)
-        if len(pairs.node):
-            yield from self._count_trials(pairs, removed, -1)
-
     def _compare(self, stamp: int) -> Exchange[Log]:
-        """Compare all trials with the tree (``drift``) just after an insertion; returns the log of the restarts."""
-        live, slots = self.live, self._waiting
-        self._compared, self._waiting = stamp, slots[:0]
-        pairs = drift.meet(live.tree, live.members, live.right, slots, self.options.drift_period, live.deepest)
-        replies = (yield from self._count_trials(pairs, slots, 1)) if len(pairs.node) else []
-        scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
-        drift.judge(live.tree, self.store.y, live.right, slots, pairs, scores, self._logs)
-        order = preorder(live.tree)[0].astype(np.int64)
-        verdicts = np.empty(len(order), dtype=np.int64)
-        drift.decide(live.tree, order, self.options.drift_period, verdicts)
-        nodes = {what: order[verdicts == what].tolist() for what in (drift.BEGIN, drift.END, drift.RESTART)}
-        log = [restarted(stamp, int(live.tree.nodes["depth"][node])) for node in nodes[drift.RESTART]]
-        gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
-        gone += [live.end_trial(node) for node in nodes[drift.END]]
-        if gone:
-            yield Tell("forget", {"gone": np.array(gone, dtype=np.int32)})
-            live.free(gone)
-        for node in nodes[drift.BEGIN]:
-            live.begin_trial(node, stamp)
+        """Compare all trials with the tree just after an insertion; returns the log of the restarts."""
+        log = yield from self._trials.compare(stamp)
         self._counts = self._counts._replace(restarted=self._counts.restarted + len(log))
         if self._moments is not None and log:
             self._moments.know(stamp, self.statistics())
         return logged(log)
 
-    def _count_trials(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64]]]:
-        """Have the shards score examples by trials, then count them in or out."""
-        deltas = np.stack(
-            [
-                slots[pairs.example],
-                self.live.tree.trials["site"][pairs.node],
-                np.full(len(pairs.node), sign),
-                self.store.y[slots[pairs.example]],
-            ]
-        ).astype(np.int32)
-        asks = deltas[:, pairs.scored]
-        asks[2] = 0  # all are scored by what was counted before
-        payload = {
-            "sites": self.live.sites,
-            "classes": self.live.tree.counts.shape[1],
-            "deltas": np.concatenate([asks, deltas], axis=1),
-            "checks": np.empty((0, 2), dtype=np.int64),
-            "scored": np.arange(len(pairs.scored)),
-            "logs": self._more_logs(self.live.tree.fresh[pairs.node]),
-        }
-        return (yield Ask("count", payload))
-
     def _renew(self) -> Exchange[None]:
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
-        slots, counted = self.live.counted(self._compared)
+        slots, counted = self.live.counted(self._trials.compared)
         self._renewed, self._lived = self._t, len(slots)
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
@@ -271,7 +219,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         visited = np.zeros(len(steps), dtype=np.int64)
         log = yield from self._advance(steps, rows, visited, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
-        self._compared, self._waiting = int(steps["stamp"].max(initial=0)), self._waiting[:0]  # restored in the warm-up
+        self._trials.begin(int(steps["stamp"].max(initial=0)))
         if self._moments is not None:
             self._moments.know(2 * self._warmup - 1, self.statistics(), at_once=True)
         return log
@@ -295,28 +243,18 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             replies = yield from self._count(window)
             found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
             changes = yield from self._decider.decide(self.live.tree, window, times, found)
-            again = self._roll_back(window, changes, altered)
+            again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
-            self._settle(window, scores, void)
+            self.live.settle(window, scores, self._logs.table, void)
             self._note(window, changes, void)
-            for change in changes:
-                log.append(self._logged(change, steps))
-                if self._moments is not None:
-                    self._moments.split(log[-1].stamp, log[-1].depth, tie=change.split.reason == TIE)
+            log += [self.live.entry_of(change) for change in changes]
             if changes:
                 yield from self._apply(changes)
             waiting = np.concatenate([again, waiting])
         if len(steps):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: entry.stamp))
-
-    def _logged(self, change: Change, steps: npt.NDArray[np.void]) -> Logged:
-        """A change as the log takes it, before the tree is changed."""
-        new, stamp = change.split, int(steps["stamp"][change.step])
-        compared = [(change.feature, change.cut), (new.rival_feature, new.rival_cut)]
-        at = [self.live.threshold(*split) for split in compared]
-        return Logged(stamp, int(self.live.tree.nodes["depth"][change.node]), change.feature, new, *at)
 
     def _count(self, window: Window) -> Exchange[list[tuple[Int64, Int64]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
@@ -329,47 +267,20 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             "deltas": window.counted.deltas,
             "checks": np.stack([window.counted.checks["entry"], sites], axis=1).astype(np.int64),
             "scored": window.counted.scored,
-            "logs": self._more_logs(window.counted.priors),
+            "logs": self._logs.unsent(window.counted.priors),
         }
         return (yield Ask("count", payload))
 
-    def _more_logs(self, priors: Int64) -> Int64:
-        """The table of naive Bayes, if it has to be longer than what the shards have."""
-        if not len(priors):
-            return self._logs[:0]
-        self._logs = log_table(int(priors.max()), self._logs)
-        more = self._logs[: len(self._logs) if len(self._logs) > self._sent else 0]
-        self._sent = len(self._logs)
-        return more
-
-    def _settle(self, window: Window, scores: list[Int64], void: npt.NDArray[np.bool_]) -> None:
-        """Make the predictions of the steps that are not processed again."""
-        if not self.live.naive:
-            return
-        summed = sum(scores[1:], scores[0]) if scores else np.empty((0, 2), dtype=np.int64)
-        self.live.settle(window, summed, self._logs, void)
-
-    def _roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
-        """Roll back the steps after a split at its leaf; these steps, to process again.
-
-        The shards forget what they have counted at that leaf. ``altered`` is False for every step, before and after.
-        """
-        leaves, pending, counted = window.path.leaves, window.path.pending, window.counted
-        for change in changes:
-            later = pending[pending > change.step]
-            altered[later[leaves[later] == change.node]] = True
-        again = pending[altered[pending]]
-        if len(again):
-            roll_back(self.live.tree, self.live.examples, window.path, altered, counted.entries, counted.deltas)
-            altered[again] = False
-        return again
-
     def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
-        """Count checks and splits."""
+        """Count checks and splits, before the leaves are split."""
         checked = window.counted.checks["step"]
         checked = checked[~void[checked]]
-        if self._moments is not None and len(checked):
-            self._moments.checked(window.path.steps["stamp"][checked])
+        if self._moments is not None:
+            if len(checked):
+                self._moments.checked(window.path.steps["stamp"][checked])
+            for change in changes:
+                depth = int(self.live.tree.nodes["depth"][change.node])
+                self._moments.split(change.split.stamp, depth, tie=change.split.reason == TIE)
         ties = sum(change.split.reason == TIE for change in changes)
         checks, splits, tied, again = self._counts
         self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)
@@ -407,8 +318,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
             position = preorder(self.live.tree)[1]
             priors = self.live.tree.own[leaves]
-            self._logs = log_table(int(priors.max(initial=0)), self._logs)
-            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs)
+            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs.reach(priors))
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -471,7 +381,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
         bins = self._renewed, self._lived
-        totals = self._seq, self._warmup, self._t, self._classes, *bins, self._compared, *self._counts
+        totals = self._seq, self._warmup, self._t, self._classes, *bins, self._trials.compared, *self._counts
         scalars = zip(SCALARS, totals, strict=True)
         return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
@@ -479,8 +389,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         totals = [int(state[name][0]) for name in SCALARS]
-        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, self._compared, *counts = totals
-        self._counts, self._sent, self._naive = _Counts(*counts), 0, None
-        stamp = 2 * self.store.born[: self.store.live] + 1
-        waiting = np.flatnonzero(stamp > self._compared).astype(np.int32)
-        self._waiting = waiting[np.argsort(stamp[waiting])]
+        self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
+        self._counts, self._naive = _Counts(*counts), None
+        self._logs.send_again()
+        self._trials.restore(compared)

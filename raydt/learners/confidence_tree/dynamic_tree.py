@@ -12,6 +12,7 @@ from raydt.examples.updates import UpdateBatch
 from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.deciding import Change, Window
 from raydt.learners.confidence_tree.drift import YOUNG, in_trials
+from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
@@ -24,6 +25,7 @@ from raydt.learners.confidence_tree.tree import (
     Test,
     Tree,
     new_tree,
+    roll_back,
     split,
     walk,
     with_room,
@@ -122,10 +124,31 @@ class DynamicTree:
         of_rows = asked[:rows_scored], priors[:rows_scored]
         return Window(path, Counted(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
 
-    def settle(self, window: Window, scores: Int64, table: Int64, void: npt.NDArray[np.bool_]) -> None:
-        """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``)."""
+    def roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
+        """Roll back the steps after a split at its leaf; these steps, to process again.
+
+        The shards forget what they have counted at that leaf. ``altered`` is False for every step, before and after.
+        """
+        leaves, pending, counted = window.path.leaves, window.path.pending, window.counted
+        for change in changes:
+            later = pending[pending > change.step]
+            altered[later[leaves[later] == change.node]] = True
+        again = pending[altered[pending]]
+        if len(again):
+            roll_back(self.tree, self.examples, window.path, altered, counted.entries, counted.deltas)
+            altered[again] = False
+        return again
+
+    def settle(self, window: Window, scores: list[Int64], table: Int64, void: npt.NDArray[np.bool_]) -> None:
+        """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``).
+
+        ``scores`` are those of naive Bayes, of every shard. Where leaves predict the majority there is nothing to do.
+        """
+        if not self.naive:
+            return
+        summed = sum(scores[1:], scores[0]) if scores else np.empty((0, 2), dtype=np.int64)
         rules = self._adaptive, 1 + self._period // YOUNG if self._period else 0
-        settle(self.tree, self.examples, self.right, window.path, window.counted, scores, (table, _ODDS), void, rules)
+        settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
         """Leaves that predict by naive Bayes now, in preorder."""
@@ -231,6 +254,13 @@ class DynamicTree:
             trial[f"{name}_before"] += trial[name]
             trial[name] = 0
         trial["better"] = trial["worse"] = 0
+
+    def entry_of(self, change: Change) -> Logged:
+        """A split as the log takes it, before it is made."""
+        new = change.split
+        compared = [(change.feature, change.cut), (new.rival_feature, new.rival_cut)]
+        at = [self.threshold(*split) for split in compared]
+        return Logged(new.stamp, int(self.tree.nodes["depth"][change.node]), change.feature, new, *at)
 
     def divide(self, change: Change, slots: Slots, right: npt.NDArray[np.bool_]) -> None:
         """Split a leaf whose examples are ``slots``; ``right`` says which of them go right."""

@@ -51,6 +51,31 @@ def log_table(n: int, table: Ints | None = None) -> Ints:
     return longer
 
 
+class SharedLogs:
+    """The table of T at the coordinator, long enough for all counts so far, and how much of it the shards have."""
+
+    def __init__(self) -> None:
+        self.table, self._sent = log_table(0), 0
+
+    def reach(self, counts: Ints) -> Ints:
+        """The table, long enough for some counts. O(entries) when it grows, and then it doubles at least."""
+        self.table = log_table(int(counts.max(initial=0)), self.table)
+        return self.table
+
+    def unsent(self, counts: Ints) -> Ints:
+        """The table to send with what is scored by some counts; empty if the shards have it."""
+        if not len(counts):
+            return self.table[:0]
+        table = self.reach(counts)
+        more = table[: len(table) if len(table) > self._sent else 0]
+        self._sent = len(table)
+        return more
+
+    def send_again(self) -> None:
+        """After a restore: the shards have nothing of the table."""
+        self._sent = 0
+
+
 class Pools(NamedTuple):
     """Groups of bins, of all features one after the other.
 

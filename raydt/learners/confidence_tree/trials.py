@@ -1,0 +1,112 @@
+"""The coordinator's half of the trials of ``drift``: which examples they count, and when they are compared.
+
+New examples wait for the next comparison; deleted ones leave the trials at once. A comparison takes one round: the
+shards score the examples that wait by the trials on their routes, then count them there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.learners.confidence_tree import drift
+from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.log import Logged, restarted
+from raydt.learners.confidence_tree.naive_bayes import SharedLogs
+from raydt.learners.nodes import preorder
+from raydt.learners.sequential import ADD, REMOVE, Slots
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Trials:
+    """The examples that wait to be compared.
+
+    Parameters
+    ----------
+    live : DynamicTree
+        Whose nodes have the trials.
+    period : int
+        Insertions between two comparisons; 0: there are none.
+    logs : SharedLogs
+        Of naive Bayes.
+
+    Attributes
+    ----------
+    compared : int
+        Stamp of the last comparison, or of the last row of the warm-up.
+    """
+
+    def __init__(self, live: DynamicTree, period: int, logs: SharedLogs) -> None:
+        self._live, self._period, self._logs = live, period, logs
+        self.compared = 0
+        self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
+
+    def begin(self, stamp: int) -> None:
+        """End the warm-up, whose last row has this stamp."""
+        self.compared, self._waiting = stamp, self._waiting[:0]
+
+    def restore(self, compared: int) -> None:
+        """Continue after a comparison; the tree is restored already."""
+        stamp = 2 * self._live.store.born[: self._live.store.live] + 1
+        waiting = np.flatnonzero(stamp > compared).astype(np.int32)
+        self.compared, self._waiting = compared, waiting[np.argsort(stamp[waiting])]
+
+    def follow(self, steps: npt.NDArray[np.void]) -> Exchange[None]:
+        """After some steps: note what waits to be compared, and take what they have deleted out of the trials."""
+        removed = steps["slot"][steps["kind"] == REMOVE]
+        self._waiting = np.concatenate([self._waiting, steps["slot"][steps["kind"] == ADD]])
+        if not len(removed):
+            return
+        self._waiting = self._waiting[~np.isin(self._waiting, removed)]
+        live = self._live
+        pairs = drift.in_trials(live.tree, live.examples, removed, self.compared, live.deepest)
+        np.subtract.at(live.tree.fresh, (pairs.node, live.store.y[removed[pairs.example]]), 1)
+        if len(pairs.node):
+            yield from self._count(pairs, removed, -1)
+
+    def compare(self, stamp: int) -> Exchange[list[Logged]]:
+        """Compare all trials with the tree just after an insertion; returns an entry for each node restarted."""
+        live, slots = self._live, self._waiting
+        self.compared, self._waiting = stamp, slots[:0]
+        pairs = drift.meet(live.tree, live.members, live.right, slots, self._period, live.deepest)
+        replies = (yield from self._count(pairs, slots, 1)) if len(pairs.node) else []
+        scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
+        drift.judge(live.tree, live.store.y, live.right, slots, pairs, scores, self._logs.table)
+        order = preorder(live.tree)[0].astype(np.int64)
+        verdicts = np.empty(len(order), dtype=np.int64)
+        drift.decide(live.tree, order, self._period, verdicts)
+        nodes = {what: order[verdicts == what].tolist() for what in (drift.BEGIN, drift.END, drift.RESTART)}
+        log = [restarted(stamp, int(live.tree.nodes["depth"][node])) for node in nodes[drift.RESTART]]
+        gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
+        gone += [live.end_trial(node) for node in nodes[drift.END]]
+        if gone:
+            yield Tell("forget", {"gone": np.array(gone, dtype=np.int32)})
+            live.free(gone)
+        for node in nodes[drift.BEGIN]:
+            live.begin_trial(node, stamp)
+        return log
+
+    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64]]]:
+        """Have the shards score examples by trials, then count them in or out."""
+        tree = self._live.tree
+        deltas = np.stack(
+            [
+                slots[pairs.example],
+                tree.trials["site"][pairs.node],
+                np.full(len(pairs.node), sign),
+                self._live.store.y[slots[pairs.example]],
+            ]
+        ).astype(np.int32)
+        asks = deltas[:, pairs.scored]
+        asks[2] = 0  # all are scored by what was counted before
+        payload = {
+            "sites": self._live.sites,
+            "classes": tree.counts.shape[1],
+            "deltas": np.concatenate([asks, deltas], axis=1),
+            "checks": np.empty((0, 2), dtype=np.int64),
+            "scored": np.arange(len(pairs.scored)),
+            "logs": self._logs.unsent(tree.fresh[pairs.node]),
+        }
+        return (yield Ask("count", payload))
