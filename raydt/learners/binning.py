@@ -46,20 +46,64 @@ def _doubled(values: Any, most: int, ends: Any) -> int:
 
 
 @inner_kernel
-def code_of(x: float, kind: int, values: Any, ranks: Any, begin: int, end: int) -> int:
-    """Bin of a value of a numeric or categorical feature whose part of the arrays is ``begin`` to ``end``."""
-    if kind == NUMERIC and np.isnan(x):
-        return end - begin + 1
+def _code_at(x: float, kind: int, bins: Any, low: int, begin: int, end: int) -> int:
+    """Bin of a value of a numeric or categorical feature, ``low`` being the first place that holds at least as much."""
+    if kind == NUMERIC:
+        return end - begin + 1 if np.isnan(x) else low - begin
+    if low < end and bins.values[low] == x:
+        return int(bins.ranks[low])
+    return end - begin
+
+
+@inner_kernel
+def code_of(x: float, bins: Any, j: int) -> int:
+    """Bin of one value of a numeric or categorical feature."""
+    begin, end = bins.starts[j], bins.starts[j + 1]
     low, n = begin, end - begin
     while n > 0:  # of equal length for all values, so that no branch depends on them
         half = (n + 1) >> 1
-        low += half if values[low + half - 1] < x else 0
+        low += half if bins.values[low + half - 1] < x else 0
         n -= half
-    if kind == NUMERIC:
-        return low - begin
-    if low < end and values[low] == x:
-        return int(ranks[low])
-    return end - begin
+    return _code_at(x, bins.kinds[j], bins, low, begin, end)
+
+
+#: Values of a feature that are searched together: as long as they stay in the cache, more gain nothing.
+_TOGETHER = 64
+
+
+@kernel
+def _encode(X: Any, bins: Any, slots: Any, codes: Any, x: Any, low: Any) -> None:
+    """As :func:`encode`; ``x`` and ``low`` are scratch, shape (_TOGETHER,)."""
+    for first in range(0, len(slots), len(x)):
+        rows = min(len(x), len(slots) - first)
+        for j in range(X.shape[1]):
+            begin, end = bins.starts[j], bins.starts[j + 1]
+            for i in range(rows):
+                x[i], low[i] = X[first + i, j], begin
+            n = end - begin
+            while n > 0:  # step by step for all of them, so that the processor takes several at a time
+                half = (n + 1) >> 1
+                for i in range(rows):
+                    low[i] += half if bins.values[low[i] + half - 1] < x[i] else 0
+                n -= half
+            for i in range(rows):
+                codes[j, slots[first + i]] = _code_at(x[i], bins.kinds[j], bins, low[i], begin, end)
+
+
+def encode(X: npt.NDArray[np.float64], bins: Bins, slots: npt.NDArray[np.int32], codes: npt.NDArray[Any]) -> None:
+    """Bins of the dense features of some rows. O(rows x features x log(bins)).
+
+    Parameters
+    ----------
+    X : ndarray of float64, shape (n, d)
+    bins : Bins
+        Of these features, and maybe sparse ones after them.
+    slots : ndarray of int32, shape (n,)
+        Column of ``codes`` for each row.
+    codes : ndarray of uint8 or uint16, shape (d, slots)
+        Takes the bins.
+    """
+    _encode(X, bins, slots, codes, np.empty(_TOGETHER), np.empty(_TOGETHER, dtype=np.int64))
 
 
 def _distinct(x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.finders.buckets import buckets_of
-from raydt.learners.binning import Bins
+from raydt.learners.binning import Bins, encode
 from raydt.learners.checking import (
     Arrays,
     check_bins,
@@ -31,7 +31,6 @@ from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
 from raydt.learners.confidence_tree.shard import SEEN
-from raydt.learners.confidence_tree.statistics import encode
 
 Ints = npt.NDArray[np.int64]
 
@@ -343,10 +342,10 @@ def _check_bins(group: Arrays, bins: Bins, y: npt.NDArray[Any], counted: _Counte
     places, _, classes = by_bin.shape
     if not places:
         return
-    codes = np.empty(X.shape, dtype=np.uint16)
+    codes = np.empty(X.shape[::-1], dtype=np.uint16)
     encode(X, bins, np.arange(len(X), dtype=np.int32), codes)
     place = counted.at
-    for begin, size, column in zip(np.cumsum(bins.counts()) - bins.counts(), bins.counts(), codes.T, strict=True):
+    for begin, size, column in zip(np.cumsum(bins.counts()) - bins.counts(), bins.counts(), codes, strict=True):
         at = (place * size + column[counted.row]) * classes + y[counted.row]
         expected = np.bincount(at, minlength=places * size * classes).reshape(places, size, classes)
         same = np.array_equal(expected, by_bin[:, begin : begin + size])

@@ -84,8 +84,7 @@ def _score(
         for k in range(out.shape[1]):
             out[i, k] = prior[v, k] - X.shape[1] * prior[v, k]
         for j in range(X.shape[1]):
-            begin, end = bins.starts[j], bins.starts[j + 1]
-            code = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, begin, end)
+            code = code_of(X[i, j], bins, j)
             group = pools[0][pools[1][j] + code]
             for k in range(out.shape[1]):
                 out[i, k] += table[v, group, k]

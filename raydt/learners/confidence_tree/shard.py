@@ -15,7 +15,7 @@ from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import Structure
-from raydt.learners.binning import Bins, joined, learn_bins
+from raydt.learners.binning import Bins, encode, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -28,7 +28,6 @@ from raydt.learners.confidence_tree.statistics import (
     Sparse,
     Statistics,
     confirm,
-    encode,
     recount,
     take,
 )
@@ -107,7 +106,7 @@ class ConfidenceTreeShard(ShardWithRows):
         """Find the bins of rows."""
         if len(self._held.X) > len(self._codes):
             self._codes = grown(self._codes, len(self._held.X))
-        encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes)
+        encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
     # ---------------------------------------------------------------- counting
 

@@ -18,7 +18,7 @@ from raydt.arrays.sparse import group_of
 from raydt.examples.features import CATEGORICAL
 from raydt.finders.pool import find
 from raydt.finders.scan import count
-from raydt.learners.binning import Bins, code_of
+from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 
 
@@ -182,15 +182,6 @@ class Checks(NamedTuple):
 
     asked: Any
     found: Any
-
-
-@kernel
-def encode(X: Any, bins: Any, slots: Any, codes: Any) -> None:
-    """Bins of rows into ``codes``, shape (slots, columns)."""
-    for i in range(len(slots)):
-        for j in range(X.shape[1]):
-            begin, end = bins.starts[j], bins.starts[j + 1]
-            codes[slots[i], j] = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, begin, end)
 
 
 @kernel

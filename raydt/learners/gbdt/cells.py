@@ -17,7 +17,7 @@ from raydt.arrays.pairs import add_pair, fetch_row
 from raydt.arrays.ragged import RaggedStore
 from raydt.arrays.sparse import is_one
 from raydt.examples.features import NUMERIC
-from raydt.learners.binning import Bins, code_of
+from raydt.learners.binning import Bins, encode
 from raydt.learners.gbdt.derivatives import ONE
 from raydt.learners.rows import Rows
 
@@ -50,15 +50,6 @@ class Cells(NamedTuple):
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint32]
-
-
-@kernel
-def _encode(slots: Any, X: Any, bins: Any, columns: Any) -> None:
-    """Codes of the dense features."""
-    for i in range(len(slots)):
-        for j in range(X.shape[1]):
-            a, b = bins.starts[j], bins.starts[j + 1]
-            columns[j, slots[i]] = code_of(X[i, j], bins.kinds[j], bins.values, bins.ranks, a, b)
 
 
 @kernel
@@ -118,7 +109,7 @@ class CellStore:
     def add_columns(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
         """Encode the dense features of some rows."""
         self.make_room(slots)
-        _encode(slots, rows.X, self._bins, self._columns)
+        encode(rows.X, self._bins, slots, self._columns)
 
     def choose(self, slots: npt.NDArray[np.int32]) -> None:
         """Choose the features of the matrix, by the rows encoded so far."""

@@ -106,7 +106,7 @@ def _goes_left(rows: Any, i: int, j: int, cut: int, bins: Any) -> bool:
     a, b = bins.starts[j], bins.starts[j + 1]
     x = rows.X[i, j]
     if kind == CATEGORICAL:
-        return bool(code_of(x, kind, bins.values, bins.ranks, a, b) == cut)
+        return bool(code_of(x, bins, j) == cut)
     if a + cut == b:
         return not np.isnan(x)
     return bool(x <= bins.values[a + cut])  # NaN goes right
