@@ -231,7 +231,12 @@ _TURNED = 8
 
 
 def learn_bins(
-    X: npt.NDArray[np.float64], kinds: npt.NDArray[np.int8], max_bins: int, method: str, ones: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64],
+    kinds: npt.NDArray[np.int8],
+    max_bins: int,
+    method: str,
+    ones: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int32] | None = None,
 ) -> Bins:
     """Bins of the features of the first rows. O(d n log n), and O(1) for each sparse feature.
 
@@ -247,15 +252,18 @@ def learn_bins(
         Appendix A of Lin et al. (its loop makes B + 1 bins as printed), or equal frequency.
     ones : ndarray of int64, shape (sparse features,)
         How many of the rows have a 1 in each sparse feature.
+    rows : ndarray of int32, optional
+        The rows of X to take, all by default; a few columns of them are copied at a time.
     """
-    d, s, n = X.shape[1], len(ones), len(X)
+    d, s, n = X.shape[1], len(ones), len(X) if rows is None else len(rows)
     values: list[npt.NDArray[np.float64]] = []
     ranks: list[npt.NDArray[np.int32]] = []
     seen, default = np.zeros(d + s, dtype=np.uint8), np.zeros(d + s, dtype=np.int32)
     columns = np.empty((0, n))
     for j in range(d):
         if j % _TURNED == 0:
-            columns = np.ascontiguousarray(X[:, j : j + _TURNED].T)
+            block = slice(j, j + _TURNED)
+            columns = np.ascontiguousarray((X[:, block] if rows is None else X[rows, block]).T)
         x = columns[j % _TURNED]
         if kinds[j] == NUMERIC:
             missing = np.isnan(x)

@@ -96,7 +96,7 @@ class GBDTShard(ShardWithRows):
         self._held.make_room(slots)
         indices = self._held.sparse(np.array(slots)).indices
         ones = np.bincount(indices, minlength=self._features.sparse)[self._sparse_of]
-        bins = learn_bins(self._held.X[slots], self._kinds, self._options.max_bins, self._options.binning, ones)
+        bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, ones, slots)
         return bins.arrays()
 
     def _on_begin(self, bins: Any, all_cuts: Any, trees: int, per: int, squared: bool, units: Any) -> None:
