@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.arrays.kernel import kernel
 from raydt.examples.features import CATEGORICAL, NUMERIC
 from raydt.learners.binning import SPARSE, Bins, code_of, joined, learn_bins
 from raydt.learners.gbdt.cells import CellStore
@@ -36,13 +38,21 @@ def learned(column: list[float], kind: int, max_bins: int, method: str = "doubli
     return learn_bins(X, np.array([kind], np.int8), max_bins, method, NO_SPARSE)
 
 
+@kernel
+def _one_by_one(x: Any, bins: Any, out: Any) -> None:
+    for i in range(len(x)):
+        out[i] = code_of(x[i], bins, 0)
+
+
 def codes(bins: Bins, xs: list[float]) -> list[int]:
-    """Codes of values of the only feature, by the compiled search and by the same search uncompiled."""
+    """Codes of values of the only feature, by the search for many values and by the search for one."""
     cells, slots = CellStore(bins, 1), np.arange(len(xs), dtype=np.int32)
-    cells.add_columns(slots, Rows.of(np.array(xs, np.float64).reshape(-1, 1)))
-    plain = [int(code_of.py_func(x, bins.kinds[0], bins.values, bins.ranks, 0, len(bins.values))) for x in xs]
-    assert cells.cells.columns[0, slots].tolist() == plain
-    return plain
+    x, alone = np.array(xs, np.float64), np.empty(len(xs), dtype=np.int64)
+    cells.add_columns(slots, Rows.of(x.reshape(-1, 1)))
+    _one_by_one(x, bins, alone)
+    together: list[int] = cells.cells.columns[0, slots].tolist()
+    assert together == alone.tolist()
+    return together
 
 
 @examples(400)

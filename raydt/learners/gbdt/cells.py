@@ -41,7 +41,8 @@ class Cells(NamedTuple):
     first_bin : ndarray of int64, shape (features in the matrix,)
         Where the bins of each begin.
     begin, end, values : ndarray
-        Other than default bins of the listed features by slot, as in :class:`raydt.arrays.ragged.RaggedRows`.
+        Other than default bins of the listed features by slot, as in :class:`raydt.arrays.ragged.RaggedRows`. Without
+        values nothing is to be read of ``begin`` and ``end``: in a small leaf each row would wait for both.
     """
 
     columns: npt.NDArray[Any]
@@ -134,7 +135,8 @@ class CellStore:
         used = _arrange(
             slots, rows, self._columns, self._of_matrix, listed, default, self._offsets, self._matrix, counts, entries
         )
-        self._lists.put(slots, counts, entries[:used])
+        if len(listed) or len(self._bins) > len(self._columns):
+            self._lists.put(slots, counts, entries[:used])
 
     def add(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
         """Keep rows once the features of the matrix are chosen."""
@@ -161,7 +163,7 @@ def is_left(cells: Any, slot: int, j: int, cut: int, categorical: Any, offsets: 
 def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums: Any) -> None:
     """Add rows (their slots and first derivatives) to a histogram, shape (S + 1, 2)."""
     matrix, first_bin = cells.matrix, cells.first_bin
-    last = len(slots) - 1
+    last, lists = len(slots) - 1, len(cells.values) > 0
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])  # unsigned: no test for an index from the end
         fetch_row(matrix, np.uint32(slots[min(i + _FETCHED_AHEAD, last)]))  # rows of a small leaf are far apart
@@ -169,8 +171,9 @@ def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums:
         H = np.int64(1) if squared else a * (ONE - a)
         for w in range(np.uint32(len(first_bin))):
             add_pair(sums, segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])], G, H)
-        for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
-            add_pair(sums, segment[cells.values[e]], G, H)
+        if lists:
+            for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+                add_pair(sums, segment[cells.values[e]], G, H)
 
 
 class Places(NamedTuple):
@@ -190,7 +193,8 @@ def no_places(segments: int) -> Places:
 
 def room_for_places(cells: Cells, slots: npt.NDArray[np.int32], segments: int) -> Places:
     """Room for the places of some rows, over so many stored segments."""
-    entries = len(slots) * len(cells.first_bin) + int((cells.end[slots] - cells.begin[slots]).sum())
+    listed = int((cells.end[slots] - cells.begin[slots]).sum()) if len(cells.values) else 0
+    entries = len(slots) * len(cells.first_bin) + listed
     none = no_places(segments)
     ends = np.zeros((int(slots.max(initial=-1)) + 1, 2), dtype=np.int64)
     return Places(ends, np.empty(entries + 1, dtype=none.segments.dtype))  # one is written before it is known to count
@@ -200,17 +204,18 @@ def room_for_places(cells: Cells, slots: npt.NDArray[np.int32], segments: int) -
 def find_places(slots: Any, cells: Any, segment: Any, nowhere: int, into: Any) -> None:
     """Look up where some rows add. What is not stored (``nowhere``) is left out."""
     matrix, first_bin, ends, segments = cells.matrix, cells.first_bin, into.ends, into.segments
-    n, none = np.uint64(0), np.uint64(nowhere)
+    n, none, lists = np.uint64(0), np.uint64(nowhere), len(cells.values) > 0
     for i in range(len(slots)):
         slot = np.uint32(slots[i])
         ends[slot, 0] = n
         for w in range(np.uint32(len(first_bin))):
             segments[n] = segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])]
             n += np.uint64(1)
-        for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
-            s = np.uint64(segment[cells.values[e]])
-            segments[n] = s
-            n += np.uint64(s != none)
+        if lists:
+            for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+                s = np.uint64(segment[cells.values[e]])
+                segments[n] = s
+                n += np.uint64(s != none)
         ends[slot, 1] = n
 
 
@@ -234,7 +239,8 @@ def segments_of(slot: Any, cells: Any, segment: Any, out: Any) -> int:
     for w in range(n):
         out[w] = segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])]
     count = np.int64(n)
-    for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
-        out[count] = segment[cells.values[e]]
-        count += 1
+    if len(cells.values):
+        for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+            out[count] = segment[cells.values[e]]
+            count += 1
     return int(count)
