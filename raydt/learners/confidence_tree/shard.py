@@ -106,6 +106,7 @@ class ConfidenceTreeShard(ShardWithRows):
         """Find the bins of rows."""
         if len(self._held.X) > len(self._codes):
             self._codes = grown(self._codes, len(self._held.X))
+        assert self._bins is not None
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
     # ---------------------------------------------------------------- counting
