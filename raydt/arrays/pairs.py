@@ -42,15 +42,15 @@ def add_pair(typing_context: Any, sums: Any, s: Any, first: Any, second: Any) ->
 
 @emitted_kernel
 def fetch_row(typing_context: Any, array: Any, row: Any) -> Any:
-    """Begin to load the first cells of ``array[row]`` into the cache, and do not wait; ``row`` is not checked.
+    """Begin to load ``array[row]``, or the first cells of it, into the cache, and do not wait; ``row`` is not checked.
 
-    Of an array of two dimensions in C order. The processor foresees neighbouring rows only; without this, a loop over
-    rows that are far apart waits for each.
+    Of an array of one or two dimensions in C order. The processor foresees neighbouring rows only; without this, a loop
+    over rows that are far apart waits for each.
     """
     from llvmlite import ir
     from numba.core import cgutils, types
 
-    if not (isinstance(array, types.Array) and array.ndim == 2 and array.layout == "C"):
+    if not (isinstance(array, types.Array) and array.ndim <= 2 and array.layout == "C"):
         return None
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

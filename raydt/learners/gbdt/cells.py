@@ -25,8 +25,8 @@ from raydt.learners.rows import Rows
 LISTED_FROM = 0.7
 #: Rows encoded at once, at most.
 ENCODED = 1 << 12
-#: How many rows before it is added a row is fetched (8 and 16 take as long, 4 longer; ``add_cells``).
-_FETCHED_AHEAD = 8
+#: How many rows before it is added a row is fetched, and its list when it is known where that lies (``add_cells``).
+_FETCHED_AHEAD, _LIST_AHEAD = 16, 8
 
 
 class Cells(NamedTuple):
@@ -42,7 +42,7 @@ class Cells(NamedTuple):
         Where the bins of each begin.
     begin, end, values : ndarray
         Other than default bins of the listed features by slot, as in :class:`raydt.arrays.ragged.RaggedRows`. Without
-        values nothing is to be read of ``begin`` and ``end``: in a small leaf each row would wait for both.
+        values nothing is to be read of ``begin`` and ``end``.
     """
 
     columns: npt.NDArray[Any]
@@ -166,7 +166,12 @@ def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums:
     last, lists = len(slots) - 1, len(cells.values) > 0
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])  # unsigned: no test for an index from the end
-        fetch_row(matrix, np.uint32(slots[min(i + _FETCHED_AHEAD, last)]))  # rows of a small leaf are far apart
+        ahead = np.uint32(slots[min(i + _FETCHED_AHEAD, last)])  # rows of a small leaf are far apart
+        fetch_row(matrix, ahead)
+        if lists:
+            fetch_row(cells.begin, ahead)
+            fetch_row(cells.end, ahead)
+            fetch_row(cells.values, cells.begin[np.uint32(slots[min(i + _LIST_AHEAD, last)])])
         a = abs(G)
         H = np.int64(1) if squared else a * (ONE - a)
         for w in range(np.uint32(len(first_bin))):
@@ -222,9 +227,11 @@ def find_places(slots: Any, cells: Any, segment: Any, nowhere: int, into: Any) -
 @inner_kernel
 def add_places(slots: Any, g: Any, squared: bool, places: Any, sums: Any) -> None:
     """As :func:`add_cells`, of rows whose places are known."""
-    ends, segments = places.ends, places.segments
+    ends, segments, last = places.ends, places.segments, len(slots) - 1
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])
+        fetch_row(ends, np.uint32(slots[min(i + _FETCHED_AHEAD, last)]))
+        fetch_row(segments, ends[np.uint32(slots[min(i + _LIST_AHEAD, last)]), 0])
         a = abs(G)
         H = np.int64(1) if squared else a * (ONE - a)
         for e in range(np.uint64(ends[slot, 0]), np.uint64(ends[slot, 1])):
