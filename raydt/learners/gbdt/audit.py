@@ -25,7 +25,7 @@ from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
 from raydt.learners.gbdt.recompute import RecomputedTree, Rows, recorded_trees
-from raydt.learners.gbdt.recompute_candidates import Candidates, warmup_bins
+from raydt.learners.gbdt.recompute_candidates import Candidates, training_bins
 from raydt.learners.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _examine(
     if history.complete:
         first = _trained(state, history)
         ones = None if history.sparse is None else history.sparse[np.flatnonzero(first)]
-        derived, derived_both = warmup_bins(history.X[first], ones, features, options)
+        derived, derived_both = training_bins(history.X[first], ones, features, options)
         differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
         differing += [len(bins) + j for j in np.flatnonzero(both != derived_both).tolist()]
         broken += [f"the bins of feature {j} are not those of the rows of the last training" for j in differing]
@@ -264,7 +264,7 @@ class _Trees:
         return np.minimum(low, fresh), np.maximum(high, fresh)
 
     def ledger(self, t: int) -> Ints:
-        """Return the contribution of each row to a tree."""
+        """Ledger entry of each row in a tree."""
         entries: Ints = self.state["ledger"][self.held, t].astype(np.int64)
         return entries
 

@@ -1,4 +1,4 @@
-"""Bins and split candidates of the online GBDT, recomputed from raw warm-up rows for its audit.
+"""Bins and split candidates of the online GBDT, recomputed from the raw rows of the last training for its audit.
 
 Nothing of the fast path is imported; candidates are drawn from the same counter. Source: Lin et al. (ICML 2025),
 section 3.3.
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
 
 
-def warmup_bins(
+def training_bins(
     X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
 ) -> tuple[list[FeatureBins], Bools]:
-    """Bins of the dense features from the raw rows of the warm-up, and which sparse ones had both values in it."""
+    """Bins of the dense features from the raw rows of a training, and which sparse ones had both values in them."""
     dense = [
         derived_bins(X[:, j], categorical, options.max_bins, options.binning)
         for j, categorical in enumerate(features.categorical)

@@ -92,7 +92,7 @@ class GBDTShard(ShardWithRows):
     # ---------------------------------------------------------------- bins and histograms
 
     def _on_learn(self, slots: Any) -> dict[str, Any]:
-        """Fix the bins from the first rows."""
+        """Make the bins from the rows of a training."""
         self._held.make_room(slots)
         indices = self._held.sparse(np.array(slots)).indices
         ones = np.bincount(indices, minlength=self._features.sparse)[self._sparse_of]
