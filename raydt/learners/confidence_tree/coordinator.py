@@ -121,7 +121,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         most = self.options.most_classes(sparse=self.features.sparse > 0)
         if batch.n_classes > most:
-            what = "sparse features are" if self.features.sparse else f"{self.options.resolved_criterion} is"
+            of_two = f"criterion: {self.options.resolved_criterion} is" if most == 2 else "a confidence tree is"
+            what = "sparse features are" if self.features.sparse else of_two
             raise InputError(
                 f"{batch.n_classes} classes: {what} for {'two' if most == 2 else f'at most {most:,}'}",
                 remedy="Set source.positive to the labels of class 1",
@@ -159,7 +160,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return joined_logs(logs)
 
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: Rows, visited: Int64) -> Exchange[list[Log]]:
-        """Take the steps from ``begin`` on; after the insertions where it is due compare trials and renew the bins."""
+        """Take the steps after the warm-up, from ``begin`` on; compare trials and renew the bins where that is due."""
         logs: list[Log] = []
         adds = np.flatnonzero(steps["kind"] == ADD)
         while begin < len(steps):
@@ -167,7 +168,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             last = int(np.searchsorted(adds, begin)) + min(compares, renews) - 1
             stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
             logs.append((yield from self._advance(steps[begin:stop], rows, visited[begin:stop])))
-            if self.options.drift_period and self.live.bins is not None:
+            if self.options.drift_period:
                 yield from self._trials.follow(steps[begin:stop])
                 if compares <= renews and last < len(adds):
                     logs.append((yield from self._compare(int(steps["stamp"][stop - 1]))))
@@ -178,8 +179,6 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _due(self) -> tuple[int, int]:
         """Insertions up to the next comparison, and up to the next renewal of the bins."""
-        if self.live.bins is None:
-            return NEVER, NEVER
         period = self.options.drift_period
         compares = period - self._t % period if period else NEVER
         renews = self._renewed + max(self._lived, self._renewal) - self._t if self._renewal else NEVER
@@ -310,8 +309,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return (yield from self._begin())
 
     def gather(self) -> Exchange[None]:
-        """Fetch the counts of the leaves that predict by naive Bayes."""
-        if self._naive is None and self.live.bins is not None:
+        """Fetch the counts of the leaves that predict by naive Bayes. O(leaves x bins x classes)."""
+        if self._naive is None and self.live.naive and self.live.bins is not None:
             leaves = self.live.naive_leaves()
             replies = []
             if len(leaves):
@@ -336,7 +335,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """Shares of the classes, shape (n, n_classes). O(nodes + rows x (depth + features))."""
+        """Shares of the classes, shape (n, n_classes), after :meth:`gather`.
+
+        O(nodes x classes + rows x (depth + features x classes)), and once O(leaves x groups of bins x classes).
+        """
         return self._predictor().predict_proba(X, n_classes, sparse)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:

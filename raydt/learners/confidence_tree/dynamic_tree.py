@@ -79,6 +79,8 @@ class DynamicTree:
         By inner node.
     sites : int
         The most sites of statistics that there were at once.
+    naive : bool
+        Whether leaves may predict by naive Bayes.
     """
 
     def __init__(
@@ -151,13 +153,13 @@ class DynamicTree:
         settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
-        """Leaves that predict by naive Bayes now, in preorder."""
+        """Leaves that predict by naive Bayes now, in preorder; of a tree whose leaves may do so (``naive``)."""
         order = preorder(self.tree)[0].astype(np.int64)
         nodes = self.tree.nodes[order]
         by_naive = (nodes["feature"] < 0) & (self.tree.own[order].sum(axis=1) > 0)
         if self._adaptive:
             by_naive &= nodes["naive_right"] >= nodes["majority_right"]
-        found: Int64 = order[by_naive if self.naive else by_naive & False]
+        found: Int64 = order[by_naive]
         return found
 
     def rows_of(self, leaf: int) -> Slots:

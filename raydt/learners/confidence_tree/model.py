@@ -81,8 +81,8 @@ SPLIT_TYPES: dict[str, np.dtype[Any]] = {
 def splits_as_arrays(splits: list[Split], classes: int) -> Arrays:
     """Records one after the other, under ``split_`` and their names."""
     arrays: Arrays = {}
-    for name, dtype in SPLIT_TYPES.items():
-        column = [getattr(record, name) for record in splits]
+    columns = zip(*splits, strict=True) if splits else [()] * len(SPLIT_TYPES)
+    for (name, dtype), column in zip(SPLIT_TYPES.items(), columns, strict=True):
         if name in ("own", "left"):
             table = np.zeros((len(splits), classes), dtype=dtype)
             for i, counts in enumerate(column):
