@@ -28,9 +28,9 @@ class Reading:
     by_value : bool
         Categories are read as numbers that follow from their values (``raydt.sources.columns.encoding.number_of``), and
         not as codes in the order of their appearance, which is history.
-    without_sparse, with_dense, with_numbers : str
+    without_sparse, with_dense, with_numbers, with_classes : str
         Options of the same learner that take what these options do not: rows without sparse features, rows with
-        others, and labels that are numbers. Empty if there are none.
+        others, labels that are numbers, and more classes (without sparse features). Empty if there are none.
     """
 
     regression: bool = False
@@ -44,6 +44,7 @@ class Reading:
     without_sparse: str = ""
     with_dense: str = ""
     with_numbers: str = ""
+    with_classes: str = ""
 
     def most_classes(self, *, sparse: bool) -> int:
         """How many classes there may be, with sparse features or without."""

@@ -12,7 +12,9 @@ from raydt.learners.confidence_tree.describe import (
     POINTED,
     SHOWN,
     leads,
+    leaf_notes,
     over_time,
+    predictions_in_words,
     rule_in_words,
     split_notes,
     splits,
@@ -112,6 +114,15 @@ def test_a_card_has_the_record_of_its_split():
     assert [(child.answer, child.note) for child in root.children] == [("yes", NOTHING), ("no", NOTHING)]
 
 
+def test_leaves_that_predict_by_naive_bayes_are_told():
+    model = {"feature": np.array([0, -1, 1, -1, -1]), "naive_leaf": np.array([1, 4])}
+    assert {node: note.lines for node, note in leaf_notes(model).items()} == dict.fromkeys((1, 4), ("naive Bayes",))
+    adaptive = predictions_in_words(ConfidenceTreeOptions(), model)
+    assert adaptive.endswith("has been right more often there. So 2 of 3 leaves do.")
+    majority = predictions_in_words(ConfidenceTreeOptions(leaf_prediction="majority"), {"feature": model["feature"]})
+    assert majority == "A leaf predicts the most frequent label of its live examples."
+
+
 def test_a_lead_is_a_share_of_what_is_asked_for():
     worst = {"lead": 0.0177, "theorem_lead": 0.5}
     audit = {"conformance": "holds", "feasibility": "not_promised", "reason": "", "checked": {}, "failures": []}
@@ -130,6 +141,14 @@ def test_words():
     assert why_no_split(figures) == ""
     assert why_no_split({"checks": 1, "splits": 0}).startswith("no split in 1 check. To split sooner: a smaller c")
     assert "grace_period" in why_no_split({"checks": 0, "splits": 0})
+    none = {"checks": 1, "splits": 0}
+    for options, advice in (
+        ({}, "a smaller c"),
+        ({"renew_bins": 0}, "a smaller c; and a stream.warmup of some hundreds of rows, which make the bins"),
+        ({"rule": "hoeffding"}, "a larger delta or tie_threshold, or rule: ctree"),
+        ({"confidence": "theorem", "renew_bins": 100}, "confidence: practical, or a larger delta"),
+    ):
+        assert why_no_split(none, ConfidenceTreeOptions(**options)).endswith(f"To split sooner: {advice}")
     hoeffding = rule_in_words(ConfidenceTreeOptions(rule="hoeffding", delta="1/t", tie_threshold=0.05))
     assert "by a width, or once the width is at most 0.05. The width is that of Hoeffding's bound" in hoeffding
     assert "with delta = 1/t; gains are by the Gini index." in hoeffding

@@ -1,4 +1,4 @@
-"""How the confidence tree presents itself: every split with what it was decided by, and how sure these decisions were.
+"""How the confidence tree presents itself: what its leaves predict by, and every split with what it was decided by.
 
 Works on the events (an entry for each split, and for each node that was restarted as a leaf), on the arrays of the
 model, which has the records of the splits that stand, and on the options. Scores become gains (of the impurity of the
@@ -67,14 +67,32 @@ _WIDTH = {
 }
 
 
+#: How each leaf predicts, by the option.
+_PREDICTS = {
+    "majority": "A leaf predicts the most frequent label of its live examples.",
+    "naive_bayes": "A leaf predicts by naive Bayes on what it has counted, not the label that its card names.",
+    "adaptive": "A leaf predicts by naive Bayes on what it has counted, not the label that its card names, unless that "
+    "label has been right more often there.",
+}
+
+
 class ConfidenceTreeDescription(Description):
-    """A tree whose splits were decided by intervals."""
+    """A tree whose splits were decided by intervals.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        Of the learner; some may be left out, or be of another version.
+    """
 
     measures: ClassVar[Mapping[str, str]] = {
         "lead": "Least lead of a split by the rule, of what it asks for",
         "theorem_lead": "The same, of two widths of Theorem 4",
     }
     shares: ClassVar[Mapping[str, str]] = {"lead": "what the rule asks for", "theorem_lead": "two widths of Theorem 4"}
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = _options(options)
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Leaves, and how often they were checked."""
@@ -88,7 +106,7 @@ class ConfidenceTreeDescription(Description):
         """The size of the tree, and its splits."""
         if "checks" not in summary:
             return super().lines(summary)
-        return [*super().lines(summary), ("splits", why_no_split(summary) or splits_in_words(summary))]
+        return [*super().lines(summary), ("splits", why_no_split(summary, self._options) or splits_in_words(summary))]
 
     def compared(self, summary: Mapping[str, Any]) -> Lines:
         """Size, splits and checks."""
@@ -99,7 +117,7 @@ class ConfidenceTreeDescription(Description):
         """The splits of a call."""
         work = effects.work
         return ReceiptWords(
-            short=f"{work['splits']:,} splits, {work['restarted']:,} restarted",
+            short=splits_in_words(work),
             counts=node_counts(effects),
             lines=[("splits", splits_in_words(work)), *remaining(work, "counts_changed", *COUNTS)],
             titles={"path": "nodes changed", "changed": "tree changed"},
@@ -114,17 +132,18 @@ class ConfidenceTreeDescription(Description):
 
     def present(self, run: RunRecords) -> Presentation:
         """The tree with the records of its splits, and how they were decided over the stream."""
-        options = _options(run)
+        options = _options(run.options)
         rule = (options or ConfidenceTreeOptions()).split_rule(max(feature_count(run.names.features), 1))
         blocks = tree_blocks(run)
         if run.model:
-            notes = split_notes(run.model, rule, run.names)
+            notes = split_notes(run.model, rule, run.names) | leaf_notes(run.model)
             about = (
                 ", and of a split the update that it was made at, the examples that decided it, its gain, that of its "
                 "rival, and the width of the interval"
             )
             drawn = live_tree(run.model, run.names, lambda node: notes.get(node, NOTHING), about, lines=3)
-            blocks = tree_blocks(run, drawn)
+            predicted = [Text(predictions_in_words(options, run.model))] if options else []
+            blocks = tree_blocks(run, *predicted, drawn)
         figures, section = tree_figures(run.summary), Section("Splits", split_blocks(run, options, rule))
         return Presentation([*figures, *_split_figures(run.summary)], Section("Tree", blocks), section)
 
@@ -140,16 +159,16 @@ def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: S
     """When a leaf is split, and every split with what decided it; of a tree that was never split what helps."""
     blocks: list[Block] = [Text(rule_in_words(options))] if options else []
     if not (run.events.keys() >= _COLUMNS | _SCORES and len(run.events["seq"])):
-        why = why_no_split(run.summary) if "checks" in run.summary else ""
+        why = why_no_split(run.summary, options) if "checks" in run.summary else ""
         return [*blocks, Text(f"{why[:1].upper()}{why[1:]}." if why else "The run recorded no split.", "none")]
     sure = [leads(run.events, rule)] if (run.events["reason"] != RESTARTED).any() else []
     return [*blocks, over_time(run.events, run.updates), *sure, splits(run.events, rule, run.names)]
 
 
-def _options(run: RunRecords) -> ConfidenceTreeOptions | None:
+def _options(given: Mapping[str, Any]) -> ConfidenceTreeOptions | None:
     """The options, or None where they are not to be read."""
     try:
-        return ConfidenceTreeOptions.model_validate(run.options)
+        return ConfidenceTreeOptions.model_validate(given)
     except ValidationError:
         return None
 
@@ -165,16 +184,28 @@ def splits_in_words(figures: Mapping[str, Any]) -> str:
     return f"{counted(figures['splits'], 'split')}{kinds} in {counted(figures['checks'], 'check')}{restarts}"
 
 
-def why_no_split(figures: Mapping[str, Any]) -> str:
-    """Advice if there was no split at all; empty if there was one."""
+def why_no_split(figures: Mapping[str, Any], options: ConfidenceTreeOptions | None = None) -> str:
+    """Advice if there was no split at all, by the options (None: the defaults); empty if there was one."""
     if figures.get("splits", 0):
         return ""
-    checks = int(figures.get("checks", 0))
+    o, checks = options or ConfidenceTreeOptions(), int(figures.get("checks", 0))
     often = " (a leaf is checked once it has received grace_period examples)" if not checks else ""
-    return (
-        f"no split in {counted(checks, 'check')}{often}. To split sooner: a smaller c, confidence: practical, a "
-        "larger delta, another rule; and with renew_bins: 0 a stream.warmup of some hundreds of rows, for the bins"
-    )
+    if o.rule != "ctree":
+        sooner = "a larger delta or tie_threshold, or rule: ctree"
+    elif o.confidence == "theorem":
+        sooner = "confidence: practical, or a larger delta"
+    else:
+        sooner = "a smaller c"
+    bins = "" if o.renewal else "; and a stream.warmup of some hundreds of rows, which make the bins"
+    return f"no split in {counted(checks, 'check')}{often}. To split sooner: {sooner}{bins}"
+
+
+def predictions_in_words(options: ConfidenceTreeOptions, model: Columns) -> str:
+    """How leaves predict, and how many of them by naive Bayes now."""
+    if options.leaf_prediction == "majority":
+        return _PREDICTS["majority"]
+    by_naive, leaves = len(model.get("naive_leaf", ())), int((model["feature"] < 0).sum())
+    return f"{_PREDICTS[options.leaf_prediction]} So {count(by_naive)} of {counted(leaves, 'leaf')} do."
 
 
 def rule_in_words(options: ConfidenceTreeOptions) -> str:
@@ -269,6 +300,12 @@ def split_notes(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note
         )
         found[node] = Note(lines, (", ".join(lines),))
     return found
+
+
+def leaf_notes(model: Columns) -> dict[int, Note]:
+    """By leaf that predicts by naive Bayes, that it does."""
+    note = Note(("naive Bayes",), ("It predicts by naive Bayes",))
+    return dict.fromkeys(model.get("naive_leaf", np.empty(0, dtype=np.int32)).tolist(), note)
 
 
 # ---------------------------------------------------------------- charts

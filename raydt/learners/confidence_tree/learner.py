@@ -56,21 +56,19 @@ class ConfidenceTree(Learner):
                 classes=options.most_classes(sparse=False),
                 sparse_classes=options.most_classes(sparse=True),
                 without_sparse="finder: exact" if options.finder != "exact" else "",
+                with_classes="criterion: gini" if options.criterion == "kearns_mansour" else "",
             ),
             warmup=WARMUP,
             rebuilds=False,
             counts=COUNTS,
-            stays=(
-                "the model itself: splits that were chosen while they were in stay, with drift_period until their node "
-                "is restarted, as do its tallies of errors; and bins were made from the rows of the warm-up",
-            ),
+            stays=(_stays(options),),
             unused=options.unused,
             reports_within=True,
         )
 
     def describe(self, options: Mapping[str, Any]) -> ConfidenceTreeDescription:
         """The tree, and what decided its splits."""
-        return ConfidenceTreeDescription()
+        return ConfidenceTreeDescription(options)
 
     def costs(self, options: ConfidenceTreeOptions) -> ConfidenceTreeCosts:
         """Counts of messages and work."""
@@ -134,6 +132,20 @@ class ConfidenceTree(Learner):
     def concerns(self, case: Case, options: ConfidenceTreeOptions) -> bool:
         """Only a tree with a finder needs the kernels of its structures."""
         return options.finder != "exact" or case.options.get("finder", "exact") == "exact"
+
+
+def _stays(options: ConfidenceTreeOptions) -> str:
+    """What stays in a tree of examples that are deleted."""
+    splits = "the model itself: splits that were chosen while they were in stay, with the records of what decided them"
+    until = ", until their node is restarted (drift_period), as do its tallies of errors"
+    bins = "; so do bins that were made while they were in"
+    renewed = ", until these are made again (renew_bins)"
+    chosen = ", and which prediction of a leaf was right about other examples"
+    parts = (
+        *((splits, True), (until, options.drift_period > 0)),
+        *((bins, True), (renewed, options.renewal > 0), (chosen, options.leaf_prediction == "adaptive")),
+    )
+    return "".join(part for part, holds in parts if holds)
 
 
 LEARNER = ConfidenceTree()

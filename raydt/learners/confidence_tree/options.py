@@ -217,7 +217,7 @@ class ConfidenceTreeOptions(LearnerOptions):
             for reason, holds in (
                 ("confidence: practical leaves out the constants of the theorems", self.confidence == "practical"),
                 (
-                    "rival: feature compares only with splits on other features; Theorem 4 compares with all",
+                    "rival: feature compares only with splits on other features, and Theorem 4 with all",
                     self.rival == "feature",
                 ),
                 (
