@@ -85,7 +85,9 @@ class Classifier(Estimator):
                 remedy = "Learn numbers with a regressor, or choose another target if these are ids"
                 if most == 2:
                     few, others = "two", " and ".join(map(repr, seen))
+                    more = "" if self._features().sparse else self._traits.reading.with_classes
                     remedy = f"Make two classes of them, as np.asarray(y) == {first!r} does"
+                    remedy += f", or use {more}" if more else ""
                 raise InputError(
                     f"{type(self).__name__} takes {few} classes {self._features_in_words()}, and {argument} has "
                     f"{label!r} in addition to {others}",

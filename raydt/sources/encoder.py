@@ -152,8 +152,10 @@ class RowEncoder:
         self._categories = {
             n: Dictionary(by_value=reading.by_value) for n, c in zip(names, self.features.categorical, strict=True) if c
         }
-        most = reading.classes if self.sparse is None else reading.sparse_classes
-        self.labels: Labels | NumericLabels = NumericLabels() if reading.regression else Labels(most=most)
+        self.labels: Labels | NumericLabels = NumericLabels()
+        if not reading.regression:
+            most = reading.most_classes(sparse=self.sparse is not None)
+            self.labels = Labels(most=most, with_more=reading.with_classes if self.sparse is None else "")
         self._ids = Dictionary()
         self._op_values = options.op_values
 

@@ -40,6 +40,8 @@ def test_parameters_are_the_options() -> None:
     assert all(parameters[name].default == fields[name].default for name in parameters if name in fields)
     with pytest.raises(ConfigError, match=r"strict applies only to rule: hoeffding. Remove it, or set it to null"):
         ConfidenceTreeClassifier(strict=True).fit(X, Y)
+    with pytest.raises(InputError, match=r"takes two classes .* == 0 does, or use criterion: gini"):
+        ConfidenceTreeClassifier(criterion="kearns_mansour").fit(X, Y)
 
 
 def test_the_first_call_makes_the_first_bins_and_later_ones_may_be_cut_anyhow() -> None:

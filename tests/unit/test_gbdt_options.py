@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import learners
 from raydt.learners.gbdt.options import GBDTOptions
 
@@ -41,6 +42,14 @@ def test_a_truth_value_is_not_a_number() -> None:
 )
 def test_the_outlook(options: dict[str, object], warmup: int, expected: str) -> None:
     assert expected in learners()["gbdt"].outlook(GBDTOptions(**options), warmup)
+
+
+def test_a_binary_objective_is_of_two_classes() -> None:
+    """With a third class it would be multiclass, which is not what was asked for."""
+    reading = learners()["gbdt"].traits(GBDTOptions(objective="binary")).reading
+    assert (reading.classes, reading.sparse_classes, reading.with_classes) == (2, 2, "objective: multiclass")
+    for objective in ("auto", "multiclass"):
+        assert learners()["gbdt"].traits(GBDTOptions(objective=objective)).reading.classes == MOST_CLASSES
 
 
 def test_keys_without_effect_are_named() -> None:

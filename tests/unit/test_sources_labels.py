@@ -96,6 +96,18 @@ def labels_of(folder, labels, reading=CLASSES, **options):
     return source.classes, np.concatenate([rows.y for rows in chunks]).tolist(), problems
 
 
+@pytest.mark.parametrize(("more", "remedy"), [("", "class, or"), ("criterion: gini", "class, use criterion: gini, or")])
+def test_a_third_class_is_refused_with_what_takes_it(more, remedy, tmp_path):
+    """The remedy names the option of the same learner, if there is one."""
+    (tmp_path / "t.csv").write_text("x,y\n0,a\n1,b\n2,c\n")
+    source = open_source(CsvFiles(path="t.csv"), tmp_path, reading=Reading(classes=2, with_classes=more))
+    (bad,) = [error for rows in source.rows() for error in rows.bad.values()]
+    assert str(bad).endswith(
+        "label 'c' is of one class more than this learner's 2. Say with source.positive which labels make one "
+        f"{remedy} set stream.on_error: skip"
+    )
+
+
 @pytest.mark.parametrize("word", ["NA", "N/A", "null", "NULL", "NaN", "nan"])
 class TestWordsForNothing:
     def test_are_labels_in_a_column_of_text(self, word, tmp_path):

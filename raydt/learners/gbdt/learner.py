@@ -11,6 +11,7 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import Reading
+from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.gbdt.checks import check_model, check_state
@@ -54,12 +55,17 @@ class GBDT(Learner):
 
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""
+        binary = options.objective == "binary"
+        most = 2 if binary else MOST_CLASSES
         return Traits(
             Reading(
                 regression=options.regression,
                 missing=True,
                 sparse=True,
+                classes=most,
+                sparse_classes=most,
                 with_numbers="" if options.regression else "objective: squared_error",
+                with_classes="objective: multiclass" if binary else "",
             ),
             warmup="builds its first model of the first rows at once",
             collects_updates=True,

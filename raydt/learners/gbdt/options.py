@@ -15,8 +15,8 @@ class GBDTOptions(LearnerOptions):
     kind: Literal["gbdt"] = "gbdt"
     objective: Literal["auto", "binary", "multiclass", "squared_error"] = Field(
         "auto",
-        description="loss to minimise; auto: binary if the warm-up has two classes, else multiclass; squared_error: "
-        "for numeric labels",
+        description="loss to minimise; auto: binary while there are two classes, else multiclass; binary: refuses a "
+        "third class; multiclass: a tree for each class, also of two; squared_error: for numeric labels",
     )
     max_iter: int = Field(
         100,

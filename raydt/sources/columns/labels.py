@@ -97,6 +97,8 @@ class Labels:
         All other labels.
     most : int, optional
         How many classes there may be.
+    with_more : str
+        Options of the learner with which there may be more, for a remedy; empty if there are none.
 
     Notes
     -----
@@ -105,8 +107,15 @@ class Labels:
 
     dtype = CODES
 
-    def __init__(self, positive: list[Any] | None = None, rest: Sequence[Any] = (), most: int | None = None) -> None:
+    def __init__(
+        self,
+        positive: list[Any] | None = None,
+        rest: Sequence[Any] = (),
+        most: int | None = None,
+        with_more: str = "",
+    ) -> None:
         self.positive, self._rest, self._most = positive, list(rest), most
+        self._more = f", use {with_more}" if with_more else ""
         self._seen = Dictionary()
         self._names: list[Any] = []
         if positive is not None:
@@ -171,7 +180,7 @@ class Labels:
                     known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
                     bad.add([position], name, known, _too_many())
                     raise bad[position]
-                bad.add([position], name, problem, f"{_ONE_CLASS}{OR_SKIP}")
+                bad.add([position], name, problem, f"{_ONE_CLASS}{self._more}{OR_SKIP}")
             y[beyond] = -1
         return y
 
