@@ -11,6 +11,7 @@ from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE
 from raydt.learners.confidence_tree.describe import (
     POINTED,
     SHOWN,
+    ConfidenceTreeDescription,
     leads,
     leaf_notes,
     over_time,
@@ -143,12 +144,14 @@ def test_words():
     assert "grace_period" in why_no_split({"checks": 0, "splits": 0})
     none = {"checks": 1, "splits": 0}
     for options, advice in (
-        ({}, "a smaller c"),
+        ({"max_bins": 64}, "a smaller c"),
         ({"renew_bins": 0}, "a smaller c; and a stream.warmup of some hundreds of rows, which make the bins"),
         ({"rule": "hoeffding"}, "a larger delta or tie_threshold, or rule: ctree"),
         ({"confidence": "theorem", "renew_bins": 100}, "confidence: practical, or a larger delta"),
     ):
         assert why_no_split(none, ConfidenceTreeOptions(**options)).endswith(f"To split sooner: {advice}")
+        told = dict(ConfidenceTreeDescription(options).lines(none | {"nodes": 1, "leaves": 1, "depth": 0}))
+        assert told["splits"].endswith(f"To split sooner: {advice}")
     hoeffding = rule_in_words(ConfidenceTreeOptions(rule="hoeffding", delta="1/t", tie_threshold=0.05))
     assert "by a width, or once the width is at most 0.05. The width is that of Hoeffding's bound" in hoeffding
     assert "with delta = 1/t; gains are by the Gini index." in hoeffding

@@ -82,7 +82,7 @@ class ConfidenceTreeDescription(Description):
     Parameters
     ----------
     options : mapping of str to object
-        Of the learner; some may be left out, or be of another version.
+        Of the learner; empty if they are not known.
     """
 
     measures: ClassVar[Mapping[str, str]] = {
@@ -92,7 +92,7 @@ class ConfidenceTreeDescription(Description):
     shares: ClassVar[Mapping[str, str]] = {"lead": "what the rule asks for", "theorem_lead": "two widths of Theorem 4"}
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = _options(options)
+        self._options = _options(options) if options else None
 
     def size(self, statistics: Mapping[str, int]) -> str:
         """Leaves, and how often they were checked."""
@@ -185,19 +185,26 @@ def splits_in_words(figures: Mapping[str, Any]) -> str:
 
 
 def why_no_split(figures: Mapping[str, Any], options: ConfidenceTreeOptions | None = None) -> str:
-    """Advice if there was no split at all, by the options (None: the defaults); empty if there was one."""
+    """Advice if there was no split at all, by the options (None: not known); empty if there was one."""
     if figures.get("splits", 0):
         return ""
-    o, checks = options or ConfidenceTreeOptions(), int(figures.get("checks", 0))
+    checks = int(figures.get("checks", 0))
     often = " (a leaf is checked once it has received grace_period examples)" if not checks else ""
-    if o.rule != "ctree":
-        sooner = "a larger delta or tie_threshold, or rule: ctree"
-    elif o.confidence == "theorem":
-        sooner = "confidence: practical, or a larger delta"
-    else:
-        sooner = "a smaller c"
-    bins = "" if o.renewal else "; and a stream.warmup of some hundreds of rows, which make the bins"
-    return f"no split in {counted(checks, 'check')}{often}. To split sooner: {sooner}{bins}"
+    return f"no split in {counted(checks, 'check')}{often}. To split sooner: {_sooner(options)}"
+
+
+def _sooner(options: ConfidenceTreeOptions | None) -> str:
+    """What makes a tree split sooner."""
+    warmup = "a stream.warmup of some hundreds of rows, which make the bins"
+    if options is None:
+        return (
+            "a smaller c, confidence: practical, or with rule: hoeffding, corrected or mcdiarmid a larger delta or "
+            f"tie_threshold; and with renew_bins: 0 {warmup}"
+        )
+    bins = "" if options.renewal else f"; and {warmup}"
+    if options.rule != "ctree":
+        return f"a larger delta or tie_threshold, or rule: ctree{bins}"
+    return ("a smaller c" if options.confidence == "practical" else "confidence: practical, or a larger delta") + bins
 
 
 def predictions_in_words(options: ConfidenceTreeOptions, model: Columns) -> str:
