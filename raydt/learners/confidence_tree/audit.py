@@ -255,7 +255,8 @@ def _feasibility(
     """Verdict, reason, and where the promise is not kept."""
     promise = options.promise()
     if not promise.promised:
-        return "not_promised", f"{promise.reason}{_measured(records)}", []
+        live = "; bins and splits were not derived again, as only the live examples are known"
+        return "not_promised", f"{promise.reason}{_measured(records)}{'' if truth.complete else live}", []
     if not truth.complete:
         return "not_promised", "only the live examples are known, and splits were chosen by all there were", []
     failures = []
