@@ -121,3 +121,9 @@ def test_naive_bayes_leaves_predict_where_no_split_is_sure() -> None:
         assert len(set(tree.predict(X).tolist())) == 1
     assert by_kind["majority"] < 0.6 < 0.75 < by_kind["naive_bayes"]
     assert by_kind["adaptive"] == by_kind["naive_bayes"]
+
+
+def test_a_model_has_bins_only_if_leaves_predict_by_them() -> None:
+    for kind, wanted in (("majority", False), ("naive_bayes", True), ("adaptive", True)):
+        model = ConfidenceTreeClassifier(leaf_prediction=kind, **SOON).fit(X, Y).session_.model()
+        assert any(name.startswith(("bins_", "naive_")) for name in model) == wanted
