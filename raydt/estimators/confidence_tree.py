@@ -28,8 +28,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         When a leaf is split: C-Tree's intervals, VFDT's, CorrH-Tree's, or McDiarmid's bound of Rutkowski et al.
     criterion : {"gini", "entropy", "kearns_mansour", "error"}, optional
         Impurity that the best split minimises. By default ``gini``; ``error`` for ``corrected``, ``entropy`` for
-        ``mcdiarmid``.
-        ``kearns_mansour`` is for two classes.
+        ``mcdiarmid``. ``kearns_mansour`` is for two classes.
     confidence : {"practical", "theorem"}
         For ``ctree``: the width of the paper's experiments, or that of its theorems, which need far more rows.
     delta : float or "1/t", default 1e-7
@@ -59,7 +58,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         For ``hoeffding``: use twice the width.
     drift_period : int, default 0
         Insertions between two comparisons of each node with a leaf of recent examples, which takes its place once it
-        predicts better; 0 does not follow drift. 200 follows it well.
+        predicts better; 0 does not follow drift. 200 follows it well. Only with ``leaf_prediction="adaptive"``.
     categorical_features : sequence of str, int or bool, optional
         Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
         are categorical. A split separates one category from the rest.
@@ -81,7 +80,10 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     Notes
     -----
     R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row
-    takes O(depth + features), and every ``grace_period`` of them at a leaf O(features * bins * classes) more.
+    takes O(depth + features * classes), every ``grace_period`` of them at a leaf O(features * bins * classes) more, and
+    new bins O(features * log(rows)) for each row in the mean. The first ``predict`` after a change takes
+    O(leaves * features * bins * classes) besides the rows, unless leaves predict their majority: many rows in a call
+    are faster than many calls.
 
     Examples
     --------
