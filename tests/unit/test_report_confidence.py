@@ -119,7 +119,7 @@ def test_leaves_that_predict_by_naive_bayes_are_told():
     model = {"feature": np.array([0, -1, 1, -1, -1]), "naive_leaf": np.array([1, 4])}
     assert {node: note.lines for node, note in leaf_notes(model).items()} == dict.fromkeys((1, 4), ("naive Bayes",))
     adaptive = predictions_in_words(ConfidenceTreeOptions(), model)
-    assert adaptive.endswith("has been right more often there. So 2 of 3 leaves do.")
+    assert adaptive.endswith("has been right more often there. At the end 2 of 3 leaves did so.")
     majority = predictions_in_words(ConfidenceTreeOptions(leaf_prediction="majority"), {"feature": model["feature"]})
     assert majority == "A leaf predicts the most frequent label of its live examples."
 

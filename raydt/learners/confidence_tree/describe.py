@@ -212,7 +212,7 @@ def predictions_in_words(options: ConfidenceTreeOptions, model: Columns) -> str:
     if options.leaf_prediction == "majority":
         return _PREDICTS["majority"]
     by_naive, leaves = len(model.get("naive_leaf", ())), int((model["feature"] < 0).sum())
-    return f"{_PREDICTS[options.leaf_prediction]} So {count(by_naive)} of {counted(leaves, 'leaf')} do."
+    return f"{_PREDICTS[options.leaf_prediction]} At the end {count(by_naive)} of {counted(leaves, 'leaf')} did so."
 
 
 def rule_in_words(options: ConfidenceTreeOptions) -> str:
