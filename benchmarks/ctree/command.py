@@ -17,6 +17,7 @@ COMMANDS = {
     "choice": ("choice", "accuracy of the settings among which the defaults were chosen, on ten streams"),
     "drift": ("drift", "accuracy where drift is followed, and over windows of the last examples, on ten streams"),
     "whole": ("whole", "time of a whole replay beside the session's, by length of the stream"),
+    "shards": ("shards", "time and bytes on Ray of leaves that predict by naive Bayes, beside majority leaves"),
     "river": ("river", "time and accuracy beside river's HoeffdingTreeClassifier on Electricity"),
 }
 KIT = Kit("ctree", "Benchmarks of the confidence trees.", COMMANDS, ("river", "scipy"))
@@ -50,9 +51,8 @@ def main() -> None:
     """Entry point."""
     parser = KIT.parser()
     sets = [*dict.fromkeys([*SETS, *STREAMS])]
-    parser.add_argument(
-        "--data", nargs="+", default=(), choices=sets, help="data sets of figure3, defaults, choice, drift, whole"
-    )
+    words = "data sets of figure3, defaults, choice, drift, whole, shards"
+    parser.add_argument("--data", nargs="+", default=(), choices=sets, help=words)
     parser.add_argument("--trees", type=int, default=50, help="random trees of figure2")
     parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
     words = "values of c, and of delta for each baseline; of drift so many rows"
