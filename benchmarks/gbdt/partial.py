@@ -8,6 +8,7 @@ a training without new bins, 100 an update. Each D' meets a model that was train
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from gbdt.contestants import OWN_BINS, fitted, median, predicted, timed
 from gbdt.data import Rows, Split, load
 from kit import progress, show
 
+from raydt.learners.gbdt.local import LocalTrees, Slots
 from raydt.learners.gbdt.trees import Trees, add_scores, new_trees
+from raydt.learners.gbdt.update import Counts
 
 #: Iterations that are updated.
 UPDATED = (0, 10, 25, 50, 75, 90, 100)
@@ -24,6 +27,12 @@ UPDATED = (0, 10, 25, 50, 75, 90, 100)
 TURNOVERS = (0.002, 0.005, 0.01, 0.02, 0.05)
 #: Rows of the window; of random rows without a window 0.
 WINDOWS = {"electricity": 10_000, "covtype": 4000, "adult": 0, "givemesomecredit": 0, "pendigits": 0}
+
+
+def nothing_updated(local: LocalTrees, y: Any, slots: Slots, role: int, anew: Slots) -> Counts:
+    """In the place of :meth:`LocalTrees.update`: rows come and go, and no tree changes."""
+    local.taken = slots
+    return Counts()
 
 
 def step(model: Any, split: Split, out: Rows, into: Rows, m: int) -> None:
@@ -34,6 +43,8 @@ def step(model: Any, split: Split, out: Rows, into: Rows, m: int) -> None:
     local.ensemble = first = copy.copy(ensemble)  # views of the first trees
     first.iterations, first.trees = m, Trees(*(array[:count] for array in ensemble.trees))
     first.leaf, first.ledger = ensemble.leaf[:count], ensemble.ledger[:count]
+    if not m:  # an ensemble has at least one iteration, and there is none to update: all rows are trained on below
+        local.update = partial(nothing_updated, local)
     if len(into):
         model.replace_examples(out, split.X[into], split.y[into], new_ids=into, digests=False)
     else:
