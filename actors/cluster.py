@@ -120,15 +120,21 @@ class Cluster:
             for name, amount in bundle.items():
                 needs[name] = needs.get(name, 0) + amount
         has: Bundle = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        free: Bundle = ray.available_resources()  # type: ignore[no-untyped-call]
+        nodes = free_on_nodes()
+        free = {name: sum(node.get(name, 0) for node in nodes) for name in needs}
         lacking = [name for name in needs if has.get(name, 0) < needs[name]] or [
-            name for name in needs if free.get(name, 0) < needs[name]
+            name for name in needs if free[name] < needs[name]
         ]
         figures = "; ".join(
-            f"the job needs {needs[name]:g} {_plural(name)}, the cluster has {has.get(name, 0):g}"
-            f" ({free.get(name, 0):g} free)"
+            f"the job needs {needs[name]:g} {_plural(name)}, the cluster has {has.get(name, 0):g} ({free[name]:g} free)"
             for name in lacking or needs
         )
+        if not lacking:  # there is enough, in pieces
+            largest = max(requested, key=lambda bundle: bundle["CPU"])
+            most = {name: max(node.get(name, 0) for node in nodes) for name in largest}
+            figures += "; an actor lies on one node, and the largest needs " + ", ".join(
+                f"{largest[name]:g} {_plural(name)} (most free on a node: {most[name]:g})" for name in largest
+            )
         raise ConfigError(
             f"{figures}. Waited {self.reserve_seconds:g} seconds; lower cluster.shards or cluster.resources, or add "
             "nodes"
@@ -209,31 +215,25 @@ def connect(
     return _start(requested, metrics_port) if address == "local" else _join(address)
 
 
-def cpus(*, free: bool = False) -> int:
-    """CPUs of the Ray that this process is connected to, or those that nobody has reserved."""
+def cpus() -> int:
+    """CPUs of the Ray that this process is connected to."""
     import ray
 
-    found: Bundle = ray.available_resources() if free else ray.cluster_resources()  # type: ignore[no-untyped-call]
+    found: Bundle = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return int(found.get("CPU", 0))
 
 
-def free_cpus(address: str | None = None) -> int:
-    """CPUs for the actors of a job that would :func:`connect` to this address, which is left again.
+def cpus_here() -> int:
+    """CPUs of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
 
-    Those of this machine where that would start a private Ray, which gives the coordinator one more.
 
-    Raises
-    ------
-    ConfigError
-        As of :func:`connect`.
-    """
-    if starts_ray(address):
-        return len(os.sched_getaffinity(0))
-    cluster = connect(address)
-    try:
-        return cpus(free=True)
-    finally:
-        cluster.close()
+def free_on_nodes() -> list[Bundle]:
+    """What nobody has reserved on each node of the Ray that this process is connected to."""
+    import ray._private.state as state
+
+    free: dict[str, Bundle] = state.available_resources_per_node()  # type: ignore[no-untyped-call]
+    return list(free.values())
 
 
 def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Cluster:
@@ -242,7 +242,7 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
     before_local_ray()
     import ray
 
-    cpus = max(len(os.sched_getaffinity(0)), -(-sum(bundle.get("CPU", 0) for bundle in requested) // 1))
+    cpus = max(cpus_here(), -(-sum(bundle.get("CPU", 0) for bundle in requested) // 1))
     others: Bundle = {}
     for bundle in requested:
         for name in bundle.keys() - {"CPU", "memory"}:

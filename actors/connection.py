@@ -7,11 +7,11 @@ a cluster that is gone is an error, since its successor has another address and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from actors.cluster import Bundle, bundles, connect
+from actors.cluster import Bundle, bundles, connect, free_on_nodes
 from raydt.errors import ConfigError, RaydtError
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ class Connection:
     ----------
     learner, options, features
         What to run.
-    shards : int
-        Number of shard actors, at least 1.
+    shards : int or callable
+        Number of shard actors, at least 1; or what chooses it once Ray is there, from what is free on each node. A
+        private Ray has to know the number before.
     plan : WorkPlan, optional
     address : str, optional
         See :func:`actors.cluster.connect`.
@@ -55,7 +56,7 @@ class Connection:
         options: LearnerOptions,
         features: Features,
         *,
-        shards: int,
+        shards: int | Callable[[Sequence[Bundle]], int],
         plan: WorkPlan | None = None,
         address: str | None = None,
         resources: Mapping[str, Mapping[str, Any]] | None = None,
@@ -64,17 +65,22 @@ class Connection:
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
         self._what = learner, options, features
-        self._how: dict[str, Any] = {"shards": shards, "plan": plan, "resources": resources}
+        self._how: dict[str, Any] = {"plan": plan, "resources": resources}
         if patience is not None:
             self._how["patience"] = patience
         self._address, self._metrics_port = address, metrics_port
-        self._requested: list[Bundle] = bundles(shards, resources)
+        self._requested: list[Bundle] = bundles(1 if callable(shards) else shards, resources)
         self._meanwhile = meanwhile
         # Kernels are compiled while Ray starts; a session does it again, at no cost by then.
         self._failed: BaseException | None = None
         self._compiling = threading.Thread(target=self._compile, name="raydt-warmup", daemon=True)
         self._compiling.start()
         self._cluster = connect(address, self._requested, metrics_port=metrics_port)
+        try:
+            self._how["shards"] = shards(free_on_nodes()) if callable(shards) else shards
+        except BaseException:
+            self._cluster.close()
+            raise
 
     def _compile(self) -> None:
         from raydt.sessions.warmup import compile_missing  # importing this module must not import Numba

@@ -87,7 +87,7 @@ class Cluster(_Section):
     shards: int | Literal["auto"] = Field(
         2,
         description="number of shards the features are distributed over, at least 1; auto: 1 if the coordinator does "
-        "all work, else as many as can have work and the machine or the cluster has CPUs for, at most 16",
+        "all work, else as many as can have work and have room on this machine or the cluster, at most 16",
     )
     batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
     local_work_limit: int = Field(
@@ -216,6 +216,7 @@ class Config(BaseModel):
 
     _name: str = PrivateAttr("run")
     _shards: int | None = PrivateAttr(None)
+    _shards_reason: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
@@ -253,10 +254,15 @@ class Config(BaseModel):
         """Number of shards; None where ``cluster.shards`` is auto and nobody has chosen it yet."""
         return self._shards if self.cluster.shards == "auto" else self.cluster.shards
 
-    def with_shards(self, shards: int) -> Config:
+    @property
+    def shards_reason(self) -> str:
+        """Why ``cluster.shards: auto`` stands for its number; empty where nobody needs to know."""
+        return self._shards_reason
+
+    def with_shards(self, shards: int, reason: str = "") -> Config:
         """The same config, whose ``cluster.shards: auto`` stands for this number."""
         config = self.model_copy()
-        config._shards = shards
+        config._shards, config._shards_reason = shards, reason
         return config
 
     def resolved(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     ids = search(open_stream(config)[1], skip) if skip or not bad else None
     ids = ids or Found()
     features = features_of(source, config)
-    placed = with_shards(config, features, source.n_rows, ask=False)
+    placed = with_shards(config, features, source.n_rows)
     ones = 0.0 if rows.sparse is None else len(rows.sparse.indices) / len(rows)
     promise = learners()[config.learner.kind].promise(config.learner)
     return {

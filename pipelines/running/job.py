@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from actors.cluster import starts_ray
+from actors.cluster import Bundle, starts_ray
 from pipelines.config import Config, load_config
 from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
@@ -33,7 +33,7 @@ from pipelines.running.preparation.preparing import (
 )
 from pipelines.running.preparation.previous_run import Past, past_of
 from pipelines.running.preparation.restoring import newest_meta
-from pipelines.running.preparation.shards import with_shards
+from pipelines.running.preparation.shards import with_shards, with_shards_on
 from pipelines.running.records.table_parts import writing
 from pipelines.saving import config_of, open_stream, states_of
 from raydt.errors import InputError
@@ -109,7 +109,8 @@ def replay(
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
                 interruption.on_cut(folder.discard_beginning)
-                return _run(config, folder, features, source.identity(), interruption, progress, began)
+                start = _Start(config, features, source.n_rows, progress)
+                return _run(start, folder, source.identity(), interruption, began)
         except BaseException:
             folder.discard_if_empty()
             raise
@@ -176,7 +177,8 @@ def resume(
                 return _completed(folder, progress)
             store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
-            return _run(config.named(past.name), folder, features, data, interruption, progress, began, past)
+            start = _Start(config.named(past.name), features, source.n_rows, progress)
+            return _run(start, folder, data, interruption, began, past)
 
 
 def _with_address(config: Config, address: str | None) -> Config:
@@ -199,29 +201,55 @@ def _sole_writer(config: Config, folder: RunFolder) -> Iterator[None]:
                 yield
 
 
+class _Start:
+    """What is to run; its first line, which names the place of the work, is said as soon as that is known.
+
+    Parameters
+    ----------
+    config : Config
+    features : Features
+    rows : int or None
+        Of the source, where they are known.
+    progress : Reporter
+    """
+
+    def __init__(self, config: Config, features: Features, rows: int | None, progress: Reporter) -> None:
+        self.config, self.features, self._rows, self.progress = config, features, rows, progress
+        if config.shards is not None:
+            self._announce(config)
+        if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
+            progress.stage(STARTING_RAY)
+
+    def place(self, free: Sequence[Bundle]) -> Config:
+        """The config with a number of shards, from what is free on each node of the cluster."""
+        placed = with_shards_on(self.config, self.features, free)
+        self._announce(placed)
+        return placed
+
+    def _announce(self, config: Config) -> None:
+        self.progress.stage(f"starting {config.learner.kind}: {place_of_work(config, self.features, self._rows)}")
+
+
 def _run(
-    config: Config,
+    start: _Start,
     folder: RunFolder,
-    features: Features,
     data: Identity,
     interruption: Interruption,
-    progress: Reporter,
     began: float,
     past: Past | None = None,
 ) -> RunResult:
     """Begin a run, or resume it."""
-    progress.stage(f"starting {config.learner.kind}: {place_of_work(config, features)}")
-    if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
-        progress.stage(STARTING_RAY)
     run: Run | None = None
-    with Incarnations(config, features, past.epoch if past is not None else 0) as incarnations:
+    before = past.epoch if past is not None else 0
+    with Incarnations(start.config, start.features, before, start.place) as incarnations:
+        config = incarnations.config
         try:
             if past is None:
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder) as context:
                 run = Run(config, folder, incarnations, interruption, data, context, past)
-                return run.run(progress, began)
+                return run.run(start.progress, began)
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
                 folder.delete("config.yaml")

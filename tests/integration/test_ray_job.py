@@ -66,10 +66,12 @@ def head(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
                 continue
 
 
-def submit(url: str, environment: dict[str, str], config: Path, out: str) -> subprocess.CompletedProcess[str]:
+def submit(
+    url: str, environment: dict[str, str], config: Path, out: str, *settings: str
+) -> subprocess.CompletedProcess[str]:
     """Submit the job; wait for the head's agent, which comes up some seconds after the head."""
     entry = [RAY, "job", "submit", "--address", url, "--working-dir", ".", "--"]
-    command = [*entry, "python", "-m", "pipelines.cli", "replay", str(config), "--out", out]
+    command = [*entry, "python", "-m", "pipelines.cli", "replay", str(config), "--out", out, *settings]
     for _ in range(20):
         done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
         if "No available agent" not in done.stderr + done.stdout:
@@ -104,6 +106,14 @@ def test_the_submitted_job_gives_the_same_model(head: tuple[str, dict[str, str]]
     )
     assert listed.stdout.count("FeatureShard") == 2, "the actors were not on this cluster"
     assert listed.stdout.count("'Coordinator'") == 1
+
+    if environment["RAY_AUTH_MODE"] == "disabled":  # the number of shards does not depend on who asks
+        # Ray deletes the job's working directory as soon as its process leaves the cluster for the first time.
+        auto = submit(url, environment, config, str(tmp_path / "auto"), "--set", "cluster.shards=auto")
+        assert auto.returncode == 0, auto.stdout + auto.stderr
+        assert "and 3 shards (auto: more would have no work) from there on" in auto.stdout + auto.stderr
+        summary = json.loads((tmp_path / "auto" / "summary.json").read_text())
+        assert (summary["shards"], summary["model_digest"]) == (3, here.summary["model_digest"])
 
     if environment["RAY_AUTH_MODE"] == "token":  # who asks makes no difference to what follows
         refused = submit(url, environment, config, "relative/run")

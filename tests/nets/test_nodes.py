@@ -51,12 +51,17 @@ def the_first(trial: Trial) -> bool:
 
 
 def facts_of(scenario: str, trial: Trial, folder: Path) -> dict[str, Any]:
+    """What the process of a case has found."""
+    return of_a_process("tests.nets.test_nodes", scenario, str(CASES.index(trial)), str(folder))
+
+
+def of_a_process(module: str, *arguments: str) -> dict[str, Any]:
     """What a process of its own has found."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     environment["RAY_worker_niceness"] = "0"
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.nets.test_nodes", scenario, str(CASES.index(trial)), str(folder)],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -110,7 +115,7 @@ def test_a_submitted_job_is_stopped_and_resumed(trial: Trial, tmp_path: Path) ->
 class Nodes:
     """A cluster of this process."""
 
-    def __init__(self, workers: int, *, jobs: bool = False) -> None:
+    def __init__(self, workers: int, *, cpus: int = 1, jobs: bool = False) -> None:
         """Start a head and so many nodes; ``jobs`` can be submitted to it, for which it starts more slowly."""
         from ray.cluster_utils import Cluster
 
@@ -121,7 +126,7 @@ class Nodes:
         with nullcontext() if jobs else without_idle_services(metrics=False):
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
             for _ in range(workers):
-                self._cluster.add_node(num_cpus=1, object_store_memory=10**8)
+                self._cluster.add_node(num_cpus=cpus, object_store_memory=10**8)
             self._cluster.wait_for_nodes()
         self.address = self._cluster.address
 

@@ -165,9 +165,14 @@ class TestCluster:
     @pytest.mark.parametrize(
         ("has", "free", "message"),
         [
-            ({"CPU": 2.0}, {"CPU": 1.0}, r"the job needs 3 CPUs, the cluster has 2 \(1 free\)"),
-            ({"CPU": 4.0}, {"CPU": 1.0}, r"the job needs 3 CPUs, the cluster has 4 \(1 free\)"),
-            ({"CPU": 4.0}, {"CPU": 4.0}, r"the job needs 3 CPUs, the cluster has 4 \(4 free\)"),
+            (2, [1.0], r"the job needs 3 CPUs, the cluster has 2 \(1 free\)"),
+            (4, [0.5, 0.5, 0.0], r"the job needs 3 CPUs, the cluster has 4 \(1 free\)"),
+            (
+                4,
+                [1.0, 1.5, 1.5],
+                r"the job needs 3 CPUs, the cluster has 4 \(4 free\); an actor lies on one node, and the largest needs "
+                r"2 CPUs \(most free on a node: 1.5\)",
+            ),
         ],
         ids=["too small", "in use", "on no node"],
     )
@@ -176,8 +181,9 @@ class TestCluster:
         module = importlib.import_module("ray.util.placement_group")  # a function of that name hides it
         monkeypatch.setattr(module, "placement_group", lambda bundles, strategy: group)
         monkeypatch.setattr(module, "remove_placement_group", removed.append)
-        monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 0.0, **has})
-        monkeypatch.setattr("ray.available_resources", lambda: free)
+        monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 0.0, "CPU": float(has)})
+        nodes = {f"node {index}": {"CPU": cpus, "memory": 1e9} for index, cpus in enumerate(free)}
+        monkeypatch.setattr("ray._private.state.available_resources_per_node", lambda: nodes)
         cluster = Cluster(started=False)
         cluster.reserve_seconds = 0.5
         with pytest.raises(ConfigError, match=f"^{message}. Waited 0.5 seconds; lower cluster.shards"):

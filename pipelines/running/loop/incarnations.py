@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 from types import TracebackType
 
 import actors
+from actors.cluster import Bundle
 from pipelines.config import Config
 from pipelines.logs import LinesToLog
 from raydt.arrays import kernel
@@ -42,13 +44,17 @@ class Incarnations:
     Parameters
     ----------
     config : Config
-        With a number of shards (:mod:`pipelines.running.preparation.shards`).
     features : Features
     before : int
         Incarnations the run has had in earlier processes; the first one here has the next number.
+    place : callable, optional
+        Gives a config without a number of shards its number (:mod:`pipelines.running.preparation.shards`), from what is
+        free on each node of the cluster. Called once, as soon as the cluster is joined.
 
     Attributes
     ----------
+    config : Config
+        With a number of shards.
     epoch : int
         Number of the incarnation opened last.
 
@@ -60,15 +66,18 @@ class Incarnations:
         A private Ray could not be started.
     """
 
-    def __init__(self, config: Config, features: Features, before: int = 0) -> None:
-        self.epoch = before
-        self._config, self._features = config, features
+    def __init__(
+        self,
+        config: Config,
+        features: Features,
+        before: int = 0,
+        place: Callable[[Sequence[Bundle]], Config] | None = None,
+    ) -> None:
+        self.epoch, self.config = before, config
+        self._features, self._place = features, place
         self._learner = learners()[config.learner.kind]
         cluster = config.cluster
         self._plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
-        shards = config.shards
-        assert shards is not None, "auto has to be chosen first"
-        self._shards = shards
         self._session: Session | None = None
         self._connection: actors.Connection | None = None
         with ExitStack() as opening:
@@ -83,7 +92,7 @@ class Incarnations:
                     self._learner,
                     config.learner,
                     features,
-                    shards=shards,
+                    shards=config.shards or self._shards_on,
                     plan=self._plan,
                     address=cluster.address,
                     resources=cluster.resources.model_dump(exclude_none=True),
@@ -111,10 +120,14 @@ class Incarnations:
         if self._connection is not None:
             self._session = self._connection.open(self.epoch)
         else:
-            self._session = InProcessSession(
-                self._learner, self._config.learner, self._features, self._shards, self._plan
-            )
+            shards = self.config.shards or 1
+            self._session = InProcessSession(self._learner, self.config.learner, self._features, shards, self._plan)
         return self._session
+
+    def _shards_on(self, free: Sequence[Bundle]) -> int:
+        assert self._place is not None, "a config without a number of shards has to be given one"
+        self.config = self._place(free)
+        return self.config.shards or 1
 
     def close(self) -> None:
         """End the last incarnation and leave Ray. Returns also if its processes are stopped, or Ray is gone."""

@@ -24,6 +24,8 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     if cluster.backend == "in_process":
         return "this process does all work"
     shards = "shards" if config.shards is None else counted(config.shards, "shard")
+    if config.shards_reason:
+        shards += f" (auto: {config.shards_reason})"
     traits, most = traits_of(config.learner), limit_of_coordinator(config)
     if most == 0:
         return f"on Ray: a coordinator and {shards}"
@@ -37,8 +39,9 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
     size = f"{-(-most // wide):,} live examples" if wide else f"{most:,} ones in live examples"
     if stays_with_coordinator(config, features, rows):
         part = "be faster" if faster else "hold the examples"
+        others = "shards" if cluster.shards == "auto" else shards  # the one of auto is there because it has to be
         return (
-            f"on Ray, the coordinator does all work: {shards} would {part} from {size} on, and there are at most "
+            f"on Ray, the coordinator does all work: {others} would {part} from {size} on, and there are at most "
             f"{most_live(config, rows):,}. Set cluster.backend: in_process to avoid the start of Ray"
         )
     reason = "the examples take more memory than cluster.row_cache_bytes"
