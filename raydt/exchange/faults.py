@@ -11,7 +11,9 @@ read once, when this module is imported, and handed on to the actors: a comma-se
     ``point/shard@n#epoch=act``     the same, but only in the process of one shard
 
 where ``epoch`` is 0 for the driver's own process, which has none, and the number of the incarnation in an actor. An
-act is ``kill`` (SIGKILL to itself), ``stop`` (SIGSTOP to itself) or ``raise`` (a :class:`~raydt.errors.RaydtError`).
+act is ``kill`` (SIGKILL to itself), ``stop`` (SIGSTOP to itself), ``hang`` (the thread waits for ever and others work
+on, as where a network carries small messages and loses large ones) or ``raise`` (a
+:class:`~raydt.errors.RaydtError`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,7 +53,7 @@ POINTS = {
     "run.before_report": "the summary is written and the report is not",
 }
 
-ACTS = ("kill", "stop", "raise")
+ACTS = ("kill", "stop", "hang", "raise")
 
 _SPEC = re.compile(r"(?P<point>[a-z_.]+)(?:/(?P<shard>\d{1,6}))?@(?P<n>\d{1,9})#(?P<epoch>\d{1,9})=(?P<act>[a-z]+)")
 
@@ -127,6 +130,8 @@ def _order(part: str) -> _Order:
 def _act(act: str, point: str) -> None:
     if act == "raise":
         raise RaydtError(f"fault point {point}: {VARIABLE} asks for an error here")
+    if act == "hang":
+        threading.Event().wait()
     os.kill(os.getpid(), signal.SIGKILL if act == "kill" else signal.SIGSTOP)
 
 

@@ -16,7 +16,7 @@ import pytest
 import pipelines
 from pipelines.running.loop.incarnations import RestartBudget
 from pipelines.running.records.checkpointing import Checkpointer
-from raydt.errors import RestartsSpentError
+from raydt.errors import CheckpointsFailError, RestartsSpentError
 from raydt.exchange.faults import injected
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
@@ -203,6 +203,25 @@ def test_a_pause_shorter_than_the_patience_is_waited_for(replay, undisturbed):
     assert results(run) == undisturbed
     assert run.summary["restarts"] == 0
     assert run.summary["recoveries"] == []
+
+
+@pytest.mark.usefixtures("in_step")
+def test_a_run_whose_shard_hands_over_no_parts_of_checkpoints_stops_with_the_cause(
+    replay, undisturbed, tmp_path, monkeypatch
+):
+    """As where Ray's object plane is cut off, and its control plane is not: the shard answers, and does its work."""
+    monkeypatch.setattr("pipelines.running.records.checkpointing.MOST_FAILURES", 2)
+    with pytest.raises(CheckpointsFailError) as caught:
+        replay("shard.before_parts/0@2#1=hang", local_work_limit=ON_SHARDS, patience_seconds=3)
+    assert re.fullmatch(
+        r"the last 2 checkpoints could not be written, and the last one is of update 500: shard 0 \(pid \d+ on [^)]+\) "
+        r"has shown no progress for 3 seconds: stopped, stuck or cut off\. Fix the cause, then run raydt resume",
+        str(caught.value),
+    )
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["restarts"], summary["recoveries"]) == ("failed", 0, [])
+    monkeypatch.setenv("RAYDT_FAULTS", "")
+    assert results(pipelines.resume(tmp_path / "run")) == undisturbed
 
 
 def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay, tmp_path, monkeypatch):

@@ -61,6 +61,19 @@ def test_statistics_within_a_batch_are_those_of_batches_that_end_there(
     assert found.statistics[max(found.statistics)]["splits"] > 0, "a tree that never splits proves nothing"
 
 
+@pytest.mark.parametrize("trial", REPORTING, ids=lambda trial: trial.name)
+def test_statistics_within_a_batch_take_no_message(trial: Trial, tmp_path: Path) -> None:
+    stream = trial.stream(tmp_path, UPDATES)
+    batches = list(stream.batches(64))
+    sessions = {every: trial.session(stream) for every in (0, 5)}
+    traffic = []
+    for every, session in sessions.items():
+        list(session.process([replace(batch, every=every) for batch in batches], skip_refused=True))
+        traffic.append((session.statistics()["rounds"], session.statistics()["bytes_exchanged"]))
+    assert traffic[0] == traffic[1]
+    assert traffic[0][0] >= len(batches)
+
+
 @pytest.mark.parametrize("stop", [0, 1, 4, 5, 6, 9])
 def test_pieces_end_with_the_update_that_stops_the_stream(stop: int, tmp_path: Path) -> None:
     trial = REPORTING[0]

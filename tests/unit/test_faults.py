@@ -143,6 +143,14 @@ class TestEnvironment:
         assert process.communicate(timeout=60)[0].split() == ["1", "2", "3"]
         assert process.returncode == 0
 
+    def test_hang(self):
+        process = run("driver.recorded@2#0=hang", "driver.recorded", 3)
+        assert process.stdout.readline() == "1\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.3)
+        process.kill()
+        assert process.communicate(timeout=60)[0] == ""
+
     def test_a_bad_spec_is_refused_when_the_program_starts(self):
         process = run("nonsense", "driver.recorded", 1)
         out, error = process.communicate(timeout=60)

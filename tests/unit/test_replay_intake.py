@@ -89,6 +89,11 @@ class TestIntake:
         assert starts[-1][1] == 103
         assert {25, 50, 75, 100} <= {stop for _, stop in starts}
 
+    def test_a_learner_that_reports_within_batches_gets_them_whole(self, ahead):
+        batches = list(Intake(FakeStream(103), 10, 3, ahead, within=True))
+        assert [batch.stop for batch in batches] == [*range(10, 101, 10), 103]
+        assert {batch.every for batch in batches} == {3}
+
     def test_an_error_ends_it_after_everything_before(self, ahead):
         intake = Intake(FakeStream(100, bad_at=37), 10, 1000, ahead)
         assert list(intake)[-1].stop == 37

@@ -16,7 +16,7 @@ from typing import Any
 
 from actors.telemetry import Meter, Unmetered
 from pipelines.config import Checkpoint
-from raydt.errors import CheckpointsFailError, DeadlineMissedError, RaydtError
+from raydt.errors import CheckpointsFailError, DeadlineMissedError, ProcessLostError, RaydtError
 from raydt.exchange.snapshot import Barrier, Segment, Snapshot
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.presentation.words import duration
@@ -107,12 +107,17 @@ class Checkpointer:
         NotWrittenError
             It cannot be written.
         ProcessLostError
-            A process that has a part of it is lost.
+            A process that has a part of it is lost. Then the run is repeated from the checkpoint before, and comes here
+            again; so this counts among those that :meth:`require_success` knows.
         """
         self.settle()
         if self._options.max_age is not None:
             self.store.keep = 1
-        self._write(number, meta, snapshot, components)
+        try:
+            self._write(number, meta, snapshot, components)
+        except ProcessLostError as error:
+            self._note_failure(error)
+            raise
 
     def last_segments(self) -> list[Segment]:
         """Segments that the last snapshot can omit; none where copies of deleted examples must not stay for good."""
@@ -175,15 +180,18 @@ class Checkpointer:
         try:
             self._write(number, meta, snapshot, components)
         except Exception as error:  # whatever it was: the run continues, and logs it
-            self.failed += 1
-            self._failed_in_a_row += 1
-            known, self._cause = isinstance(error, RaydtError), said(error)
+            self._note_failure(error)
             extra = {"event": "checkpoint_failed", "at": number}
-            why = None if known else error
+            why = None if isinstance(error, RaydtError) else error
             log.warning("a checkpoint could not be written: %s", self._cause, extra=extra, exc_info=why)
         finally:
             with self._lock:
                 self._busy = False
+
+    def _note_failure(self, error: Exception) -> None:
+        self.failed += 1
+        self._failed_in_a_row += 1
+        self._cause = said(error)
 
     def _write(
         self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
