@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"gbdt": {"max_iter": 20}}
 #: Bytes of a live row in the coordinator (``benchmarks/memory.py``).
 COORDINATOR_BYTES = 55
 #: What is assumed if messages are not measured in this run: figures of docs/explanation/performance.md.
-ASSUMED = Machine(round=1.24e-3, shard=1.49e-3, byte=1.67e-9)
+ASSUMED = Machine(round=1.22e-3, shard=1.01e-3, byte=1.55e-9)
 
 
 class Echo:
