@@ -28,6 +28,10 @@ Bundle = dict[str, float]
 #: Object store of a private Ray. Messages are small; exported states pass through it one shard at a time.
 STORE_BYTES = 512 * 2**20
 
+#: A private Ray sends arguments and replies of up to so many bytes with their message, not through the object store
+#: (from 100 kB on by default): a round with two shards and 125 kB each way then takes 2.1 ms, not 4.4.
+INLINE_BYTES = 2**20
+
 #: Seconds to wait for a cluster's resources: enough for an autoscaler to add a node.
 RESERVE_SECONDS = 120.0
 
@@ -264,7 +268,10 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
                 logging_level=logging.ERROR,
                 _metrics_export_port=metrics_port,
                 # Both ways: a driver keeps the settings of the Ray before this one.
-                _system_config={"enable_metrics_collection": metrics_port is not None},
+                _system_config={
+                    "enable_metrics_collection": metrics_port is not None,
+                    "max_direct_call_object_size": INLINE_BYTES,
+                },
             )
     except Exception as error:  # Ray says by a bare one that a process of its own did not start in time
         raise RaydtError(f"a private Ray could not be started: {error}") from error
