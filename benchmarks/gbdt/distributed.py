@@ -17,10 +17,12 @@ from kit import progress, show
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
+from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 
 ROWS, COLUMNS, PART = 1_000_000, 50, 50_000
 OPTIONS = {"max_iter": 20, "max_bins": 255}
+SHARDS_DO_ALL = WorkPlan(local_work_limit=0)
 
 
 def stream(rows: int) -> Iterator[UpdateBatch]:
@@ -65,7 +67,9 @@ def times(repeats: int) -> dict[str, list[tuple[float, float, str]]]:
     found: dict[str, list[tuple[float, float, str]]] = {"in process, one core": [], "Ray, 2 shards": []}
     for _ in range(repeats):
         found["in process, one core"].append(training(InProcessSession(learner, options, features, 1), ROWS))
-        found["Ray, 2 shards"].append(training(RaySession(cluster, learner, options, features, shards=2), ROWS))
+        found["Ray, 2 shards"].append(
+            training(RaySession(cluster, learner, options, features, shards=2, plan=SHARDS_DO_ALL), ROWS)
+        )
     return found
 
 

@@ -62,8 +62,6 @@ class Traits:
     divided : {"never", "large", "always"}
         What several shards do sooner than one process: nothing, so that they only give room for more rows; work on many
         rows at once; or each batch.
-    slower : str
-        Of a learner with large work: what its shards do later than one process, in words; empty if nothing.
     counts, levels : tuple of str
         Further statistics of the coordinator: counters that only grow, and values that may fall.
     stays : tuple of str
@@ -83,7 +81,6 @@ class Traits:
     collects_updates: bool = False
     rebuilds: bool = True
     divided: Literal["never", "large", "always"] = "never"
-    slower: str = ""
     counts: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     stays: tuple[str, ...] = (

@@ -11,14 +11,14 @@ from pipelines.running.preparation.placement import messages_of_first_model, pla
 from raydt.examples.features import Features
 
 
-def config_of(kind: str, window: int | None = None, retrain: str | None = None, **cluster: Any) -> Config:
+def config_of(kind: str, window: int | None = None, **cluster: Any) -> Config:
     """A config for rows of four numbers."""
     stream = {"model": "sliding_window", "window": window} if window else {"model": "incremental", "warmup": 10}
     return Config.model_validate(
         {
             "source": {"kind": "synthetic", "generator": "sea", "n": 100},
             "stream": stream,
-            "learner": {"kind": kind} | ({"retrain": retrain} if retrain else {}),
+            "learner": {"kind": kind},
             "cluster": cluster,
         }
     )
@@ -52,19 +52,12 @@ def place(kind: str, rows: int | None = None, sparse: int = 0, **given: Any) -> 
             {"kind": "fudyadt", "row_cache_bytes": 80, "rows": 2},
             "2 shards would hold the examples from 3 live",
         ),
-        (
-            {"kind": "gbdt", "local_work_limit": 12},
-            "where shards are faster, but not for updates in place. If",
-        ),
+        ({"kind": "gbdt", "local_work_limit": 12}, "shards would not make gbdt faster"),
         ({"kind": "sparse_tree", "local_work_limit": 10, "sparse": 5}, "shards would not make sparse_tree faster"),
     ],
 )
 def test_the_place_of_the_work(given: dict[str, Any], expected: str) -> None:
     assert expected in place(**given)
-
-
-def test_a_gbdt_that_only_trains_is_faster_with_shards() -> None:
-    assert place("gbdt", local_work_limit=12, retrain="always").endswith("where shards are faster")
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,15 @@ SHARD_OF_TWO = {"resources": {"coordinator": {"num_cpus": 1}, "shard": {"num_cpu
 @pytest.mark.parametrize(
     ("learner", "cluster", "columns", "rows", "expected"),
     [
-        ({"kind": "gbdt"}, {"backend": "in_process"}, 50, 10**9, 1),
-        ({"kind": "gbdt"}, {}, 50, 1000, 1),  # the coordinator does all work
+        ({"kind": "fudyadt"}, {"backend": "in_process"}, 50, 10**9, 1),
+        ({"kind": "fudyadt"}, {}, 50, 1000, 1),  # the coordinator does all work
         ({"kind": "sparse_tree"}, {}, 50, 10**9, 1),  # so it does whatever the rows
-        ({"kind": "gbdt"}, {}, 50, 10**6, 7),
-        ({"kind": "gbdt"}, {}, 50, None, 7),
-        ({"kind": "gbdt"}, {}, 3, 10**8, 3),  # as many as have a feature
-        ({"kind": "gbdt"}, DIVIDED, 50, 10, 7),
-        ({"kind": "gbdt"}, DIVIDED | NAMED, 50, 10, None),  # nobody knows before the job has joined the cluster
-        ({"kind": "gbdt"}, NAMED, 50, 1000, 1),
+        ({"kind": "fudyadt"}, {}, 50, 10**6, 7),
+        ({"kind": "fudyadt"}, {}, 50, None, 7),
+        ({"kind": "fudyadt"}, {}, 3, 10**8, 3),  # as many as have a feature
+        ({"kind": "fudyadt"}, DIVIDED, 50, 10, 7),
+        ({"kind": "fudyadt"}, DIVIDED | NAMED, 50, 10, None),  # nobody knows before the job has joined the cluster
+        ({"kind": "fudyadt"}, NAMED, 50, 1000, 1),
         (FOREST, {}, 3, 10, 7),  # it divides its trees
     ],
 )
@@ -131,14 +131,14 @@ def test_the_first_line_says_why_of_a_private_ray():
         place_of_work(placed, features_of(3), 10)
         == "on Ray: a coordinator and 7 shards (auto: this machine has 7 CPUs)"
     )
-    placed = with_shards(config_of({"kind": "gbdt"}), features_of(3), 10**8)
+    placed = with_shards(config_of({"kind": "fudyadt"}), features_of(3), 10**8)
     assert "and 3 shards (auto: more would have no work) from there on" in place_of_work(placed, features_of(3), 10**8)
     placed = with_shards(config_of(FOREST, **SHARD_OF_TWO), features_of(3), 10)
     assert (placed.shards, placed.shards_reason) == (3, "this machine has 7 CPUs, and a shard takes 2")
 
 
 def test_where_the_coordinator_does_all_work_nobody_has_chosen():
-    placed = with_shards(config_of({"kind": "gbdt"}), features_of(50), 1000)
+    placed = with_shards(config_of({"kind": "fudyadt"}), features_of(50), 1000)
     assert "the coordinator does all work: shards would be faster from" in place_of_work(placed, features_of(50), 1000)
 
 

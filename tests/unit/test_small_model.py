@@ -34,7 +34,7 @@ def small(kind: str, plan: WorkPlan, sparse: bool = False) -> SmallModel:
     ],
 )
 def test_limits_of_a_learner_with_large_work(plan: WorkPlan, rows: int, stays: bool) -> None:
-    assert small("gbdt", plan).holds(rows, 0) == stays
+    assert small("fudyadt", plan).holds(rows, 0) == stays
 
 
 def test_a_learner_without_large_work_leaves_only_for_memory() -> None:
@@ -44,7 +44,7 @@ def test_a_learner_without_large_work_leaves_only_for_memory() -> None:
 
 
 def test_ones_in_sparse_features_count_as_cells() -> None:
-    model = small("gbdt", WorkPlan(90))
+    model = small("gbdt", WorkPlan(90, 720))
     assert model.holds(10, 59)
     assert not model.holds(10, 60)
 

@@ -44,14 +44,8 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
             f"on Ray, the coordinator does all work: {others} would {part} from {size} on, and there are at most "
             f"{most_live(config, rows):,}. Set cluster.backend: in_process to avoid the start of Ray"
         )
-    reason = "the examples take more memory than cluster.row_cache_bytes"
-    if faster:
-        reason = "shards are faster" + (_except_for(traits.slower) if traits.slower else "")
+    reason = "shards are faster" if faster else "the examples take more memory than cluster.row_cache_bytes"
     return f"on Ray, the coordinator does all work below {size}, and {shards} from there on, where {reason}"
-
-
-def _except_for(slower: str) -> str:
-    return f", but not for {slower}. If the stream is mostly {slower}, raise cluster.local_work_limit"
 
 
 def messages_of_first_model(config: Config, features: Features, rows: int | None, ones: float) -> str:

@@ -102,7 +102,8 @@ def _bundles(config: Config) -> tuple[Bundle, Bundle]:
 
 def _free_in_words(free: Sequence[Bundle], coordinator: Bundle, shard: Bundle) -> str:
     """What is free of the resources that actors take, and what a shard takes if it is not just a CPU."""
-    names = [name for name in {**shard, **coordinator} if shard.get(name) or coordinator.get(name)]
+    needs = coordinator, shard
+    names = [name for name in {**shard, **coordinator} if any(bundle.get(name) for bundle in needs)]
     nodes = [node for node in free if any(node.get(name) for name in names)]
     if not nodes:
         return "no CPU is free"

@@ -69,8 +69,6 @@ class GBDT(Learner):
             ),
             warmup="builds its first model of the first rows at once",
             collects_updates=True,
-            divided="large",
-            slower="" if options.retrain == "always" else "updates in place",
             counts=("trainings",),
             unused=options.unused,
             stays=(
