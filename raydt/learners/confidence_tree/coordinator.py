@@ -35,6 +35,7 @@ from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled,
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
+from raydt.learners.confidence_tree.shares import shares_now
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.confidence_tree.trials import Trials
 from raydt.learners.confidence_tree.within import Moments
@@ -257,18 +258,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _count(self, window: Window) -> Exchange[list[tuple[Int64, Int64]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
-        if not len(window.counted.entries):
+        counted = window.counted
+        if not len(counted.entries):
             return []
-        sites = self.live.tree.nodes["site"][window.counted.checks["node"]]
-        payload = {
-            "sites": self.live.sites,
-            "classes": self.live.tree.counts.shape[1],
-            "deltas": window.counted.deltas,
-            "checks": np.stack([window.counted.checks["entry"], sites], axis=1).astype(np.int64),
-            "scored": window.counted.scored,
-            "logs": self._logs.unsent(window.counted.priors),
-        }
-        return (yield Ask("count", payload))
+        sites = self.live.tree.nodes["site"][counted.checks["node"]]
+        checks = np.stack([counted.checks["entry"], sites], axis=1).astype(np.int64)
+        logs = self._logs.unsent(counted.priors)
+        return (yield Ask("count", self.live.to_count(counted.deltas, counted.scored, logs, checks)))
 
     def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
         """Count checks and splits, before the leaves are split."""
@@ -340,6 +336,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         O(nodes x classes + rows x (depth + features x classes)), and once O(leaves x groups of bins x classes).
         """
         return self._predictor().predict_proba(X, n_classes, sparse)
+
+    def shares_now(self, X: npt.NDArray[np.float64], n_classes: int) -> Exchange[npt.NDArray[np.float64]]:
+        """As :meth:`predict_proba`, of a few dense rows and without :meth:`gather`: the shards score them."""
+        return (yield from shares_now(self.live, self._rows, self._logs, self._rows_of(X, None), n_classes))
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes."""

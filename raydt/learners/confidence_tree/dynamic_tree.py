@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -49,6 +51,8 @@ from raydt.learners.sequential import Slots
 
 Int64 = npt.NDArray[np.int64]
 
+#: No entry and site to check.
+NO_CHECKS = np.empty((0, 2), dtype=np.int64)
 #: Where the levels of naive Bayes begin.
 _ODDS = level_odds()
 
@@ -155,12 +159,23 @@ class DynamicTree:
     def naive_leaves(self) -> Int64:
         """Leaves that predict by naive Bayes now, in preorder; of a tree whose leaves may do so (``naive``)."""
         order = preorder(self.tree)[0].astype(np.int64)
-        nodes = self.tree.nodes[order]
-        by_naive = (nodes["feature"] < 0) & (self.tree.own[order].sum(axis=1) > 0)
-        if self._adaptive:
-            by_naive &= nodes["naive_right"] >= nodes["majority_right"]
-        found: Int64 = order[by_naive]
+        found: Int64 = order[self.by_naive(order)]
         return found
+
+    def by_naive(self, some: Int64) -> npt.NDArray[np.bool_]:
+        """Which of some nodes are leaves that predict by naive Bayes now."""
+        nodes = self.tree.nodes[some]
+        if not self.naive or self.bins is None:
+            return np.zeros(len(some), dtype=np.bool_)
+        found: npt.NDArray[np.bool_] = (nodes["feature"] < 0) & (self.tree.own[some].sum(axis=1) > 0)
+        return found & (nodes["naive_right"] >= nodes["majority_right"]) if self._adaptive else found
+
+    def to_count(
+        self, deltas: npt.NDArray[np.int32], scored: Int64, logs: Int64, checks: Int64 = NO_CHECKS
+    ) -> dict[str, Any]:
+        """Message to the shards: what to count in and out (``Counted``), and on the way to score and to check."""
+        size = {"sites": self.sites, "classes": self.tree.counts.shape[1]}
+        return size | {"deltas": deltas, "checks": checks, "scored": scored, "logs": logs}
 
     def rows_of(self, leaf: int) -> Slots:
         """Slots of the live examples of a leaf. O(examples)."""

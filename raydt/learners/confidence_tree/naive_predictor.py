@@ -92,6 +92,13 @@ def _score(
             _add(ones, v * width + indices[at], prior[v], out[i])
 
 
+def odds_of(scores: Ints, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """What the shares of naive Bayes are proportional to, by scores of rows and which classes have examples there."""
+    best = np.where(known, scores, np.iinfo(np.int64).min).max(axis=1, keepdims=True)
+    odds: npt.NDArray[np.float64] = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
+    return odds
+
+
 class NaivePredictor(TreePredictor):
     """Predictions of canonical arrays, with those of :func:`naive_arrays` or without.
 
@@ -163,9 +170,7 @@ class NaivePredictor(TreePredictor):
         leaves, which, scores = self._naive(X, sparse)
         shares = self._shares(n_classes)[leaves]
         if len(which):
-            best = scores.max(axis=1, keepdims=True)
-            known = scores > np.iinfo(np.int64).min
-            odds = np.where(known, np.exp(np.where(known, scores - best, 0) / UNIT), 0.0)
+            odds = odds_of(scores, scores > np.iinfo(np.int64).min)
             known_classes = min(n_classes, odds.shape[1])
             shares[which] = 0.0
             shares[which, :known_classes] = (odds / odds.sum(axis=1, keepdims=True))[:, :known_classes]

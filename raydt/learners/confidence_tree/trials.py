@@ -101,12 +101,6 @@ class Trials:
         ).astype(np.int32)
         asks = deltas[:, pairs.scored]
         asks[2] = 0  # all are scored by what was counted before
-        payload = {
-            "sites": self._live.sites,
-            "classes": tree.counts.shape[1],
-            "deltas": np.concatenate([asks, deltas], axis=1),
-            "checks": np.empty((0, 2), dtype=np.int64),
-            "scored": np.arange(len(pairs.scored)),
-            "logs": self._logs.unsent(tree.fresh[pairs.node]),
-        }
-        return (yield Ask("count", payload))
+        logs = self._logs.unsent(tree.fresh[pairs.node])
+        both = np.concatenate([asks, deltas], axis=1)
+        return (yield Ask("count", self._live.to_count(both, np.arange(len(pairs.scored)), logs)))
