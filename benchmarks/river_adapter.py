@@ -1,8 +1,8 @@
 """One example at a time: our classifiers for river beside river's own trees and forest, CPU time per call.
 
 20,000 examples of 10 uniform numbers, y = x_0 + x_1 > 1 with a tenth of the labels drawn at random; predict, learn, and
-(ours) forget the example of 2,000 steps ago. Our tree: epsilon 0.5, alpha = beta = 0, depth 10; our forest has its
-defaults, and so have theirs. The forests take the first 5,000 examples.
+(ours) forget the example of 2,000 steps ago. FuDyADT has epsilon 0.5, alpha = beta = 0, depth 10; our confidence tree
+and forest have their defaults, and so have theirs. The forests take the first 5,000 examples.
 Run: python benchmarks/river_adapter.py
 """
 
@@ -17,7 +17,7 @@ from measure import machine
 from river import forest as river_forest
 from river import tree as river_tree
 
-from raydt import RiverForestClassifier, RiverTreeClassifier
+from raydt import RiverConfidenceTreeClassifier, RiverForestClassifier, RiverTreeClassifier
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 
@@ -35,11 +35,12 @@ def timed(totals: dict[str, float], name: str, call: Callable[..., Any], *argume
     return result
 
 
-for kind in ("fudyadt", "forest"):
+for kind in ("fudyadt", "confidence_tree", "forest"):
     compile_kernels(learners()[kind])
 print(machine("river"))
 for model in (
     RiverTreeClassifier(epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10),
+    RiverConfidenceTreeClassifier(),
     river_tree.HoeffdingTreeClassifier(),
     river_tree.ExtremelyFastDecisionTreeClassifier(),
     RiverForestClassifier(),

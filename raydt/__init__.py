@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from raydt.estimators import load_model
     from raydt.estimators.best_split import SparseBestSplit
     from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
+    from raydt.estimators.confidence_tree_river import RiverConfidenceTreeClassifier
     from raydt.estimators.forest import ExactForestClassifier, ExactForestRegressor
     from raydt.estimators.forest_river import RiverForestClassifier
     from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
@@ -26,6 +27,7 @@ __all__ = [
     "FullyDynamicTreeRegressor",
     "OnlineGradientBoostingClassifier",
     "OnlineGradientBoostingRegressor",
+    "RiverConfidenceTreeClassifier",
     "RiverForestClassifier",
     "RiverTreeClassifier",
     "SparseBestSplit",
@@ -43,6 +45,7 @@ _HOMES = {
     "FullyDynamicTreeRegressor": "raydt.estimators.fudyadt",
     "OnlineGradientBoostingClassifier": "raydt.estimators.gbdt",
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
+    "RiverConfidenceTreeClassifier": "raydt.estimators.confidence_tree_river",
     "RiverForestClassifier": "raydt.estimators.forest_river",
     "RiverTreeClassifier": "raydt.estimators.fudyadt_river",
     "SparseBestSplit": "raydt.estimators.best_split",

@@ -20,6 +20,7 @@ from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.reading import CLASSES
 from raydt.examples.targets import MOST_CLASSES, in_order
 from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
 from raydt.learners import learners
@@ -54,10 +55,11 @@ class RiverClassifier(_Classifier):
         self._keys: tuple[Hashable, ...] = ()
         self._categories: dict[Hashable, dict[Hashable, int]] = {}
         self._labels: dict[Hashable, int] = {}
-        self._missing = False  # whether values may be missing
+        self._reading = CLASSES  # until the options say what may be read
         self._order = in_order(())  # codes of labels, ascending by label
         self._session: InProcessSession | None = None
         self._seq = self._learned = 0
+        self._warmup = 0  # updates of it, if the learner has one
 
     def _given(self) -> dict[str, Any]:
         """The parameters that are options of the learner."""
@@ -85,9 +87,8 @@ class RiverClassifier(_Classifier):
             takes missing values; a label that is missing, or of a class too many.
         """
         label = self._label(y)
-        if label not in self._labels and len(self._labels) == MOST_CLASSES:
-            problem = f"label {label!r} is of one class more than {MOST_CLASSES:,}"
-            raise InputError(problem, remedy="Choose another target if these are ids, or make fewer classes of them")
+        if label not in self._labels:
+            self._require_few(label)
         if self._session is None:
             self._begin(x)
         row, new = self._encode(x)
@@ -161,7 +162,7 @@ class RiverClassifier(_Classifier):
         if absent:
             raise InputError(f"categorical_features names {absent[0]}, which the first example does not have")
         options = self._options()
-        self._missing = learners()[self.kind].traits(options).reading.missing
+        self._reading = learners()[self.kind].traits(options).reading
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
         self._categories = {key: {} for key in self._keys if key in chosen or isinstance(x[key], str)}
@@ -185,9 +186,9 @@ class RiverClassifier(_Classifier):
             value = x[key]
             codes = self._categories.get(key)
             if codes is None:
-                row[0, j] = _number(key, value, self._missing)
+                row[0, j] = _number(key, value, self._reading.missing)
                 continue
-            if self._missing and _is_missing(value):
+            if self._reading.missing and _is_missing(value):
                 row[0, j] = -1.0
                 continue
             category = _category(key, value, next(iter(codes), value))
@@ -220,6 +221,14 @@ class RiverClassifier(_Classifier):
             raise InputError(problem, remedy="Use either numbers or strings for all labels")
         return label
 
+    def _require_few(self, label: Hashable) -> None:
+        """Refuse a new class if the learner, with its options, takes no more."""
+        most = min(MOST_CLASSES, self._reading.most_classes(sparse=False))
+        if len(self._labels) == most:
+            other = f", or use {self._reading.with_classes}" if self._reading.with_classes else ""
+            remedy = f"Choose another target if these are ids, or make fewer classes of them{other}"
+            raise InputError(f"label {label!r} is of one class more than {most:,}", remedy=remedy)
+
     def _apply(self, op: int, row: Row, code: int) -> bool:
         """One update; whether it was taken."""
         assert self._session is not None
@@ -227,7 +236,8 @@ class RiverClassifier(_Classifier):
         if len(self._order) != len(self._labels):
             self._order = in_order(list(self._labels))
         order = self._order
-        batch = UpdateBatch(self._seq, ops, ids, row, codes, len(order), np.array([-1]), class_order=order)
+        rest = np.array([-1]), self._warmup
+        batch = UpdateBatch(self._seq, ops, ids, row, codes, len(order), *rest, class_order=order)
         # Not session.apply: its statistics take O(nodes), more than the update itself.
         taken = self._session.driver.run(self._session.coordinator.process(batch)).applied
         self._seq += taken
