@@ -1,4 +1,4 @@
-"""The exact forest for river: the forest of the other estimator, one example at a time; river's own checks."""
+"""The exact forest for river: the forest of the other estimator, one example at a time."""
 
 from __future__ import annotations
 
@@ -91,19 +91,3 @@ def test_the_guarantee_is_proven() -> None:
 def test_bad_parameters_are_refused() -> None:
     with pytest.raises(ConfigError, match="sample_share"):
         RiverForestClassifier(sample_share=0).learn_one({"a": 1}, True)
-
-
-@pytest.mark.filterwarnings("default")  # what river and its data sets warn of is not ours
-@pytest.mark.timeout(600)
-def test_checks_of_river() -> None:
-    checks = pytest.importorskip("river.checks", reason="river is not installed")
-    checks.check_estimator(RiverForestClassifier())
-
-
-@pytest.mark.filterwarnings("default")
-def test_it_takes_part_in_progressive_validation() -> None:
-    pytest.importorskip("river", reason="river is not installed")
-    from river import datasets, evaluate, metrics
-
-    score = evaluate.progressive_val_score(datasets.Phishing(), RiverForestClassifier().clone(), metrics.Accuracy())
-    assert score.get() > 0.85

@@ -1,4 +1,4 @@
-"""The adapter for river: the same tree as of the other estimators, one example at a time; river's own checks."""
+"""The adapters for river: the same tree as of the other estimators, one example at a time; river's own checks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import raydt
 from raydt import FullyDynamicTreeClassifier, RiverTreeClassifier
 from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.estimators.river import RiverClassifier
 
+PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
+ADAPTERS = [each for each in PUBLIC if isinstance(each, type) and issubclass(each, RiverClassifier)]
 OPTIONS = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 6, "smoothing": 5.0}
 
 
@@ -76,13 +81,17 @@ def test_it_takes_the_schedule() -> None:
     assert rows["published"] > rows["certificate"]
 
 
-def test_before_anything_is_learned() -> None:
-    tree = RiverTreeClassifier()
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_before_anything_is_learned(adapter: Any) -> None:
+    tree = adapter()
     assert (tree.predict_one({"a": 1}), tree.predict_proba_one({"a": 1})) == (None, {})
     with pytest.raises(UpdateError, match="no live example equals this one"):
         tree.forget_one({"a": 1}, True)
     with pytest.raises(ValueError, match="nothing to audit"):
         tree.audit()
+
+
+def test_bad_parameters_are_refused() -> None:
     with pytest.raises(ConfigError, match="epsilon"):
         RiverTreeClassifier(epsilon=-1).learn_one({"a": 1}, True)
 
@@ -211,15 +220,33 @@ def test_it_works_without_river() -> None:
 # ---------------------------------------------------------------------- with river
 
 
+def test_every_adapter_is_public_and_found() -> None:
+    modules = {path.stem for path in Path(raydt.__file__).parent.glob("estimators/*_river.py")}
+    assert {adapter.__module__.rpartition(".")[2] for adapter in ADAPTERS} == modules
+    assert len(ADAPTERS) >= 3
+
+
 @pytest.mark.filterwarnings("default")  # what river and its data sets warn of is not ours
-def test_checks_of_river() -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_checks_of_river(adapter: Any) -> None:
     checks = pytest.importorskip("river.checks", reason="river is not installed")
-    tree = RiverTreeClassifier()
+    tree = adapter()
     checks.check_estimator(tree)
     # Features that come and go are refused, and these checks want them.
     names = {check.__name__ for check in checks.yield_checks(tree)}
     assert tree._unit_test_skips() <= names
     assert len(names) > 20
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_they_take_part_in_progressive_validation(adapter: Any) -> None:
+    pytest.importorskip("river", reason="river is not installed")
+    from river import datasets, evaluate, metrics
+
+    score = evaluate.progressive_val_score(datasets.Phishing(), adapter().clone(), metrics.Accuracy())
+    assert score.get() > 0.85
 
 
 @pytest.mark.filterwarnings("default")
