@@ -135,7 +135,7 @@ class GBDT(Learner):
         """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse features."""
         small = {"max_iter": 3, "max_leaf_nodes": 4, "update_every": 5, "max_bins": 8, "candidate_fraction": 0.5}
         numbers = small | {"objective": "squared_error"}
-        outgrown = WorkPlan(local_work_limit=150, shared_store=False)  # the coordinator begins, shards go on
+        outgrown = WorkPlan(row_cache_bytes=150 * 8, shared_store=False)  # the coordinator begins, shards go on
         updated = {"retrain": "never"}
         retrained, changed = updated | {"derivatives": "retrained"}, updated | {"derivatives": "changed_leaves"}
         never = updated | {"derivatives": "never", "robustness_tolerance": 0.0}
