@@ -29,7 +29,8 @@ COMMANDS = {
     "partial": ("partial", "updating the first iterations and training the others again, beside all of either"),
     "tolerance": ("tolerance", "accuracy and time of a window by kind of derivatives and tolerance"),
     "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
-    "distributed": ("distributed", "training 1,000,000 x 50 on Ray with 2 shards, beside one process"),
+    "cells": ("cells", "ns to find the bin of a value beside numpy.searchsorted, and to add a row to a histogram"),
+    "distributed": ("distributed", "training 1,000,000 x 50 on Ray with 2 shards, beside one process and LightGBM"),
     "divided": ("divided", "updates in place with 2 shards, beside one process: processor time"),
 }
 #: Values of ``derivatives``, the default first.

@@ -1,4 +1,4 @@
-"""Training on rows that the shards hold: Ray with 2 shards beside one process on one core; wall time of the training.
+"""Training on rows that the shards hold: Ray with 2 shards beside one process and LightGBM; wall time of the training.
 
 Synthetic rows, 50 numbers, two classes, 20 iterations.
 """
@@ -73,9 +73,25 @@ def times(repeats: int) -> dict[str, list[tuple[float, float, str]]]:
     return found
 
 
+def lightgbm(rows: int) -> float:
+    """Wall seconds in which LightGBM bins and trains with these options, on one thread."""
+    import lightgbm as lgb
+
+    batches = list(stream(rows))
+    X, y = np.concatenate([batch.X for batch in batches]), np.concatenate([batch.y for batch in batches])
+    options = {"objective": "binary", "num_leaves": 20, "lambda_l2": 1.0, "min_data_in_leaf": 1}
+    options |= {"max_bin": OPTIONS["max_bins"], "num_threads": 1, "verbosity": -1}
+    began = time.perf_counter()
+    lgb.train(options, lgb.Dataset(X, y), OPTIONS["max_iter"])
+    return time.perf_counter() - began
+
+
 def run(request: Request) -> None:
     """Print the table."""
     found, rows = times(request.seeds), []
+    seconds = statistics.median(lightgbm(ROWS) for _ in range(request.seeds))
+    rows.append(["LightGBM, one thread", f"{seconds:.2f}", "", ""])
+    progress(*rows[-1])
     for name, several in found.items():
         cells = [f"{statistics.median(one[i] for one in several):.2f}" for i in (0, 1)]
         rows.append([name, *cells, several[0][2]])

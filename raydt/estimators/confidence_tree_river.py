@@ -99,11 +99,6 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
         self.drift_period = drift_period
         self._first = 0  # live examples that end the warm-up; 0 when it has ended
 
-    def _given(self) -> dict[str, Any]:
-        names = ("rule", "criterion", "confidence", "delta", "c", "tie_threshold", "grace_period", "max_bins")
-        more = ("renew_bins", "rival", "leaf_prediction", "strict", "drift_period")
-        return {name: getattr(self, name) for name in (*names, *more)}
-
     def _opened(self, options: Any) -> InProcessSession:
         self._first = FIRST if options.renewal else ONLY
         self._warmup = _NEVER  # it ends when enough examples are live: in a warm-up of a stream none is forgotten

@@ -72,10 +72,6 @@ class RiverForestClassifier(RiverClassifier):
         self.rebuild = rebuild
         self.random_state = random_state
 
-    def _given(self) -> dict[str, Any]:
-        names = ("n_estimators", "sample_share", "max_features", "thresholds", "max_depth", "min_samples_split")
-        return {name: getattr(self, name) for name in (*names, "rebuild", "random_state")}
-
     def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
         """Label of one example, of equals the smallest; None before anything is learned."""
         if self._session is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from raydt.estimators.river import RiverClassifier
 
@@ -68,7 +68,3 @@ class RiverTreeClassifier(RiverClassifier):
         self.min_samples_split = min_samples_split
         self.smoothing = smoothing
         self.schedule = schedule
-
-    def _given(self) -> dict[str, Any]:
-        names = ("epsilon", "alpha", "beta", "max_depth", "min_samples_split", "smoothing", "schedule")
-        return {name: getattr(self, name) for name in names}

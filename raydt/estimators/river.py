@@ -7,6 +7,7 @@ learned before it. Not here: ids, many rows at a time, saving; that is what the 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from numbers import Integral
@@ -62,8 +63,9 @@ class RiverClassifier(_Classifier):
         self._warmup = 0  # updates of it, if the learner has one
 
     def _given(self) -> dict[str, Any]:
-        """The parameters that are options of the learner."""
-        raise NotImplementedError
+        """The parameters that are options of the learner: all but the one of this class."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name != "categorical_features"}
 
     @property
     def _multiclass(self) -> bool:

@@ -11,10 +11,10 @@ the period. Then the trials count it. A node is restarted if
 - the tree has made more errors there during the trial than its share before it lets expect, by as many standard
   deviations.
 
-Errors of leaves that have counted fewer than p / ``YOUNG`` examples do not count, p the insertions of a period: below a
-new split all leaves are young. A restarted node is a leaf, whatever was below, whose counts are those of the trial. A
-trial is compared once it has seen p / 2 examples, ends after ``LONGEST`` p, and the next one begins p examples later. A
-leaf that is split begins its tallies again.
+Errors of leaves that have counted fewer than p // ``YOUNG`` examples do not count, p the insertions of a period: below
+a new split all leaves are young. A restarted node is a leaf, whatever was below, whose counts are those of the trial.
+A trial is compared once it has seen p // 2 examples, ends after ``LONGEST`` p, and the next one begins p examples
+later. A leaf that is split begins its tallies again.
 
 The tallies of errors are whole numbers about predictions of the past: no deletion changes them, as none makes a
 prediction undone. The counts of a trial are of live examples: a deleted example leaves them at once.

@@ -372,7 +372,7 @@ def take(
 def confirm(held: Any, search: Any, sites: Any, later: Any, deltas: Any, found: Any) -> None:
     """Exact candidates at some sites as they were before their later deltas, which are counted out and in again.
 
-    ``later``, shape (sites + 1,), is where the later deltas of each site begin; ``found``, shape (sites, groups, 3,
+    ``later``, shape (sites + 1,), is where the later deltas of each site begin; ``found``, shape (sites, groups, 2,
     2 + K), takes the candidates.
     """
     for c in range(len(sites)):

@@ -27,7 +27,7 @@ from raydt.learners.gbdt.window import ModelArrays
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
-#: A target farther from the origin than this many bits above the warm-up's range is refused.
+#: A target farther from the origin than this many bits above the range of the rows trained on is refused.
 ROOM_BITS = 5
 #: Of a power of two: sums of targets beyond it, or below its inverse, leave the range of float64.
 LARGEST_EXPONENT = 900
@@ -55,7 +55,7 @@ def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
     mantissa, exponent = math.frexp(farthest)
     if not small or exponent < -LARGEST_EXPONENT:
         raise InputError(
-            f"the targets of the warm-up lie up to {farthest:g} from their mean, so far that their sums would overflow",
+            f"the targets trained on lie up to {farthest:g} from their mean, so far that their sums would overflow",
             remedy="Scale the targets",
         )
     return origin, exponent - (mantissa == 0.5)

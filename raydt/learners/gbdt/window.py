@@ -24,7 +24,7 @@ DELETED, INSERTED, REFRESHED = 0, 1, 2
 
 
 class ModelArrays(NamedTuple):
-    """Changes of a batch, and how leaf values and derivatives follow from it.
+    """Trees, leaves and ledger, as kernels take them.
 
     Attributes
     ----------
