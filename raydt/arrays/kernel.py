@@ -184,6 +184,16 @@ def load() -> None:
     _njit()
 
 
+@functools.cache
+def _compiler() -> str:
+    """What compiles kernels, and for which processor."""
+    from importlib.metadata import version
+
+    from llvmlite.binding import get_host_cpu_name  # Numba itself takes ten times as long to import
+
+    return f"{version('numba')}-{get_host_cpu_name()}"
+
+
 def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     """Call ``run``, which compiles kernels, unless it has ended before with the same kernels, Numba and processor.
 
@@ -201,12 +211,8 @@ def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     if package != _PACKAGE.name:
         run()
         return
-    from importlib.metadata import version
-
-    from llvmlite.binding import get_host_cpu_name  # Numba itself takes ten times as long to import
-
     folder = _cache_folder() / _stamp(_method(rest.replace(".", "/")))
-    done = folder / f"{name}-{version('numba')}-{get_host_cpu_name()}.done"
+    done = folder / f"{name}-{_compiler()}.done"
     if done.exists():
         return
     run()

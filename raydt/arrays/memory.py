@@ -6,6 +6,7 @@ with the process. Arrays from here are mapped on their own: untouched pages cost
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from typing import Any
@@ -15,15 +16,22 @@ import numpy.typing as npt
 
 #: Bytes from which an array is mapped on its own.
 LARGE = 1 << 18
+#: Bytes from which it has pages of this size, where the system has them: the first use of memory costs a tenth then.
+HUGE = 1 << 21
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """As ``numpy.empty``."""
     kind = np.dtype(dtype)
     count = math.prod(shape) if isinstance(shape, tuple) else shape
-    if count * kind.itemsize < LARGE:
+    size = count * kind.itemsize
+    if size < LARGE:
         return np.empty(shape, dtype=kind)
-    return np.frombuffer(mmap.mmap(-1, count * kind.itemsize), dtype=kind, count=count).reshape(shape)
+    pages = mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # private: shared pages cost more, and are never huge
+    if size >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a system without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype=kind, count=count).reshape(shape)
 
 
 def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import turned_block
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.examples.features import CATEGORICAL, NUMERIC
 
@@ -255,15 +256,15 @@ def learn_bins(
     rows : ndarray of int32, optional
         The rows of X to take, all by default; a few columns of them are copied at a time.
     """
-    d, s, n = X.shape[1], len(ones), len(X) if rows is None else len(rows)
+    rows = np.arange(len(X), dtype=np.int32) if rows is None else rows
+    d, s, n = X.shape[1], len(ones), len(rows)
     values: list[npt.NDArray[np.float64]] = []
     ranks: list[npt.NDArray[np.int32]] = []
     seen, default = np.zeros(d + s, dtype=np.uint8), np.zeros(d + s, dtype=np.int32)
     columns = np.empty((0, n))
     for j in range(d):
         if j % _TURNED == 0:
-            block = slice(j, j + _TURNED)
-            columns = np.ascontiguousarray((X[:, block] if rows is None else X[rows, block]).T)
+            columns = turned_block(X, rows, np.arange(j, min(j + _TURNED, d)))
         x = columns[j % _TURNED]
         if kinds[j] == NUMERIC:
             missing = np.isnan(x)

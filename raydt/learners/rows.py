@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import block
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows
 from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
@@ -139,12 +140,14 @@ class HeldRows:
     columns : ndarray of int64
         Of ``X``, those of the groups.
     X : ndarray of float64, shape (slots, columns)
+    used : int
+        Slots that have had a row: those before this one.
     """
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._features, self._groups = features, groups
         self.columns = features.columns_of(groups)
-        self.X = np.empty((0, len(self.columns)))
+        self.X, self.used = np.empty((0, len(self.columns))), 0
         self._sparse = SparseStore(features.sparse)
 
     def put(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
@@ -152,7 +155,7 @@ class HeldRows:
         if not len(slots):
             return
         self.make_room(slots)
-        self.X[slots] = X
+        self.X[slots], self.used = X, max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
             self._sparse.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
 
@@ -200,7 +203,8 @@ class HeldRows:
             return rows  # and there may be none in these slots, after a restore
         sparse = self.sparse(slots)
         for g in self._groups.tolist():
-            rows[g] = {"X": self.X[np.ix_(slots, np.searchsorted(self.columns, self._features.group_columns(g)))]}
+            own = np.searchsorted(self.columns, self._features.group_columns(g))
+            rows[g] = {"X": block(self.X, slots, own)}
             if self._features.sparse:
                 rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
         return rows
@@ -211,7 +215,7 @@ class HeldRows:
         for i, g in enumerate(self._groups.tolist()):  # which may be read one after the other
             part = state[g]
             X, own = part["X"], np.searchsorted(self.columns, self._features.group_columns(g))
-            self.X = self.X if i else np.empty((len(X), len(self.columns)))
+            self.X, self.used = self.X if i else np.empty((len(X), len(self.columns))), len(X)
             self.X[:, own] = X
             if width:
                 ones.append(SparseRows.of_arrays(part, width))

@@ -99,8 +99,8 @@ class ConfidenceTreeShard(ShardWithRows):
         self._bins = bins
         self._columns = Columns.of(bins, self.columns, self._group_of_columns)
         self._pools: Pools = pools_of(bins)
-        everything = np.arange(len(self._held.X), dtype=np.int32)  # also what came after the warm-up
-        self._encode(everything, self._held.X)
+        used = self._held.used  # also by rows that came after the warm-up
+        self._encode(np.arange(used, dtype=np.int32), self._held.X[:used])
 
     def _encode(self, slots: Any, X: Any) -> None:
         """Find the bins of rows."""

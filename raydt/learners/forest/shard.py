@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import block
 from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.guests import GuestTrees
@@ -210,7 +211,7 @@ class ForestShard:
         """Which of some rows equal a row in this shard's columns; NaN equals NaN."""
         slots, row = np.asarray(slots), np.asarray(X)
         self.trees.reserve(int(slots.max(initial=-1)) + 1)
-        mine = self.trees.examples.X[np.ix_(slots, self.columns)]
+        mine = block(self.trees.examples.X, slots, self.columns)
         other = row[self.columns]
         equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=1)
         return equal
@@ -219,7 +220,7 @@ class ForestShard:
         """This shard's columns of some rows."""
         slots = np.asarray(slots)
         self.trees.reserve(int(slots.max(initial=-1)) + 1)
-        return np.ascontiguousarray(self.trees.examples.X[np.ix_(slots, self.columns)])
+        return block(self.trees.examples.X, slots, self.columns)
 
     def _on_fill(self, slots: Any, X: Any) -> None:
         """Take rows in full, after a restore, which this shard's trees need."""
@@ -254,7 +255,7 @@ class ForestShard:
         """Columns ``X`` of some rows, by group."""
         X = self.trees.examples.X
         columns = {g: self._features.group_columns(g) for g in self.groups.tolist()}
-        return {g: {"X": np.ascontiguousarray(X[np.ix_(slots, owned)])} for g, owned in columns.items()}
+        return {g: {"X": block(X, slots, owned)} for g, owned in columns.items()}
 
     def state(self, slots: Slots) -> dict[int, dict[str, Any]]:
         """Nothing: the trees follow from the rows."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import block
 from raydt.arrays.memory import grown
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -58,8 +59,8 @@ class FuDyADTShard:
 
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
-        X = self._columns_of(slots)
-        return {int(g): {"X": np.ascontiguousarray(X[:, self._group_of == i])} for i, g in enumerate(self.groups)}
+        X, columns = (self._store.X, self.columns) if self._store else (self._own, np.arange(len(self.columns)))
+        return {int(g): {"X": block(X, slots, columns[self._group_of == i])} for i, g in enumerate(self.groups)}
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: between two batches a shard knows rows only."""
@@ -90,7 +91,7 @@ class FuDyADTShard:
         width = len(self.columns)
         bits = label_bits_of(K)
         if self._store:
-            X, rows = self._store.X[np.ix_(slots, self.columns)], np.arange(n, dtype=np.int32)
+            X, rows = block(self._store.X, slots, self.columns), np.arange(n, dtype=np.int32)
         else:
             X, rows = self._own, np.array(slots, dtype=np.int32)
         E = np.empty((width, n), dtype=np.int64)
@@ -139,7 +140,7 @@ class FuDyADTShard:
         X: npt.NDArray[np.float64]
         if not len(self.columns):  # more shards than groups
             return np.empty((len(slots), 0))
-        X = self._store.X[np.ix_(slots, self.columns)] if self._store else self._own[slots]
+        X = block(self._store.X, slots, self.columns) if self._store else self._own[slots]
         return X
 
     def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:

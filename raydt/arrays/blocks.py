@@ -1,0 +1,58 @@
+"""Parts of a matrix: some of its rows, and neighbouring columns of these.
+
+NumPy looks up every number of such a part on its own; here a row is found once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import kernel
+from raydt.arrays.memory import empty
+
+Floats = npt.NDArray[np.float64]
+
+
+@kernel
+def _copy(X: Any, rows: Any, first: int, part: Any) -> None:
+    """``part[i, j] = X[rows[i], first + j]``."""
+    for i in range(len(rows)):
+        for j in range(part.shape[1]):
+            part[i, j] = X[rows[i], first + j]
+
+
+@kernel
+def _turn(X: Any, rows: Any, first: int, part: Any) -> None:
+    """``part[j, i] = X[rows[i], first + j]``."""
+    for i in range(len(rows)):
+        for j in range(len(part)):
+            part[j, i] = X[rows[i], first + j]
+
+
+def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> Floats:
+    """A copy of some rows of neighbouring columns, shape (rows, columns). O(rows x columns).
+
+    Parameters
+    ----------
+    X : ndarray of float64, shape (n, d)
+        In C order.
+    rows : ndarray of integers
+        In range, which is not checked.
+    columns : ndarray of int64
+        Ascending without a gap.
+    """
+    part = empty((len(rows), len(columns)), np.float64)
+    if part.size:
+        _copy(X, np.array(rows, dtype=np.int32), int(columns[0]), part)
+    return part
+
+
+def turned_block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> Floats:
+    """As :func:`block`, transposed: shape (columns, rows)."""
+    part = empty((len(columns), len(rows)), np.float64)
+    if part.size:
+        _turn(X, np.array(rows, dtype=np.int32), int(columns[0]), part)
+    return part

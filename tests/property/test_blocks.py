@@ -1,0 +1,35 @@
+"""Parts of a matrix are what NumPy picks out one number at a time, also where they have memory of their own."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from raydt.arrays.blocks import block, turned_block
+from raydt.arrays.memory import HUGE, LARGE, empty, grown
+
+
+@given(st.data())
+def test_a_block_is_what_numpy_picks(data: st.DataObject) -> None:
+    n, d = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 9))
+    rows = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=30) if n else st.just([])), dtype=np.int64)
+    first = data.draw(st.integers(0, d))
+    columns = np.arange(first, data.draw(st.integers(first, d)))
+    X = np.random.default_rng(n).normal(size=(n, d))
+    wanted = X[np.ix_(rows, columns)]
+    part, turned = block(X, rows, columns), turned_block(X, rows, columns)
+    assert_array_equal(part, wanted)
+    assert_array_equal(turned, wanted.T)
+    assert part.flags.c_contiguous
+    assert turned.flags.c_contiguous
+
+
+@pytest.mark.parametrize("size", [LARGE - 8, LARGE, HUGE, HUGE + 8])
+def test_large_arrays_are_writable_and_grow(size: int) -> None:
+    array = empty(size // 8, np.int64)
+    array[:] = np.arange(len(array))
+    longer = grown(array, 2 * len(array))
+    longer[len(array) :] = -1
+    assert_array_equal(longer[: len(array)], np.arange(len(array)))
+    assert_array_equal(array, np.arange(len(array)))  # memory of its own
