@@ -34,6 +34,7 @@ class Request:
     trees: int = 50
     examples: int = 500_000
     settings: int = 12
+    rows: int = 50_000
     jobs: int = 1
     plot: bool = False
 
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
     words = "values of c, and of delta for each baseline; of drift so many rows"
     parser.add_argument("--settings", type=int, default=12, help=words)
+    parser.add_argument("--rows", type=int, default=50_000, help="of each file of defaults, choice and drift at most")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with streams of its own")
     given = vars(parser.parse_args())
     KIT.run(given["name"], Request(**{**given, "data": tuple(given["data"])}))

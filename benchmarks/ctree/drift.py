@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from ctree.command import Request
-from ctree.prequential import MOST, WARMUP, orders
+from ctree.prequential import WARMUP, orders
 from ctree.streams import STREAMS
 from kit import progress, show
 from measure import DATA
@@ -33,11 +33,16 @@ SETTINGS: tuple[tuple[str, int | None, dict[str, Any]], ...] = (
 )
 
 
-def replayed(name: str, order: int | None, window: int | None, learner: dict[str, Any]) -> tuple[float, float]:
+def source_of(name: str, order: int | None, most: int) -> dict[str, Any]:
+    """Section ``source`` of a config: the first rows of a file, in one order."""
+    return {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "limit": most, "permutation": order}
+
+
+def replayed(source: dict[str, Any], window: int | None, learner: dict[str, Any]) -> tuple[float, float]:
     """Accuracy and CPU microseconds per example of a whole replay in this process."""
     model = {"model": "incremental"} if window is None else {"model": "sliding_window", "window": window}
     config = {
-        "source": {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "limit": MOST, "permutation": order},
+        "source": source,
         "stream": {**model, "warmup": WARMUP},
         "learner": {"kind": "confidence_tree", **learner},
         "cluster": {"backend": "in_process"},
@@ -54,10 +59,11 @@ def run(request: Request) -> None:
     """Print accuracy by setting, and what it costs."""
     names = request.sets(*STREAMS)
     table = []
-    replayed("bananas", 0, None, {"drift_period": 200})  # so that no kernel is compiled below
+    sources = [[source_of(name, order, request.rows) for order in orders(name)] for name in names]
+    replayed(source_of("bananas", 0, request.rows), None, {"drift_period": 200})  # so that no kernel is compiled below
     for setting, window, options in SETTINGS[: request.settings]:
         found = np.array(
-            [np.mean([replayed(name, order, window, options) for order in orders(name)], axis=0) for name in names]
+            [np.mean([replayed(source, window, options) for source in of_name], axis=0) for of_name in sources]
         )
         cells = [f"{accuracy:.2f}" for accuracy in (*found[:, 0], found[:, 0].mean())]
         table.append([setting, *cells, f"{found[:, 1].mean():.1f}"])
