@@ -205,7 +205,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def _begin(self) -> Exchange[Log]:
         """End the warm-up: fix the bins by its rows, and take these in order of birth."""
-        slots = self.live.rows_of(0)
+        slots = self.live.rows_of(np.array([0]))[0]
         slots = slots[np.argsort(self.store.born[slots])]
         parts = yield Ask("learn", {"slots": slots})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
@@ -248,9 +248,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             void[again] = True
             self.live.settle(window, scores, self._logs.table, void)
             self._note(window, changes, void)
-            log += [self.live.entry_of(change) for change in changes]
             if changes:
-                yield from self._apply(changes)
+                entries = [self.live.entry_of(change) for change in changes]
+                log += entries
+                yield from self._apply(changes, [entry.threshold for entry in entries])
             waiting = np.concatenate([again, waiting])
         if len(steps):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
@@ -280,21 +281,19 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         checks, splits, tied, again = self._counts
         self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)
 
-    def _apply(self, changes: list[Change]) -> Exchange[None]:
+    def _apply(self, changes: list[Change], thresholds: list[float]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
-        live, slots = self.live, [self.live.rows_of(change.node) for change in changes]
-        gone = [site for change in changes for site in live.clear(change.node)]
-        feature = np.array([change.feature for change in changes], dtype=np.int64)
-        cut = np.array([change.cut for change in changes], dtype=np.int64)
-        ends = np.cumsum([len(part) for part in slots], dtype=np.int64)
-        payload = {"gone": np.array(gone, dtype=np.int32), "feature": feature, "cut": cut, "ends": ends}
-        replies = yield Ask("divide", payload | {"slots": np.concatenate(slots)})
-        live.free(gone)
-        used = [0] * len(replies)
-        for change, rows, shard in zip(changes, slots, self._rows.owners(feature).tolist(), strict=True):
-            begin = used[shard]
-            used[shard] = stop = begin + len(rows)
-            live.divide(change, rows, np.unpackbits(replies[shard], count=stop)[begin:].view(np.bool_))
+        of_changes = [(change.node, change.feature, change.cut) for change in changes]
+        leaves, feature, cut = np.array(of_changes, dtype=np.int64).T.copy()
+        slots, ends = self.live.rows_of(leaves)
+        gone = self.live.clear(leaves)
+        replies = yield Ask("divide", {"gone": gone, "feature": feature, "cut": cut, "ends": ends, "slots": slots})
+        self.live.free(gone)
+        owner = np.repeat(self._rows.owners(feature), np.diff(ends, prepend=0))
+        right = np.empty(len(slots), dtype=np.uint8)
+        for shard, bits in enumerate(replies):
+            right[owner == shard] = np.unpackbits(bits, count=np.count_nonzero(owner == shard))
+        self.live.divide(changes, thresholds, slots, ends, right)
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete."""
@@ -320,7 +319,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     ) -> Exchange[Slots]:
         """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
         rows = self._rows_of(X, sparse).take(np.array([row]))
-        slots = self.live.rows_of(route(self.live.tree, self.live.categorical, rows, 0))
+        slots = self.live.rows_of(np.array([route(self.live.tree, self.live.categorical, rows, 0)]))[0]
         slots = slots[self.store.y[slots] == y]
         equal = slots[(yield from self._rows.equal(slots, rows))]
         oldest_first: Slots = equal[np.argsort(self.store.born[equal])]

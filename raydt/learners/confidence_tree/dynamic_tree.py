@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
+    TEST,
     Counted,
     Path,
     Rules,
-    Test,
     Tree,
     new_tree,
     roll_back,
@@ -41,7 +42,6 @@ from raydt.learners.nodes import (
     link_members,
     list_leaves,
     list_nodes,
-    list_rows,
     listed,
     preorder,
     take_rows,
@@ -177,11 +177,12 @@ class DynamicTree:
         size = {"sites": self.sites, "classes": self.tree.counts.shape[1]}
         return size | {"deltas": deltas, "checks": checks, "scored": scored, "logs": logs}
 
-    def rows_of(self, leaf: int) -> Slots:
-        """Slots of the live examples of a leaf. O(examples)."""
-        slots = np.empty(int(self.tree.counts[leaf].sum()), dtype=np.int32)
-        list_rows(self.tree, self.members, leaf, slots)
-        return slots
+    def rows_of(self, leaves: Int64) -> tuple[Slots, Int64]:
+        """Slots of the live examples of some leaves, one leaf after the other, and where each ends. O(examples)."""
+        ends = np.cumsum(self.tree.counts[leaves].sum(axis=1))
+        slots = np.empty(int(ends[-1]), dtype=np.int32)
+        list_leaves(self.tree, self.members, leaves, slots)
+        return slots, ends
 
     def counted(self, compared: int) -> tuple[Slots, npt.NDArray[np.int32]]:
         """Slots of the live examples; and slot, site and class of each that a leaf or trial has counted, shape (3, n).
@@ -208,18 +209,18 @@ class DynamicTree:
         """No node is deeper."""
         return int(self.tree.nodes["depth"][: int(self.tree.reg[USED])].max())
 
-    def clear(self, leaf: int) -> list[int]:
-        """Ready a leaf to be split; returns the sites whose statistics the shards may forget.
+    def clear(self, leaves: Int64) -> npt.NDArray[np.int32]:
+        """Ready leaves to be split; returns the sites whose statistics the shards may forget.
 
-        Its trial ends, and its tallies begin again: what is below a new split has few examples yet, and must not be
+        Their trials end, and their tallies begin again: what is below a new split has few examples yet, and must not be
         compared with what the leaf did.
         """
         nodes, trials = self.tree.nodes, self.tree.trials
-        sites = [int(site) for site in (nodes["site"][leaf], trials["site"][leaf]) if site >= 0]
-        nodes["site"][leaf], self.tree.own[leaf], self.tree.fresh[leaf] = -1, 0, 0
-        nodes["majority_right"][leaf] = nodes["naive_right"][leaf] = 0
-        self._without_trial(leaf, int(trials["restarted"][leaf]))
-        return sites
+        sites = np.concatenate([nodes["site"][leaves], trials["site"][leaves]])
+        nodes["site"][leaves], self.tree.own[leaves], self.tree.fresh[leaves] = -1, 0, 0
+        nodes["majority_right"][leaves] = nodes["naive_right"][leaves] = 0
+        self._without_trial(leaves, trials["restarted"][leaves])
+        return sites[sites >= 0]
 
     def restart(self, node: int, stamp: int) -> list[int]:
         """Make a node a leaf that has counted what its trial has; returns the sites whose statistics may be forgotten.
@@ -259,11 +260,11 @@ class DynamicTree:
         self.tree.fresh[node] = 0
         return site
 
-    def _without_trial(self, node: int, restarted: int) -> None:
+    def _without_trial(self, some: Int64 | int, restarted: Int64 | int) -> None:
         trials = self.tree.trials
-        trials[node] = np.zeros((), dtype=trials.dtype)
-        trials["began"][node] = trials["site"][node] = -1
-        trials["restarted"][node] = restarted
+        trials[some] = np.zeros((), dtype=trials.dtype)
+        trials["began"][some] = trials["site"][some] = -1
+        trials["restarted"][some] = restarted
 
     def _next_tallies(self, node: int) -> None:
         trial = self.tree.trials[node : node + 1]
@@ -279,18 +280,23 @@ class DynamicTree:
         at = [self.threshold(*split) for split in compared]
         return Logged(new.stamp, int(self.tree.nodes["depth"][change.node]), change.feature, new, *at)
 
-    def divide(self, change: Change, slots: Slots, right: npt.NDArray[np.bool_]) -> None:
-        """Split a leaf whose examples are ``slots``; ``right`` says which of them go right."""
-        self.tree = with_room(self.tree, 2, 2)
-        node, test = change.node, Test(change.feature, change.cut, self.threshold(change.feature, change.cut))
-        split(self.tree, self.examples, node, test, change.split.stamp, slots, right)
-        self.splits[node] = change.split
-        for child in (self.tree.nodes["left"][node], self.tree.nodes["right"][node]):
-            self.tree.nodes["site"][child] = self._new_site()
+    def divide(
+        self, changes: list[Change], thresholds: list[float], slots: Slots, ends: Int64, right: npt.NDArray[np.uint8]
+    ) -> None:
+        """Split leaves, whose examples are as :meth:`rows_of` has them; ``right`` says which of them go right."""
+        self.tree = with_room(self.tree, 2 * len(changes), 2)
+        tests = np.zeros(len(changes), dtype=TEST)
+        for name in ("node", "feature", "cut"):
+            tests[name] = [getattr(change, name) for change in changes]
+        tests["threshold"], tests["stamp"] = thresholds, [change.split.stamp for change in changes]
+        for test in tests:
+            test["left_site"], test["right_site"] = self._new_site(), self._new_site()
+        split(self.tree, self.examples, tests, slots, ends, right)
+        self.splits |= {change.node: change.split for change in changes}
 
-    def free(self, sites: list[int]) -> None:
+    def free(self, sites: Iterable[int]) -> None:
         """Let sites be used again that the shards have emptied."""
-        self._free += sorted(sites, reverse=True)
+        self._free += sorted(map(int, sites), reverse=True)
 
     def _new_site(self) -> int:
         if self._free:

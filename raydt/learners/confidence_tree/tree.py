@@ -46,6 +46,19 @@ NODE = np.dtype(
 ENTRY = np.dtype([("before", np.int64), ("step", np.int32), ("node", np.int32)])
 #: A check that is due at a node after one of the entries.
 CHECK = np.dtype([("entry", np.int64), ("step", np.int32), ("node", np.int32), ("depth", np.int32)])
+#: A leaf that is split: the question it then asks (``cut`` as in ``NODE``), when, and the sites of its children.
+TEST = np.dtype(
+    [
+        ("threshold", np.float64),
+        ("stamp", np.int64),
+        ("node", np.int32),
+        ("feature", np.int32),
+        ("cut", np.int32),
+        ("left_site", np.int32),
+        ("right_site", np.int32),
+    ],
+    align=True,
+)
 
 
 class Tree(NamedTuple):
@@ -312,34 +325,34 @@ def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, d
             link(tree, examples.members, leaf, slot)
 
 
-class Test(NamedTuple):
-    """Question of an inner node: its feature, the number of its threshold among the bins, and the threshold."""
-
-    feature: int
-    cut: int
-    threshold: float
-
-
 @kernel
-def split(tree: Any, examples: Any, node: int, test: Any, stamp: int, slots: Any, right: Any) -> None:
-    """Make a leaf an inner node; ``slots`` are its examples and ``right`` says which of them go right. O(examples)."""
-    a, b = split_node(tree, node, test.feature, test.threshold)
-    tree.nodes[node].cut = test.cut
-    tree.nodes[node].head = -1
-    tree.nodes[node].since = 0
-    for child in (a, b):
-        _start(tree, child, stamp)
-    for i in range(len(slots)):
-        child = b if right[i] else a
-        tree.counts[child, examples.y[slots[i]]] += 1
-        link(tree, examples.members, child, slots[i])
+def split(tree: Any, examples: Any, tests: Any, slots: Any, ends: Any, right: Any) -> None:
+    """Make leaves inner nodes. O(examples).
+
+    The examples of the leaf of each test are ``slots`` up to its entry of ``ends``, and ``right`` says which of them go
+    right.
+    """
+    i = 0
+    for t in range(len(tests)):
+        test = tests[t]
+        a, b = split_node(tree, test.node, test.feature, test.threshold)
+        node = tree.nodes[test.node]
+        node.cut, node.head, node.since = test.cut, -1, 0
+        _start(tree, a, test.stamp, test.left_site)
+        _start(tree, b, test.stamp, test.right_site)
+        while i < ends[t]:
+            child = b if right[i] else a
+            tree.counts[child, examples.y[slots[i]]] += 1
+            link(tree, examples.members, child, slots[i])
+            i += 1
 
 
 @inner_kernel
-def _start(tree: Any, node: int, stamp: int) -> None:
+def _start(tree: Any, node: int, stamp: int, site: int) -> None:
     """Make a node that was just taken an empty leaf."""
     tree.nodes[node].feature = tree.nodes[node].cut = LEAF
-    tree.nodes[node].left = tree.nodes[node].right = tree.nodes[node].head = tree.nodes[node].site = -1
+    tree.nodes[node].left = tree.nodes[node].right = tree.nodes[node].head = -1
+    tree.nodes[node].site = site
     tree.nodes[node].threshold = 0.0
     tree.nodes[node].created = stamp
     tree.nodes[node].since = tree.nodes[node].majority_right = tree.nodes[node].naive_right = 0
