@@ -234,7 +234,7 @@ class Config(BaseModel):
         if needed and not self.stream.warmup:
             raise ValueError(
                 f"stream.warmup = 0: {self.learner.kind} {needed}. "
-                "Set stream.warmup to their number, a few hundred or more"
+                "Set stream.warmup to their number, 20 or more; some hundreds make a better first model"
             )
         return self
 

@@ -65,9 +65,9 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 
 def where(summary: dict[str, Any]) -> str:
     """Which processes had the model, and what the shards had to do with it."""
-    if summary["backend"] == "in_process" and not summary["rounds"]:
-        return "in process: this process did all work"
     shards, rounds = counted(summary["shards"], "shard"), counted(summary["rounds"], "round")
+    if summary["backend"] == "in_process":
+        return f"in process: this process did all work{f' of {shards}, in {rounds}' if summary['rounds'] else ''}"
     alone = "" if summary["rounds"] else ": the coordinator held the whole model"
     return f"{summary['backend'].replace('_', ' ')}, {shards}, {rounds} with them{alone}"
 

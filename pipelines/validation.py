@@ -12,6 +12,7 @@ from pipelines.running.preparation.shards import with_shards
 from pipelines.saving import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
+from raydt.presentation.words import counted
 from raydt.quoting import quoting
 from raydt.streams.deletion_log import DeletionLogStream
 
@@ -79,7 +80,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "bad_updates": [str(error) for error in ids.errors],
         "stops_at": ids.stops_at,
         "classes": None if traits_of(config.learner).reading.regression else [str(label) for label in source.classes],
-        "warnings": _warnings(config, len(source.classes), len(rows)),
+        "warnings": [*_warnings(config, len(source.classes), len(rows)), *_all_warmup(config, source.n_rows)],
         "config_hash": config.model_hash(),
     }
 
@@ -97,6 +98,14 @@ def _warnings(config: Config, classes: int, rows: int) -> list[str]:
         f"source.label if these are ids, learn them as numbers ({for_numbers()}), or list under "
         "source.positive the labels that make one class",
     ]
+
+
+def _all_warmup(config: Config, rows: int | None) -> list[str]:
+    """Say so if the warm-up leaves no row to predict."""
+    warmup = config.stream.warmup
+    if rows is None or warmup < rows:
+        return []
+    return [f"stream.warmup = {warmup:,} takes all {counted(rows, 'row')}: none will be predicted and scored"]
 
 
 def _unbounded(config: Config) -> list[str]:

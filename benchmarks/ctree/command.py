@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=(), choices=sets, help=words)
     parser.add_argument("--trees", type=int, default=50, help="random trees of figure2")
     parser.add_argument("--examples", type=int, default=500_000, help="of each stream of figure2")
-    words = "values of c, and of delta for each baseline; of drift so many rows"
+    words = "values of c, and of delta for each baseline; of drift so many lines of the table"
     parser.add_argument("--settings", type=int, default=12, help=words)
     parser.add_argument("--rows", type=int, default=50_000, help="of each file of defaults, choice and drift at most")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with streams of its own")

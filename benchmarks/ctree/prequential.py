@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,17 +168,15 @@ def _mean(results: list[Result]) -> Result:
 
 def run(request: Request) -> None:
     """Print the table of the defaults beside river's."""
-    (
-        ours(rows_of("bananas", 0, request.rows), {}),
-        replayed("bananas", request.rows),
-    )  # so that no kernel is compiled below
+    ours(rows_of("bananas", 0, request.rows), {})  # so that no kernel is compiled below
+    replayed("bananas", request.rows)
     table, all_means = [], []
     for name in request.sets(*STREAMS):
         streams = [rows_of(name, order, request.rows) for order in orders(name)]
         whole = statistics.median(replayed(name, request.rows) for _ in range(RUNS))
         own, plain, adaptive = (
             _mean([how(rows) for rows in streams])
-            for how in (repeated, lambda rows: theirs(rows, False), lambda rows: theirs(rows, True))
+            for how in (repeated, partial(theirs, adaptive=False), partial(theirs, adaptive=True))
         )
         progress(name, own, whole, plain, adaptive)
         all_means.append((own.accuracy, plain.accuracy, adaptive.accuracy))

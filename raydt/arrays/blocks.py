@@ -38,15 +38,18 @@ def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> 
     Parameters
     ----------
     X : ndarray of float64, shape (n, d)
-        In C order.
     rows : ndarray of integers
-        In range, which is not checked.
     columns : ndarray of int64
         Ascending without a gap.
+
+    Raises
+    ------
+    IndexError
+        A row or column that X does not have.
     """
     part = empty((len(rows), len(columns)), np.float64)
     if part.size:
-        _copy(X, np.array(rows, dtype=np.int32), int(columns[0]), part)
+        _copy(X, *_checked(X, rows, columns), part)
     return part
 
 
@@ -54,5 +57,13 @@ def turned_block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int6
     """As :func:`block`, transposed: shape (columns, rows)."""
     part = empty((len(columns), len(rows)), np.float64)
     if part.size:
-        _turn(X, np.array(rows, dtype=np.int32), int(columns[0]), part)
+        _turn(X, *_checked(X, rows, columns), part)
     return part
+
+
+def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
+    """Rows and the first column, as kernels take them, which look at no bounds."""
+    taken, first = np.array(rows, dtype=np.int32), int(columns[0])
+    if taken.min() < 0 or taken.max() >= len(X) or first < 0 or first + len(columns) > X.shape[1]:
+        raise IndexError(f"rows {taken.min()} to {taken.max()}, columns from {first}, of a matrix of shape {X.shape}")
+    return taken, first

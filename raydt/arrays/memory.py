@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 #: Bytes from which an array is mapped on its own.
 LARGE = 1 << 18
-#: Bytes from which it has pages of this size, where the system has them: the first use of memory costs a tenth then.
+#: Bytes from which it asks for pages of this size: where the system has them, the first use of memory costs a tenth.
 HUGE = 1 << 21
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
@@ -11,6 +12,8 @@ from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
+
+Self = TypeVar("Self", bound="ConfidenceTreeClassifier")
 
 
 class ConfidenceTreeClassifier(SumOfTrees, Classifier):
@@ -44,7 +47,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         Largest number of bins of a feature.
     renew_bins : int, optional
         Fewest insertions after which the bins are made again from the live rows; more if more were live at the last
-        time; 0 keeps those of the first call. By default 100, but 0 with ``confidence="theorem"``.
+        time; 0 keeps those of the first call, which then needs some hundreds of rows. By default 100, but 0 with
+        ``confidence="theorem"``.
     rival : {"feature", "split"}
         Split that the best one must beat: the best on another feature, or every other split, as in the theorems.
     finder : {"exact", "updgini", "updent"}
@@ -143,6 +147,13 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         if self.n_features is None:
             return super()._new_encoder(categorical)  # a list is a matrix, unless the finder needs sparse rows
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
+
+    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
+        taken = super()._insert(X, y, ids, warmup)
+        few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
+        if few:
+            warnings.warn(f"{type(self).__name__}: {few}", stacklevel=4)
+        return taken
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

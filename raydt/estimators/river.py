@@ -229,7 +229,9 @@ class RiverClassifier(_Classifier):
         if len(self._labels) == most:
             other = f", or use {self._reading.with_classes}" if self._reading.with_classes else ""
             remedy = f"Choose another target if these are ids, or make fewer classes of them{other}"
-            raise InputError(f"label {label!r} is of one class more than {most:,}", remedy=remedy)
+            raise InputError(
+                f"label {label!r} is of a class beyond the {most:,} that this learner takes", remedy=remedy
+            )
 
     def _apply(self, op: int, row: Row, code: int) -> bool:
         """One update; whether it was taken."""

@@ -320,7 +320,7 @@ class Learner(ABC):
         return promise
 
     def outlook(self, options: Any, warmup: int) -> str:
-        """What a run after a warm-up of so many rows is expected to cost, in one sentence; empty if nothing is known.
+        """What to expect of a run after a warm-up of so many rows, in one sentence; empty if nothing is known.
 
         Numbers of things, never times: the same on every machine.
         """

@@ -212,6 +212,7 @@ class HeldRows:
     def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         """Put what :meth:`by_group` gave of all rows into slots 0, 1, ..."""
         width, ones = self._features.sparse, []
+        self.X, self.used = np.empty((0, len(self.columns))), 0
         for i, g in enumerate(self._groups.tolist()):  # which may be read one after the other
             part = state[g]
             X, own = part["X"], np.searchsorted(self.columns, self._features.group_columns(g))

@@ -16,13 +16,20 @@ def test_a_block_is_what_numpy_picks(data: st.DataObject) -> None:
     rows = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=30) if n else st.just([])), dtype=np.int64)
     first = data.draw(st.integers(0, d))
     columns = np.arange(first, data.draw(st.integers(first, d)))
-    X = np.random.default_rng(n).normal(size=(n, d))
+    X = np.asarray(np.random.default_rng(n).normal(size=(n, d)), order=data.draw(st.sampled_from("CF")))
     wanted = X[np.ix_(rows, columns)]
     part, turned = block(X, rows, columns), turned_block(X, rows, columns)
     assert_array_equal(part, wanted)
     assert_array_equal(turned, wanted.T)
     assert part.flags.c_contiguous
     assert turned.flags.c_contiguous
+
+
+@pytest.mark.parametrize(("rows", "columns"), [([3], [0]), ([-1], [0]), ([0], [2]), ([0], [-1, 0])])
+def test_nothing_outside_the_matrix_is_read(rows: list[int], columns: list[int]) -> None:
+    for part in (block, turned_block):
+        with pytest.raises(IndexError, match=r"of a matrix of shape \(3, 2\)"):
+            part(np.zeros((3, 2)), np.array(rows), np.array(columns))
 
 
 @pytest.mark.parametrize("size", [LARGE - 8, LARGE, HUGE, HUGE + 8])

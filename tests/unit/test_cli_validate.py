@@ -53,6 +53,15 @@ class TestValidate:
         out = raydt("validate", job, "--set", f"learner.{option}")[1]
         assert re.search(rf"^guarantee +{words}", out, re.MULTILINE)
 
+    def test_a_warmup_that_is_hardly_meant_is_a_warning(self, raydt, job):
+        learner = ("--set", "stream.model=incremental", "--set", "learner={kind: confidence_tree, renew_bins: 0}")
+        out = raydt("validate", job, *learner, "--set", "stream.warmup=500")[1]
+        assert re.search(r"^warning +stream.warmup = 500 takes all 500 rows: none will be predicted", out, re.MULTILINE)
+        out = raydt("validate", job, *learner, "--set", "stream.warmup=5")[1]
+        assert re.search(r"^outlook +the bins are made once, from 5 rows: .* set renew_bins: 100$", out, re.MULTILINE)
+        assert "warning" not in out
+        assert "outlook" not in raydt("validate", job, *learner, "--set", "stream.warmup=20")[1]
+
     def test_a_deletion_log_is_counted_and_a_time_column_has_its_place(self, raydt, tmp_path):
         when = pa.array([0, 1], pa.timestamp("us"))
         pq.write_table(pa.table({"k": [1, 2], "a": [0.0, 1.0], "t": when, "y": [0, 1]}), tmp_path / "data.parquet")
@@ -180,7 +189,10 @@ class TestValidate:
                 out = ("--out", tmp_path / on_error) if command == "replay" else ()
                 code, _, err = raydt(command, written(1500), "--set", f"stream.on_error={on_error}", *out)
                 assert code == 2
-                assert "row 1000, column 'y': label 'id1000' is of one class more than this learner's 1,000: " in err
+                assert (
+                    "row 1000, column 'y': label 'id1000' is of a class beyond the 1,000 that this learner takes: "
+                    in err
+                )
                 assert "the rows read so far have 1,500 different labels. Name another column in source.label" in err
                 if command == "replay":
                     assert json.loads((tmp_path / on_error / "summary.json").read_text())["updates"] == 0

@@ -54,6 +54,15 @@ def test_the_first_call_makes_the_first_bins_and_later_ones_may_be_cut_anyhow() 
     assert first.fit(X, Y).score(X, Y) > 0.9
 
 
+def test_few_first_rows_and_bins_that_stay_are_warned_of() -> None:
+    tree = ConfidenceTreeClassifier(renew_bins=0)
+    with pytest.warns(UserWarning, match=r"the bins are made once, from 5 rows: .* or set renew_bins: 100"):
+        tree.partial_fit(X[:5], Y[:5])
+    tree.partial_fit(X[5:], Y[5:])
+    ConfidenceTreeClassifier(renew_bins=0).partial_fit(X[:20], Y[:20])  # nor do later calls warn, or renewed bins
+    ConfidenceTreeClassifier().partial_fit(X[:5], Y[:5])
+
+
 def test_forgets_and_is_saved(tmp_path: Path) -> None:
     rows = X.copy()
     rows[::7, 1] = np.nan

@@ -129,7 +129,7 @@ def test_a_lead_is_a_share_of_what_is_asked_for():
     audit = {"conformance": "holds", "feasibility": "not_promised", "reason": "", "checked": {}, "failures": []}
     lines = audit_lines(audit | {"worst": worst}, {"learner": "confidence_tree", "status": "completed"}).splitlines()
     assert [" ".join(line.split()) for line in lines[-2:]] == [
-        "worst lead 0.0177 of what the rule asks for",
+        "worst lead 0.0177 of what the rule asks for over its rival",
         "worst theorem lead 0.5 of two widths of Theorem 4",
     ]
 

@@ -102,7 +102,7 @@ def test_boosted_trees_are_counted() -> None:
     ("backend", "rounds", "text"),
     [
         ("in_process", 0, "in process: this process did all work"),
-        ("in_process", 7, "in process, 2 shards, 7 rounds with them"),
+        ("in_process", 7, "in process: this process did all work of 2 shards, in 7 rounds"),
         ("ray", 0, "ray, 2 shards, 0 rounds with them: the coordinator held the whole model"),
     ],
 )

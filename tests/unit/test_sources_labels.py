@@ -103,7 +103,7 @@ def test_a_third_class_is_refused_with_what_takes_it(more, remedy, tmp_path):
     source = open_source(CsvFiles(path="t.csv"), tmp_path, reading=Reading(classes=2, with_classes=more))
     (bad,) = [error for rows in source.rows() for error in rows.bad.values()]
     assert str(bad).endswith(
-        "label 'c' is of one class more than this learner's 2. Say with source.positive which labels make one "
+        "label 'c' is of a class beyond the 2 that this learner takes. Say with source.positive which labels make one "
         f"{remedy} set stream.on_error: skip"
     )
 

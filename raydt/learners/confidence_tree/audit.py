@@ -284,8 +284,8 @@ def _measured(records: Records) -> str:
             "; over all other splits, the split by the rule that leads least leads by "
             f"{known['lead']:.3g} times the lead that the rule requires"
         )
+        if records.rival == "feature":
+            words += " of splits on other features, and of these only (rival: feature)"
     if "theorem_lead" in known:
         words += f", and {known['theorem_lead']:.3g} times the two widths that Theorem 4 requires"
-    if "lead" in known and records.rival == "feature":
-        words += ". The rule compares with splits on other features only (rival: feature), so that these may be small"
     return words

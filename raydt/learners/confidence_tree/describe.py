@@ -86,10 +86,13 @@ class ConfidenceTreeDescription(Description):
     """
 
     measures: ClassVar[Mapping[str, str]] = {
-        "lead": "Least lead of a split by the rule, of what it asks for",
+        "lead": "Least lead of a split by the rule over all others, of what the rule asks for over its rival",
         "theorem_lead": "The same, of two widths of Theorem 4",
     }
-    shares: ClassVar[Mapping[str, str]] = {"lead": "what the rule asks for", "theorem_lead": "two widths of Theorem 4"}
+    shares: ClassVar[Mapping[str, str]] = {
+        "lead": "what the rule asks for over its rival",
+        "theorem_lead": "two widths of Theorem 4",
+    }
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = _options(options) if options else None
@@ -198,8 +201,8 @@ def _sooner(options: ConfidenceTreeOptions | None) -> str:
     warmup = "a stream.warmup of some hundreds of rows, which make the bins"
     if options is None:
         return (
-            "a smaller c, confidence: practical, or with rule: hoeffding, corrected or mcdiarmid a larger delta or "
-            f"tie_threshold; and with renew_bins: 0 {warmup}"
+            "with confidence: practical a smaller c, with confidence: theorem a larger delta, or practical, with rule: "
+            f"hoeffding, corrected or mcdiarmid a larger delta or tie_threshold; and with renew_bins: 0 {warmup}"
         )
     bins = "" if options.renewal else f"; and {warmup}"
     if options.rule != "ctree":

@@ -66,6 +66,10 @@ class ConfidenceTree(Learner):
             reports_within=True,
         )
 
+    def outlook(self, options: ConfidenceTreeOptions, warmup: int) -> str:
+        """Whether the first rows are few for bins that stay."""
+        return options.outlook(warmup)
+
     def describe(self, options: Mapping[str, Any]) -> ConfidenceTreeDescription:
         """The tree, and what decided its splits."""
         return ConfidenceTreeDescription(options)

@@ -152,7 +152,7 @@ class NaivePredictor(TreePredictor):
             raise InputError(
                 f"at {counted(len(self._leaves), 'leaf')} of the tree naive Bayes predicts, so that predictions do not "
                 "follow from the splits alone, and can be neither explained nor exported",
-                remedy="Set leaf_prediction: majority to explain predictions or to export the tree",
+                remedy="To explain predictions or to export the tree, train again with leaf_prediction: majority",
             )
         return super().tree_sum(n_classes)
 

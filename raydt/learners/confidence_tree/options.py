@@ -12,9 +12,12 @@ from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
+from raydt.presentation.words import counted
 
 #: What the warm-up is needed for.
 WARMUP = "derives the bins of its features from the first rows"
+#: Fewer first rows make bins that are of use only once they are renewed.
+FEW = 20
 #: Fewest insertions between two renewals of bins, by default.
 FEWEST = 100
 #: Below it products with delta may leave the numbers.
@@ -187,6 +190,15 @@ class ConfidenceTreeOptions(LearnerOptions):
         if self.renew_bins is not None:
             return self.renew_bins
         return 0 if self.rule == "ctree" and self.confidence == "theorem" else FEWEST
+
+    def outlook(self, warmup: int) -> str:
+        """What is to be expected where so many first rows make bins that stay; empty if they are enough."""
+        if self.renewal or warmup >= FEW:
+            return ""
+        return (
+            f"the bins are made once, from {counted(warmup, 'row')}: leaves are split only between values that these "
+            "have. Let some hundreds of rows make them, or set renew_bins: 100"
+        )
 
     @property
     def resolved_criterion(self) -> Criterion:

@@ -173,9 +173,8 @@ class Labels:
         elif self._most is not None and len(self._seen) > self._most:
             keep, beyond = bad.keep(needed), y >= self._most
             for position in np.flatnonzero(beyond if keep is None else beyond & keep).tolist():
-                problem = (
-                    f"label {quoted(column[position].as_py())} is of one class more than this learner's {self._most:,}"
-                )
+                label = quoted(column[position].as_py())
+                problem = f"label {label} is of a class beyond the {self._most:,} that this learner takes"
                 if self._most > 2:
                     known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
                     bad.add([position], name, known, _too_many())
