@@ -132,7 +132,8 @@ class ConfidenceTreeOptions(LearnerOptions):
         0,
         ge=0,
         description="insertions between two comparisons of each node with a leaf of recent examples, which takes its "
-        "place once it predicts better; 0: drift is not followed. 200 follows drift well; each comparison is a round",
+        "place once it predicts better; 0: drift is not followed. 200 follows drift well; where shards work each "
+        "comparison takes two to four rounds",
     )
 
     @model_validator(mode="before")

@@ -1,7 +1,9 @@
 """The coordinator's half of the trials of ``drift``: which examples they count, and when they are compared.
 
-New examples wait for the next comparison; deleted ones leave the trials at once. A comparison takes one round: the
-shards score the examples that wait by the trials on their routes, then count them there.
+New examples wait for the next comparison; deleted ones leave the trials at once. In one round of a comparison the
+shards score the examples that wait by the trials on their routes, then count them there. With drift a run has two to
+four rounds more for each comparison: it ends a window, deleted examples are counted out in a round of their own, and
+the shards forget the statistics of trials that end in another.
 """
 
 from __future__ import annotations
