@@ -152,7 +152,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         taken = super()._insert(X, y, ids, warmup)
         few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
         if few:
-            warnings.warn(f"{type(self).__name__}: {few}", stacklevel=4)
+            warnings.warn(f"{type(self).__name__}: {few}", stacklevel=5)
         return taken
 
     def __sklearn_tags__(self) -> Any:

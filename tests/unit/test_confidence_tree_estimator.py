@@ -98,6 +98,7 @@ def test_sparse_rows(settings: dict[str, Any]) -> None:
         ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, np.arange(500) % 3)
 
 
+@pytest.mark.filterwarnings("ignore:ConfidenceTreeClassifier. the bins are made once:UserWarning")
 @pytest.mark.parametrize("first", [1, 5, 400])
 def test_a_first_call_of_few_rows_is_enough(first: int) -> None:
     """Its rows make the first bins only; with bins that stay, one row leaves nothing to split by."""

@@ -140,7 +140,9 @@ def test_words():
     assert splits_in_words(figures) == said
     assert splits_in_words({"checks": 1, "splits": 0}) == "0 splits in 1 check"
     assert why_no_split(figures) == ""
-    assert why_no_split({"checks": 1, "splits": 0}).startswith("no split in 1 check. To split sooner: a smaller c")
+    assert why_no_split({"checks": 1, "splits": 0}).startswith(
+        "no split in 1 check. To split sooner: with confidence: practical a smaller c, with confidence: theorem a"
+    )
     assert "grace_period" in why_no_split({"checks": 0, "splits": 0})
     none = {"checks": 1, "splits": 0}
     for options, advice in (
