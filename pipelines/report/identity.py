@@ -91,6 +91,8 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
         return count(summary.get(key))
 
     updates = [f"{total('inserts')} inserts", f"{total('deletes')} deletes"]
+    here = summary.get("backend") == "in_process"
+    exchanged = "all in this process" if here else f"{size(summary.get('bytes_exchanged'))} exchanged"
     updates += [f"{total('refused')} refused"] if summary.get("refused") else []
     figures = [
         (total("updates"), "updates", ", ".join(updates)),
@@ -103,7 +105,7 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
         else (macro, "macro F1", f"kappa {kappa}"),
         (total("active"), "live examples", f"of {total('inserts')} inserted"),
         *own,
-        (total("rounds"), "rounds with shards", f"{size(summary.get('bytes_exchanged'))} exchanged"),
+        (total("rounds"), "rounds with shards", exchanged),
     ]
     return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
 
