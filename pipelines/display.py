@@ -67,7 +67,8 @@ def where(summary: dict[str, Any]) -> str:
     """Which processes had the model, and what the shards had to do with it."""
     shards, rounds = counted(summary["shards"], "shard"), counted(summary["rounds"], "round")
     if summary["backend"] == "in_process":
-        return f"in process: this process did all work{f' of {shards}, in {rounds}' if summary['rounds'] else ''}"
+        of_shards = f" of {shards}, in {rounds}" if summary["rounds"] else ""
+        return f"in process: this process did all work{of_shards}"
     alone = "" if summary["rounds"] else ": the coordinator held the whole model"
     return f"{summary['backend'].replace('_', ' ')}, {shards}, {rounds} with them{alone}"
 

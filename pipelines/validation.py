@@ -14,6 +14,7 @@ from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
 from raydt.quoting import quoting
+from raydt.sources.base import Source
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -80,14 +81,14 @@ def _look_at(config: Config) -> dict[str, Any]:
         "bad_updates": [str(error) for error in ids.errors],
         "stops_at": ids.stops_at,
         "classes": None if traits_of(config.learner).reading.regression else [str(label) for label in source.classes],
-        "warnings": [*_warnings(config, len(source.classes), len(rows)), *_all_warmup(config, source.n_rows)],
+        "warnings": _warnings(config, source, len(rows)),
         "config_hash": config.model_hash(),
     }
 
 
-def _warnings(config: Config, classes: int, rows: int) -> list[str]:
-    """Warnings about settings that can be run but are hardly meant."""
-    found = _unbounded(config)
+def _warnings(config: Config, source: Source, rows: int) -> list[str]:
+    """Warnings about settings that can be run but are hardly meant; so many rows were read."""
+    found, classes = [*_unbounded(config), *_all_warmup(config, source.n_rows)], len(source.classes)
     if classes <= MANY_CLASSES:
         return found
     label = getattr(config.source, "label", None)

@@ -91,9 +91,9 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
         return count(summary.get(key))
 
     updates = [f"{total('inserts')} inserts", f"{total('deletes')} deletes"]
-    here = summary.get("backend") == "in_process"
-    exchanged = "all in this process" if here else f"{size(summary.get('bytes_exchanged'))} exchanged"
     updates += [f"{total('refused')} refused"] if summary.get("refused") else []
+    here = summary.get("backend") == "in_process"
+    exchanged = "all in one process" if here else f"{size(summary.get('bytes_exchanged'))} exchanged"
     figures = [
         (total("updates"), "updates", ", ".join(updates)),
         (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),

@@ -45,7 +45,7 @@ def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> 
     Raises
     ------
     IndexError
-        A row or column that X does not have.
+        A row or column that X does not have, or a gap.
     """
     part = empty((len(rows), len(columns)), np.float64)
     if part.size:
@@ -63,7 +63,9 @@ def turned_block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int6
 
 def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
     """Rows and the first column, as kernels take them, which look at no bounds."""
-    taken, first = np.array(rows, dtype=np.int32), int(columns[0])
-    if taken.min() < 0 or taken.max() >= len(X) or first < 0 or first + len(columns) > X.shape[1]:
-        raise IndexError(f"rows {taken.min()} to {taken.max()}, columns from {first}, of a matrix of shape {X.shape}")
+    taken, first, last = np.array(rows, dtype=np.int32), int(columns[0]), int(columns[-1])
+    within = taken.min() >= 0 and taken.max() < len(X) and first >= 0 and last < X.shape[1]
+    if not within or last - first + 1 != len(columns):
+        about = f"rows {taken.min()} to {taken.max()} and {len(columns)} columns, {first} to {last}"
+        raise IndexError(f"{about}, of a matrix of shape {X.shape}")
     return taken, first

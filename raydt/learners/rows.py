@@ -155,7 +155,8 @@ class HeldRows:
         if not len(slots):
             return
         self.make_room(slots)
-        self.X[slots], self.used = X, max(self.used, int(slots.max()) + 1)
+        self.X[slots] = X
+        self.used = max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
             self._sparse.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
 
@@ -212,14 +213,15 @@ class HeldRows:
     def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         """Put what :meth:`by_group` gave of all rows into slots 0, 1, ..."""
         width, ones = self._features.sparse, []
-        self.X, self.used = np.empty((0, len(self.columns))), 0
+        self.X = np.empty((0, len(self.columns)))
         for i, g in enumerate(self._groups.tolist()):  # which may be read one after the other
             part = state[g]
             X, own = part["X"], np.searchsorted(self.columns, self._features.group_columns(g))
-            self.X, self.used = self.X if i else np.empty((len(X), len(self.columns))), len(X)
+            self.X = self.X if i else np.empty((len(X), len(self.columns)))
             self.X[:, own] = X
             if width:
                 ones.append(SparseRows.of_arrays(part, width))
+        self.used = len(self.X)
         if ones:
             self._sparse = SparseStore(width)
             rows = merged(ones)

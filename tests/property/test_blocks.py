@@ -25,7 +25,7 @@ def test_a_block_is_what_numpy_picks(data: st.DataObject) -> None:
     assert turned.flags.c_contiguous
 
 
-@pytest.mark.parametrize(("rows", "columns"), [([3], [0]), ([-1], [0]), ([0], [2]), ([0], [-1, 0])])
+@pytest.mark.parametrize(("rows", "columns"), [([3], [0]), ([-1], [0]), ([0], [2]), ([0], [-1, 0]), ([0], [1, 0])])
 def test_nothing_outside_the_matrix_is_read(rows: list[int], columns: list[int]) -> None:
     for part in (block, turned_block):
         with pytest.raises(IndexError, match=r"of a matrix of shape \(3, 2\)"):

@@ -179,6 +179,13 @@ def test_key_figures_are_beside_the_baselines(page: Page) -> None:
         assert text in page.words, text
 
 
+def test_only_processes_exchange_bytes(tmp_path: Path, page: Page) -> None:
+    assert "1.84 MB exchanged" in page.words
+    alone = page_of(fabricated_run(tmp_path / "run", backend="in_process")).words
+    assert "all in one process" in alone
+    assert "exchanged" not in alone
+
+
 def test_a_learner_that_loses_is_seen_to_lose(tmp_path: Path) -> None:
     metrics, baselines = {"accuracy": 0.8012, "f1": 0.7}, {"no_change": 0.8531, "majority": 0.5755}
     page = page_of(fabricated_run(tmp_path / "run", metrics=metrics, baselines=baselines))
