@@ -86,7 +86,7 @@ class _TimedReader(RowReader):
         latest = np.maximum.accumulate(np.maximum(ts, self._now))
         self._now = int(latest[-1])
         late = np.nonzero(ts < latest - self._lateness)[0].tolist()
-        errors = {place: self._late(chunk.start + place, int(latest[place] - ts[place])) for place in late}
+        errors = {place: self._late(chunk.start + place, int(latest[place]) - int(ts[place])) for place in late}
         super()._append(replace(chunk, bad={**errors, **chunk.bad}) if errors else chunk)
 
     def _late(self, row: int, by: int) -> InputError:

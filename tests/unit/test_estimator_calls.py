@@ -57,7 +57,7 @@ REFUSALS = {
     "fit": "row 1, column 'x': Input X contains NaN",
     "fit labels": "X has 2 rows and y has 1",
     "fit ids": "id 7 is given twice in one call",
-    "fit columns": "column 'when': it holds dates or times",
+    "fit columns": "column 'when': it holds times without a zone",
 }
 
 

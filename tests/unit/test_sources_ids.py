@@ -90,7 +90,7 @@ def test_uuids_are_text_as_people_write_them(tmp_path, write_file):
         (pa.array([1.0]), "it holds floating-point numbers, but ids are"),
         (pa.array([True]), "it holds truth values, but ids are"),
         (pa.array([1.5]).dictionary_encode(), "it holds floating-point numbers, but ids are"),
-        (pa.array([0], pa.timestamp("us")), "it holds dates or times.*, but ids are"),
+        (pa.array([0], pa.timestamp("us")), "it holds times without a zone.*, but ids are"),
         (pa.nulls(1), "it holds no value in any row, but ids are"),
         (pa.array([{"a": 1}]), "but ids are integers or text"),
     ],

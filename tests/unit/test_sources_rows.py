@@ -69,7 +69,7 @@ def test_a_timestamp_column_is_no_feature_whatever_its_type(tmp_path):
     columns = {"a": [1.0], "t": pa.array([0], pa.timestamp("us")), "y": [0]}
     assert parquet(tmp_path, columns, ts="t").features.names == ("a",)
     with pytest.raises(
-        InputError, match=r"column 't': it holds dates or times \(timestamp\[us\]\), which raydt cannot"
+        InputError, match=r"column 't': it holds times without a zone \(timestamp\[us\]\), which raydt cannot"
     ):
         parquet(tmp_path, columns)
 

@@ -145,7 +145,7 @@ def test_files_must_agree(tmp_path):
     assert read(source) == ([10**6, 0], {})
     source = parquet(tmp_path, pa.array([1]), pa.array([EPOCH]))
     with pytest.raises(
-        InputError, match=r"1\.parquet, column 't': it holds dates or times .*, but integers .*0\.parquet"
+        InputError, match=r"1\.parquet, column 't': it holds times without a zone .*, but integers .*0\.parquet"
     ):
         source.require_ts()
     source = parquet(tmp_path, pa.array([1]), pa.nulls(1))
@@ -160,6 +160,7 @@ def test_files_must_agree(tmp_path):
         (["1970-01-01 01:00:00", "1970-01-01T00:00:00.5"], [HOUR, 500_000]),
         (["1970-01-01T01:00:00Z", "1970-01-01 01:00:00+02:00"], [HOUR, -HOUR]),
         (["1970-01-01 00:00:00.000001999", "1970-01-01"], [1, 0]),
+        (["1970-01-01 00:00:00.0000019999999", "9999-12-31"], [1, 253_402_214_400_000_000]),
         ([7, -3], [7, -3]),
     ],
 )
@@ -179,7 +180,7 @@ def test_csv_values_of_another_kind_make_bad_rows(tmp_path):
     assert ts[:2] == [noon, noon + HOUR]
     assert sorted(bad) == [80_001, 80_002]
     assert ts[-1] == noon + HOUR + 500_000  # finer than the type of the first rows
-    assert "'soon' is not of the kind of the first rows (dates or times" in bad[80_001]
+    assert "'soon' is not of the kind of the first rows (times without a zone" in bad[80_001]
     assert "no event time" in bad[80_002]
 
 
@@ -200,3 +201,15 @@ def test_csv_text_is_refused_with_a_remedy(tmp_path):
     source = csv(tmp_path, ["31.5.2024", "soon"])
     with pytest.raises(InputError, match=r"it holds text, .*text as 2024-05-31 12:00:00 is read as a timestamp"):
         source.require_ts()
+
+
+@pytest.mark.parametrize("zoned", [5, 6, 9])
+def test_csv_times_with_and_without_a_zone_do_not_mix(tmp_path, zoned):
+    """The same instant is meant by neither reading, so the rarer ones are bad rows, whatever stands first."""
+    values = [f"2024-05-31 {hour:02}:00{'Z' * (hour < zoned)}" for hour in range(10)][::-1]
+    source = csv(tmp_path, values)
+    source.require_ts()
+    _, bad = read(source)
+    wrong, kind = (range(5, 10), "without a zone") if zoned == 5 else (range(10 - zoned), "with a zone")
+    assert sorted(bad) == list(wrong)
+    assert all(f"is not of the kind of the first rows (times {kind}" in text for text in bad.values())

@@ -33,10 +33,13 @@ LARGEST_INTEGER = 2**53
 #: Texts that Arrow takes for a missing value where it infers the kind of a column of a text file.
 WORDS_FOR_NOTHING = frozenset(pacsv.ConvertOptions().null_values)
 
+_FINER = r"^(.*\.[0-9]{6})[0-9]+"
 _ALLOWED = "integers, floating-point numbers, booleans, strings and dictionaries of these"
 
 
 _WORDS = (
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is None, "times without a zone"),
+    (pa.types.is_timestamp, "times with a zone"),
     (pa.types.is_temporal, "dates or times"),
     (pa.types.is_decimal, "decimal numbers"),
     (pa.types.is_nested, "lists or records"),
@@ -223,6 +226,8 @@ def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np
     if is_text(kind):
         return column, None
     column = pc.utf8_trim_whitespace(column)
+    if pa.types.is_timestamp(kind):  # rounded down to microseconds: Arrow refuses finer texts
+        column = pc.replace_substring_regex(column, _FINER, r"\1")
     try:
         return pc.cast(column, kind), None
     except pa.ArrowInvalid:

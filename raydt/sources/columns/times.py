@@ -54,21 +54,23 @@ def time_column(field: pa.Field, file: str) -> TimeColumn:
 
 
 def read_as(kind: pa.DataType) -> pa.DataType:
-    """The type as which text in a column of times is read: finer than that of the first rows may be, never coarser."""
+    """Return the type as which text in a column of times is read, whatever the fineness of its first rows."""
     if pa.types.is_integer(kind):
         return pa.int64()
-    unit, zone = (kind.unit, kind.tz) if pa.types.is_timestamp(kind) else ("us", None)
-    return pa.timestamp("ns" if unit == "ns" else "us", zone)
+    return pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None)
 
 
 def kind_of_times(texts: pa.Array) -> pa.DataType | None:
-    """The type as which most texts (of the first 1,000) can be read as times; None if there is none."""
+    """Return the type as which most texts (of the first 1,000) can be read as times; None if most are no times.
+
+    Where some have a zone and others have none, it is the type of the more frequent: the others are wrong.
+    """
     texts = texts[:1000]
-    for kind in (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC"))):
-        values, _ = parse(texts, kind)
-        if 2 * (len(values) - values.null_count) > len(values):
-            return kind
-    return None
+    kinds = (pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    integers, *moments = [len(texts) - parse(texts, kind)[0].null_count for kind in kinds]
+    if 2 * max(integers, sum(moments)) <= len(texts):
+        return None
+    return kinds[0] if integers > sum(moments) else kinds[1 + moments.index(max(moments))]
 
 
 def times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:

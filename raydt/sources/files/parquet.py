@@ -1,8 +1,12 @@
-"""Parquet files, read by row group: a seek decodes only the row groups from the wanted one on."""
+"""Parquet files, read by row group: a seek decodes only the row groups from the wanted one on.
+
+Times stored as INT96 are read in microseconds: nanoseconds in 64 bits, Arrow's default, wrap after the year 2262.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +22,7 @@ class ParquetDataFile(DataFile):
     suffixes = (".parquet", ".pq", ".parq")
 
     def _open(self) -> None:
-        with self.open_input() as source, pq.ParquetFile(source) as file:
+        with self.open_input() as source, _opened(source) as file:
             self.schema = file.schema_arrow
             meta = file.metadata
             groups = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
@@ -39,10 +43,14 @@ class ParquetDataFile(DataFile):
         first = int(np.searchsorted(self._ends, start, side="right"))
         skip = start - (int(self._ends[first - 1]) if first else 0)
         groups = range(first, len(self._ends))
-        with self.open_input() as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+        with self.open_input() as source, _opened(source) as file:
             for begin in range(0, len(groups), together):
                 lot = list(groups[begin : begin + together])
                 for batch in file.iter_batches(size, row_groups=lot, columns=columns):
                     if skip < batch.num_rows:
                         yield batch.slice(skip)
                     skip = max(0, skip - batch.num_rows)
+
+
+def _opened(source: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
