@@ -23,6 +23,7 @@ import pyarrow.fs as pafs
 from raydt.errors import OR_SKIP, InputError
 from raydt.quoting import quotes
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
+from raydt.sources.files.tables import refuse_tables, refuse_tables_above
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?[]")
@@ -61,7 +62,8 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     Raises
     ------
     InputError
-        Nothing is there, or two entries of a list name the same file.
+        Nothing is there, two entries of a list name the same file, or it belongs to a table with a log of its own
+        (:mod:`raydt.sources.files.tables`).
     """
     if isinstance(path, list):
         entry_of: dict[Hashable, int] = {}
@@ -83,7 +85,9 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
         raise InputError("this user has no home directory", file=path, remedy="Write out the path") from None
     prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
     with reading(where):
-        infos, filesystem = _look_up(where, bool(uri), suffixes)
+        start, infos, filesystem = _look_up(where, bool(uri), suffixes)
+        is_local = isinstance(filesystem, pafs.LocalFileSystem)  # elsewhere there are no links, and questions cost time
+        refuse_tables_above(filesystem, [start, *(info.path for info in infos if is_local)])
     if not infos:
         raise InputError(
             "no such file", file=where, remedy=f"Check the path; in a folder, raydt reads {', '.join(suffixes)}"
@@ -91,7 +95,7 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
 
 
-def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any], Any]:
+def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[str, list[Any], Any]:
     parts = where.split("/")
     magic = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
     if magic is not None and not uri and Path(where).exists():
@@ -102,20 +106,21 @@ def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[list[Any
         found = _matching(filesystem, start, parts[magic:])
         if parts[-1] == "**":  # names no kind of file, like a folder
             found = [info for info in found if info.path.lower().endswith(suffixes)]
-        return found, filesystem
+        return start, found, filesystem
     info = filesystem.get_file_info(start)
     if info.type == pafs.FileType.File:
-        return [info], filesystem
+        return start, [info], filesystem
     if info.type != pafs.FileType.Directory:
-        return [], filesystem
+        return start, [], filesystem
     if isinstance(filesystem, pafs.LocalFileSystem):
         inside = _matching(filesystem, start, ["**"])
     else:  # one listing, and no links
         depth = len(start.rstrip("/"))
         listed = filesystem.get_file_info(pafs.FileSelector(start, recursive=True))
+        refuse_tables(filesystem, listed)
         inside = [i for i in listed if not any(part.startswith((".", "_")) for part in i.path[depth:].split("/"))]
     files = [i for i in inside if i.type == pafs.FileType.File and i.path.lower().endswith(suffixes)]
-    return sorted(files, key=lambda i: i.path), filesystem
+    return start, sorted(files, key=lambda i: i.path), filesystem
 
 
 def _matching(filesystem: Any, start: str, pattern: list[str]) -> list[Any]:
@@ -137,6 +142,7 @@ def _matching(filesystem: Any, start: str, pattern: list[str]) -> list[Any]:
         if head == "**" and tail:
             waiting.append((folder, tail))
         infos = filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        refuse_tables(filesystem, infos)
         for info in sorted(infos, key=lambda info: info.path):
             if info.base_name.startswith((".", "_")) and not head.startswith((".", "_")):
                 continue
