@@ -139,7 +139,8 @@ def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any
     found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
     if traits_of(saved.options).retrained:
         history = history_of_live(saved.arrays, saved.groups, saved.features)
-        rebuilt = trained_from_nothing(saved.options, saved.features, history, saved.class_order).digest()
+        options = saved.learner.fixed_by(saved.options, saved.arrays)
+        rebuilt = trained_from_nothing(options, saved.features, history, saved.class_order).digest()
         found["rebuilt"] = rebuilt == last["digest_after"]
     if key is not None:
         gone: set[str] = set()

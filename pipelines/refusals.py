@@ -38,6 +38,8 @@ def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int,
     file, line = stream.where(row) if row != -1 else (None, None)
     by_value = batch.op[position] == DELETE_VALUE
     key = "" if by_value else f" (id {quoted(stream.id_of(int(batch.id[position]), row))})"
+    if reason == UNKNOWN_ID and batch.op[position] == UPDATE:
+        remedy = "Update only live ids, and send the first row of an id as an insert"
     if later:
         key, remedy = f"{key}; {later} inserts it later", "Let the deletion come after the insertion"
     text, remedy = f"update {batch.start + position}: {problem}{key}", f"{remedy}; or set stream.on_error: skip"

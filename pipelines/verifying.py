@@ -57,14 +57,16 @@ def verify_run(run: str | Path) -> dict[str, Any]:
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
         history = history_of_live(saved.arrays, saved.groups, saved.features)
-        rebuilt = trained_from_nothing(saved.options, saved.features, history, saved.class_order).digest()
+        options = saved.learner.fixed_by(saved.options, saved.arrays)
+        rebuilt = trained_from_nothing(options, saved.features, history, saved.class_order).digest()
         stated = _restored(saved.options, saved.features, saved.arrays, saved.groups).digest()
         return _found(["the state"] * (stated != rebuilt), stated, rebuilt, history) | {"inserted": None}
     folder = RunFolder.existing(run)
     ended = last_of(folder)
     options, features, history = ended.config.learner, ended.features, ended.history
     _require_retrained(options, folder.location)
-    trained = trained_from_nothing(options, features, history, ended.class_order)
+    fixed = learners()[options.kind].fixed_by(options, ended.components["coordinator"])
+    trained = trained_from_nothing(fixed, features, history, ended.class_order)
     stated, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
     state = _restored(options, features, ended.components["coordinator"], groups_of(ended.components))
     saved, meta = load_model(folder.location), ended.meta

@@ -18,7 +18,7 @@ from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
-from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, running_ids
+from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.learners import traits_of
 from raydt.quoting import quoted
 from raydt.sessions.saved_model import SavedModel
@@ -46,6 +46,8 @@ class StateNames:
         Of the state's source: ``classes`` (none where labels are numbers), or ``positive``, ``rest`` and ``names``.
     next_id : int
         The next running number.
+    numbered : list
+        As of :func:`raydt.examples.updates.refuse_numbered`.
     """
 
     label: str
@@ -54,6 +56,7 @@ class StateNames:
     ids: list[Any]
     labels: dict[str, Any]
     next_id: int
+    numbered: list[list[int]]
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -68,6 +71,7 @@ class StateNames:
             ids=source.get("ids", []),
             labels=labels if "positive" in labels else {"classes": saved.classes},
             next_id=saved.next_id,
+            numbered=saved.meta.get("numbered", []),
         )
 
 
@@ -169,6 +173,7 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
         raise InputError("it has no id to delete", file=log.file.name, remedy=remedy)
     codes = _codes(log.ids, names)
     ids = np.array([0 if code is None else code for code in codes], dtype=np.int64)
+    refuse_numbered(names.numbered, ids, log.file.name)
     unknown = np.array([code is None for code in codes], dtype=np.bool_) | (store.find(ids) < 0)
     if unknown.any():
         row = int(np.argmax(unknown))

@@ -184,6 +184,7 @@ def _save(
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
     meta |= {"lineage": [*saved.meta.get("lineage", []), step]}
     meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
+    meta |= {"numbered": names.numbered} if names.numbered else {}
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     components: dict[str, Any] = state_components(*session.state())

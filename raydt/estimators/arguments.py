@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from raydt.errors import ConfigError, InputError
+from raydt.sources.columns.encoding import LARGEST_INTEGER
 
 
 def _one_column(y: Any) -> npt.NDArray[Any]:
@@ -81,16 +82,33 @@ def _is_missing(label: Any) -> bool:
 
 
 def ids_of(ids: Any) -> npt.NDArray[np.int64]:
-    """Ids as int64, shape (n,): one or several integers, or floats that are whole."""
+    """Ids as int64, shape (n,): one or several integers, or floats that are whole and that no other id rounds to."""
     given = np.atleast_1d(np.asarray(ids))
     if given.ndim != 1:
         raise InputError(f"ids has shape {given.shape}, not one id to a row")
+    exact = 2 ** (np.finfo(given.dtype).nmant + 1) if given.dtype.kind == "f" else LARGEST_INTEGER
+    times = given.dtype.kind in "mM"  # which are integers in a list
     for row, value in enumerate(() if given.dtype.kind == "i" else given.tolist()):
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) <= 2**53)
-        if isinstance(value, bool) or not whole or not -(2**63) <= value < 2**63:
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < exact)
+        if isinstance(value, bool) or times or not whole or not -(2**63) <= value < 2**63:
             remedy = "Number the examples and keep a mapping; string ids are for runs from a configuration"
             raise InputError(f"ids must be integers of 64 bits, not {value!r}", row=row, remedy=remedy)
     return given.astype(np.int64)
+
+
+def index_of(X: Any) -> str:
+    """Names of the index of a data frame, for messages; empty if it has none."""
+    names = getattr(getattr(X, "index", None), "names", None) or ()
+    return ", ".join(repr(name) for name in names if name is not None)
+
+
+def warn_of_index(X: Any, key: npt.NDArray[np.int64]) -> None:
+    """Warn that rows of a data frame get ids of ours, although its index has a name."""
+    message = (
+        f"The data frame has the index {index_of(X)}, which is not used: its rows get the ids {key[0]} to {key[-1]} "
+        "(row_ids_), and forget refuses these. Pass ids=X.index, or drop the name with X.rename_axis(None)."
+    )
+    warnings.warn(message, UserWarning, stacklevel=6)
 
 
 def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import ids_of
+from raydt.estimators.arguments import ids_of, index_of, warn_of_index
 from raydt.estimators.fitted import Fitted
 from raydt.estimators.frames import nothing_in
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
@@ -25,6 +25,7 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
     joined,
+    refuse_numbered,
     running_ids,
 )
 from raydt.learners import traits_of
@@ -35,8 +36,9 @@ Self = TypeVar("Self", bound="Estimator")
 
 
 class _NewExamples(NamedTuple):
-    """Examples to insert: ids, encoded features, dense and sparse, and targets."""
+    """Examples to insert: ids (``numbered`` here although their frame has an index), encoded features, and targets."""
 
+    numbered: bool
     key: npt.NDArray[np.int64]
     rows: npt.NDArray[np.float64]
     sparse: SparseRows | None
@@ -80,9 +82,13 @@ class Estimator(Fitted):
         UpdateError
             An id is not live, or given twice.
         InputError
-            The examples came from a state whose ids are text.
+            The examples came from a state whose ids are text, or an id was not given: it is the number of a row of a
+            data frame whose index has a name.
         """
-        key = self._deletable(ids)
+        return self._forget(self._deletable(ids), digests)
+
+    def _forget(self, key: npt.NDArray[np.int64], digests: bool) -> Receipt:
+        """Delete live examples."""
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
@@ -122,7 +128,7 @@ class Estimator(Fitted):
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
         batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets)
         receipt = self._apply_with_receipt(replace(batch, sparse=new.sparse), before)
-        self._take_ids(new.key)
+        self._take_ids(new)
         return receipt
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
@@ -156,7 +162,7 @@ class Estimator(Fitted):
                     "no live example equals this one", row=row, remedy="Give the exact features and label"
                 )
             chosen.append(taken[value].pop())
-        return self.forget(np.array(chosen, dtype=np.int64), digests=digests)
+        return self._forget(np.array(chosen, dtype=np.int64), digests)
 
     # ------------------------------------------------------------ inside
 
@@ -183,7 +189,7 @@ class Estimator(Fitted):
         self._learn_targets(y, classes)
         self.__dict__.pop("_loaded", None)
         self._declared = classes is not None
-        self._seq, self._next_id, self._columns = 0, 0, {}
+        self._seq, self._next_id, self._columns, self._numbered = 0, 0, {}, []
         self._set_fitted()
         self._open_session()
 
@@ -193,6 +199,7 @@ class Estimator(Fitted):
         self._require_examples()
         self._refuse_text_ids("delete by value with forget_examples")
         key = ids_of(ids)
+        refuse_numbered(self._numbered, key)
         self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
         self._refuse_repeated(key)
         return key
@@ -232,7 +239,10 @@ class Estimator(Fitted):
             self._refuse_repeated(key)
             self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
             targets = self._encoded(given)  # the last that can be refused
-        return _NewExamples(key, rows, sparse, targets)
+        numbered = ids is None and bool(index_of(X))
+        if numbered:
+            warn_of_index(X, key)
+        return _NewExamples(numbered, key, rows, sparse, targets)
 
     def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
         new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
@@ -243,13 +253,15 @@ class Estimator(Fitted):
         if self._traits.collects_updates:
             log = joined([log, self.session_.finish()])
         self._advance(batch, log)
-        self._take_ids(new.key)
+        self._take_ids(new)
         return self
 
-    def _take_ids(self, key: npt.NDArray[np.int64]) -> None:
+    def _take_ids(self, new: _NewExamples) -> None:
         """Remember the ids of examples that were inserted."""
-        self._next_id = max(self._next_id, int(key.max(initial=-1)) + 1)
-        self.row_ids_ = key
+        self._next_id = max(self._next_id, int(new.key.max(initial=-1)) + 1)
+        self.row_ids_ = new.key
+        if new.numbered:
+            self._numbered = [*self._numbered, [int(new.key[0]), self._next_id]]
 
     def _next_batch(
         self,

@@ -44,6 +44,8 @@ class Fitted(Parameters, ABC):
     #: Updates so far, and the next running id.
     _seq: int
     _next_id: int
+    #: Ranges of running ids of rows of data frames whose index has a name, which was not used: first, and after last.
+    _numbered: list[list[int]]
     #: Of the state that was loaded, if one was: the columns that its labels and ids came from.
     _columns: dict[str, Any]
     #: Arrays of a model that was loaded without examples.
@@ -86,7 +88,7 @@ class Fitted(Parameters, ABC):
             return
         self._require_examples()
         self._refuse_text_ids("save without the examples")
-        meta |= {"columns": self._columns} if self._columns else {}
+        meta |= {name: value for name, value in (("columns", self._columns), ("numbered", self._numbered)) if value}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
         save_folder(path, "state", meta, state_components(*self.session_.state()))
 
@@ -110,7 +112,7 @@ class Fitted(Parameters, ABC):
         self._open_session()
         self.session_.restore(saved.arrays, saved.groups)
         self.row_ids_ = saved.arrays["id"][np.argsort(saved.arrays["born"], kind="stable")]
-        self._columns = saved.meta.get("columns", {})
+        self._columns, self._numbered = saved.meta.get("columns", {}), saved.meta.get("numbered", [])
         self._seq = int(saved.meta["offset"])
         self._next_id = saved.next_id
         return self

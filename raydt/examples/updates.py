@@ -58,6 +58,29 @@ def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np
     return np.arange(next_id, next_id + n, dtype=np.int64)
 
 
+def refuse_numbered(ranges: Sequence[Sequence[int]], ids: npt.NDArray[np.int64], file: str | None = None) -> None:
+    """Refuse to delete by running ids the rows of data frames whose index has a name: the index may be meant.
+
+    Parameters
+    ----------
+    ranges : sequence of (int, int)
+        Such ids: the first, and the one after the last.
+    ids : ndarray of int64, shape (m,)
+    file : str, optional
+        Where they are, for the message.
+
+    Raises
+    ------
+    InputError
+    """
+    for first, stop in ranges:
+        bad = np.flatnonzero((ids >= first) & (ids < stop))
+        if len(bad):
+            problem = f"id {ids[bad[0]]} was not given: it numbers a row of a data frame whose index has a name"
+            remedy = "Insert the rows with their ids (ids=X.index), or delete them by value"
+            raise InputError(problem, file=file, row=int(bad[0]), remedy=remedy)
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateBatch:
     """Consecutive updates of one stream.

@@ -274,6 +274,10 @@ class Learner(ABC):
     def traits(self, options: Any) -> Traits:
         """Return the properties of the learner with these options that its callers need."""
 
+    def fixed_by(self, options: Any, state: dict[str, npt.NDArray[Any]]) -> Any:
+        """Return the options with what the past has fixed for good in a state, to train a model on other examples."""
+        return options
+
     @abstractmethod
     def describe(self, options: Mapping[str, Any]) -> Description:
         """How the learner presents itself with these options, which may be of another version, or some be missing."""

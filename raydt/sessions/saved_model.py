@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,7 @@ class _Meta(BaseModel):
     classes: list[str | bool | int | float]
     categories: dict[str, list[str | bool | int | float]] = {}
     columns: dict[str, str | None] = {}
+    numbered: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = []
     next_id: int = Field(0, ge=0)
 
 

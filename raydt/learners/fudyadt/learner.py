@@ -50,12 +50,20 @@ class FuDyADT(Learner):
 
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories; any number of classes, or numeric labels."""
+        every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if not options.numeric:
-            # With epsilon 0 every update builds the whole tree again, from the live examples.
-            every = options.epsilon == 0 and not options.certified
             return Traits(Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every)
-        needs = "takes the range of the labels, unless label_range gives it, from its first rows"
-        return Traits(Reading(regression=True), warmup="" if options.label_range else needs, divided="large")
+        needs = (
+            ""
+            if options.label_range
+            else "takes the range of the labels, unless label_range gives it, from its first rows"
+        )
+        return Traits(Reading(regression=True), warmup=needs, divided="large", retrained=every)
+
+    def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
+        """The range of numeric labels, which the warm-up has found."""
+        known = options.numeric and np.isfinite(state["label_range"]).all()
+        return options.model_copy(update={"label_range": tuple(state["label_range"].tolist())}) if known else options
 
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""
