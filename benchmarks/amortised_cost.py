@@ -168,9 +168,9 @@ def main() -> None:
         ),
     ]
     print("\n".join(parts))
-    before, rest = document.read_text().split(BEGIN)
+    before, rest = document.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
-    document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(parts) + f"\n{END}{after}")
+    document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(parts) + f"\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

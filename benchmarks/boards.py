@@ -178,7 +178,7 @@ def append(line: Line) -> None:
     """Add a line to the file."""
     RESULTS.parent.mkdir(exist_ok=True)
     began = RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
+    with RESULTS.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Line)])
         if not began:
             writer.writeheader()

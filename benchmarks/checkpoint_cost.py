@@ -78,7 +78,7 @@ def peak_bytes() -> int:
     for process in processes():
         try:
             if process.pid == psutil.Process().pid or process.cmdline()[0].startswith(("ray::Coord", "ray::Feature")):
-                status = Path(f"/proc/{process.pid}/status").read_text()
+                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
                 total += 1024 * int(status.partition("VmHWM:")[2].split()[0])
         except (psutil.Error, OSError, IndexError):
             pass
@@ -134,7 +134,9 @@ def one_replay(backend: str, window: int, every: float | None, seconds: float) -
 
 def in_a_process(backend: str, window: int, every: float | None, seconds: float) -> dict[str, Any]:
     arguments = json.dumps([backend, window, every, seconds])
-    done = subprocess.run([sys.executable, __file__, "--one", arguments], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", arguments], stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True
+    )
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return measured
 

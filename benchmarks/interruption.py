@@ -69,12 +69,14 @@ def seconds(
     """From the last signal to the end, and to the end of the processes it had started; exit code; the last line."""
     with tempfile.TemporaryDirectory() as folder:
         config, marks = Path(folder) / "job.yaml", Path(folder) / "marks"
-        config.write_text(dump_yaml(job))
+        config.write_text(dump_yaml(job), encoding="utf-8")
         marks.mkdir()
         command = [sys.executable, HELD, places, marks, "replay", config, "--out", Path(folder) / "run"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        )
         mark = marks / place
-        while not mark.exists() or mark.read_text().count("\n") < times:
+        while not mark.exists() or mark.read_text(encoding="utf-8").count("\n") < times:
             assert process.poll() is None, process.communicate()
             time.sleep(0.005)
         time.sleep(later)

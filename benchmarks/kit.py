@@ -70,7 +70,7 @@ class Kit:
         if wanted:
             path = PICTURES / self.folder / f"{name}.svg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(svg(grid, styles))
+            path.write_text(svg(grid, styles), encoding="utf-8")
             progress("wrote", path)
 
 

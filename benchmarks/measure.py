@@ -22,7 +22,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 
 def machine(*packages: str) -> str:
     """Processor, cores and versions, for the first line of every benchmark's output."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
     versions = " ".join(f"{p}={importlib.metadata.version(p)}" for p in ("raydt", "numpy", "numba", *packages))
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"

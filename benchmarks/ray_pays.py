@@ -33,7 +33,7 @@ def shipped() -> list[str]:
     return [
         path.stem
         for path in sorted(CONFIGS.glob("*.yaml"))
-        if (source := yaml.safe_load(path.read_text()).get("source")) and source["kind"] == "synthetic"
+        if (source := yaml.safe_load(path.read_text(encoding="utf-8")).get("source")) and source["kind"] == "synthetic"
     ]
 
 
@@ -41,10 +41,10 @@ def command(*arguments: str, summary_of: str = "summary.json") -> dict[str, Any]
     """Summary of a command that writes a run or a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         called = [sys.executable, "-m", "pipelines.cli", *arguments, "--out", f"{folder}/run"]
-        done = subprocess.run(called, capture_output=True, text=True, check=False)
+        done = subprocess.run(called, capture_output=True, text=True, encoding="utf-8", check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(called)} failed:\n{done.stderr}")
-        summary: dict[str, Any] = json.loads(Path(folder, "run", summary_of).read_text())
+        summary: dict[str, Any] = json.loads(Path(folder, "run", summary_of).read_text(encoding="utf-8"))
     return summary
 
 

@@ -36,7 +36,12 @@ def kernels() -> None:
             for name in ("empty cache", "warm cache"):
                 environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
                 done = subprocess.run(
-                    [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True
+                    [sys.executable, "-c", CODE],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    encoding="utf-8",
+                    check=True,
                 )
                 print(f"run {run + 1}, {name}: {done.stdout.strip()}")
 
@@ -79,7 +84,7 @@ def ray() -> None:
         taken = []
         for _ in range(5):
             _, wall = seconds_of(*replay)
-            summary = json.loads((run / "summary.json").read_text())
+            summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
             taken.append((summary["startup_seconds"], summary["seconds"], wall))
     start, stream, wall = (statistics.median(times) for times in zip(*taken, strict=True))
     least = min(times[0] for times in taken)

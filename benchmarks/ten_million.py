@@ -77,7 +77,7 @@ def sample(driver: int) -> dict[str, float]:
     here = psutil.Process(driver)
     for process in [here, *here.children(recursive=True)]:
         try:
-            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="utf-8")
             found[role(process, driver)] += int(text.partition("\nPss:")[2].split()[0]) / 1024
         except (OSError, IndexError, psutil.Error):
             continue
@@ -87,7 +87,7 @@ def sample(driver: int) -> dict[str, float]:
 def command(folder: Path, *arguments: str, kill_at: int | None = None) -> Samples:
     """Run a command and sample its memory; kill it when there is a checkpoint of ``kill_at`` updates."""
     samples: Samples = defaultdict(list)
-    with open(folder / "stderr", "a") as errors:
+    with open(folder / "stderr", "a", encoding="utf-8") as errors:
         running = subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments], stderr=errors, stdout=errors)
     due = 0.0
     while running.poll() is None:
@@ -103,7 +103,7 @@ def command(folder: Path, *arguments: str, kill_at: int | None = None) -> Sample
             return samples
         time.sleep(LOOK_SECONDS)
     if running.returncode:
-        raise SystemExit((folder / "stderr").read_text())
+        raise SystemExit((folder / "stderr").read_text(encoding="utf-8"))
     return samples
 
 
@@ -115,7 +115,7 @@ def newest(checkpoints: Path) -> int:
 
 def written(run: Path) -> list[tuple[float, int]]:
     """Seconds and bytes of all checkpoints of a run."""
-    lines = (json.loads(line) for line in (run / "log.jsonl").read_text().splitlines())
+    lines = (json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
     return [(line["seconds"], line["bytes"]) for line in lines if line.get("event") == "checkpoint_written"]
 
 
@@ -124,13 +124,13 @@ def one(backend: str, live: str, rows: int) -> tuple[list[str], list[list[str]]]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         updates = rows if live == "all" else 2 * rows - min(WINDOW, rows // 10)
-        (folder / "config.yaml").write_text(json.dumps(config(backend, live, rows, updates)))
+        (folder / "config.yaml").write_text(json.dumps(config(backend, live, rows, updates)), encoding="utf-8")
         out = folder / "run"
         samples = command(
             folder, "replay", str(folder / "config.yaml"), "--out", str(out), kill_at=int(KILL_AT * updates)
         )
         resumed = command(folder, "resume", str(out))
-        summary = json.loads((out / "summary.json").read_text())
+        summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
         checkpoints = written(out)
     seconds, sizes = zip(*checkpoints, strict=True)
     if not summary["recoveries"]:

@@ -76,7 +76,7 @@ def replay(checkout: Path, config: Path, out: Path) -> tuple[float, str]:
     subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return seconds, json.loads((out / "summary.json").read_text())["model_digest"]
+    return seconds, json.loads((out / "summary.json").read_text(encoding="utf-8"))["model_digest"]
 
 
 def written(folder: Path, name: str, rows: int | None = None) -> Path:
@@ -95,7 +95,7 @@ def written(folder: Path, name: str, rows: int | None = None) -> Path:
         "output": {"report": False},
     }
     path = folder / f"{rows or 'all'}.yaml"
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
 
 

@@ -6,6 +6,7 @@ violated, 130 SIGINT, 143 SIGTERM. Commands import what they need when they run,
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -543,6 +544,8 @@ def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code; without ``arguments``, the command line of this process."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: a name never ends a command
     try:
         code = cli.main(args=arguments, prog_name="raydt", standalone_mode=False)
     except click.ClickException as error:
@@ -560,6 +563,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.kept:
             click.echo(f"kept: {one_line(error.kept)}", err=True)
         code = error.exit_code
+    except UnicodeEncodeError as error:  # pages and tables are UTF-8, so that only names of files are left
+        used = sys.getfilesystemencoding()
+        remedy = "Rename the file" if used == "utf-8" else "Set LC_ALL=C.UTF-8 and unset PYTHONUTF8"
+        problem = f"{error.object!r} cannot be used, since this process encodes the names of files as {used}"
+        click.echo(f"error: {one_line(problem)}. {remedy}", err=True)
+        code = 2
     except OSError as error:  # the storage failed, not the program
         if error.errno not in STORAGE_REMEDIES:
             raise

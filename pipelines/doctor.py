@@ -88,7 +88,7 @@ def copies_on_this_machine() -> list[str]:
         found.append("swap space: pages of any process; encrypt it, or turn it off")
     pattern = Path("/proc/sys/kernel/core_pattern")
     if pattern.exists() and resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
-        found.append(f"core dumps of processes that crash: {pattern.read_text().strip()}")
+        found.append(f"core dumps of processes that crash: {pattern.read_text(encoding='utf-8').strip()}")
     return found
 
 

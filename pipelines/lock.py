@@ -73,7 +73,7 @@ def _acquire(lock: FileLock, path: Path, folder: Folder) -> None:
     except Timeout:
         holder = ""
         with suppress(OSError):  # it has ended meanwhile
-            holder = path.read_text(errors="replace").strip()
+            holder = path.read_text(encoding="utf-8", errors="replace").strip()
         who = f"process {holder}" if holder else "another process"
         raise ConfigError(
             f"{folder.location}: {who} is writing here. Wait until it has ended, or end it (it saves its state on "
@@ -84,4 +84,4 @@ def _acquire(lock: FileLock, path: Path, folder: Folder) -> None:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
             raise NotWrittenError(f"cannot be written: {error}", file=folder.location, remedy=remedy) from error
     with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held
-        path.write_text(f"{os.getpid()} on {os.uname().nodename}\n")
+        path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")

@@ -95,7 +95,7 @@ def alone(function: str, *arguments: str) -> dict[str, float]:
     """``function`` of this module in a process of its own, so that the peak is its own."""
     code = f"import sys, json; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from gbdt import memory; "
     code += f"print(json.dumps(memory.{function}(*{arguments!r})))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -169,13 +169,13 @@ class Bench:
             sources=identity().sources[:16],
         )
         self._known[setting] = result
-        with self.path.open("a", newline="") as file:
+        with self.path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, FIELDS).writerow(_row(setting, result))
 
     def _begin_file(self) -> None:
         """Write the header and what is known."""
         whole = self.path.with_suffix(".new")
-        with whole.open("w", newline="") as file:
+        with whole.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
             writer.writerows(_row(*known) for known in self._known.items())

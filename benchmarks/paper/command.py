@@ -68,13 +68,13 @@ def main() -> None:
         section = SECTIONS[name](bench, rows)
         print(f"## {name.capitalize()}\n\n{section.text}\n", flush=True)
         for file, picture in section.pictures.items():
-            (arguments.out / file).write_text(picture)
+            (arguments.out / file).write_text(picture, encoding="utf-8")
     print("\n".join(bench.conditions()))
 
 
 def write(bench: Bench) -> None:
     """Bring the generated parts of the document and its pictures up to date."""
-    document = DOCUMENT.read_text()
+    document = DOCUMENT.read_text(encoding="utf-8")
     for name, make in SECTIONS.items():
         try:
             section = make(bench, None)
@@ -83,6 +83,6 @@ def write(bench: Bench) -> None:
         document = replace(document, section)
         for file, picture in section.pictures.items():
             DOCUMENT.with_suffix("").mkdir(exist_ok=True)
-            (DOCUMENT.with_suffix("") / file).write_text(picture)
+            (DOCUMENT.with_suffix("") / file).write_text(picture, encoding="utf-8")
     document = replace(document, Section("machine", "\n\n".join(bench.conditions())))
-    DOCUMENT.write_text(document)
+    DOCUMENT.write_text(document, encoding="utf-8")

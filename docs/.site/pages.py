@@ -39,7 +39,7 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not in ``docs/``."""
     for uri, path in ELSEWHERE.items():
-        text = (ROOT / path).read_text()
+        text = (ROOT / path).read_text(encoding="utf-8")
         if uri == EXAMPLES:
             text += "\n" + _sources("examples", "py", "python")
         files.append(File.generated(config, uri, content=text))
@@ -50,7 +50,7 @@ def on_files(files: Files, config: Any) -> Files:
 def _sources(folder: str, suffix: str, language: str) -> str:
     """The files of a folder, each under its name."""
     return "\n".join(
-        f"## {path.name}\n\n```{language}\n{path.read_text().rstrip()}\n```\n"
+        f"## {path.name}\n\n```{language}\n{path.read_text(encoding='utf-8').rstrip()}\n```\n"
         for path in sorted((ROOT / folder).glob(f"*.{suffix}"))
     )
 

@@ -50,7 +50,9 @@ def kernel_sources(package: Path) -> dict[str, str]:
     package : Path
         Folder of the sources, searched through.
     """
-    texts = {path.relative_to(package).as_posix(): path.read_text() for path in sorted(package.rglob("*.py"))}
+    texts = {
+        path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))
+    }
     found = {path: text for path, text in texts.items() if _KERNEL.search(text)}
     wanted = {name for text in found.values() for names in _IMPORTS.findall(text) for name in _NAME.findall(names)}
     others = {path: text for path, text in texts.items() if path not in found}

@@ -75,7 +75,7 @@ class Key:
         """
         remedy = "Make one with: python -c 'import secrets; print(secrets.token_hex(32))' > FILE, and keep it apart"
         try:
-            return cls(bytes.fromhex(Path(path).read_text().strip()))
+            return cls(bytes.fromhex(Path(path).read_text(encoding="utf-8").strip()))
         except (OSError, ValueError, ConfigError) as error:
             reason = getattr(error, "strerror", None) or "it does not hold 64 hexadecimal digits or more"
             raise ConfigError(f"{path}: cannot be used as the key of receipts: {reason}. {remedy}") from error

@@ -174,7 +174,7 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
     """
     try:
         yield
-    except InputError:
+    except (InputError, UnicodeEncodeError):  # of a name, about which the file says nothing
         raise
     except FileNotFoundError:
         raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
