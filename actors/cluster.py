@@ -22,6 +22,7 @@ from actors.environment import before_local_ray, importing_from_driver, inherite
 from actors.services import without_idle_services
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
+from raydt.namesakes import others
 
 Bundle = dict[str, float]
 
@@ -32,8 +33,18 @@ STORE_BYTES = 512 * 2**20
 #: (from 100 kB on by default): a round with two shards and 125 kB each way then takes 2.1 ms, not 4.4.
 INLINE_BYTES = 2**20
 
-#: Seconds to wait for a cluster's resources: enough for an autoscaler to add a node.
-RESERVE_SECONDS = 120.0
+#: Seconds to wait for a cluster's resources: enough for an autoscaler to add a node. After the first few, the wait is
+#: announced.
+RESERVE_SECONDS, UNANNOUNCED_SECONDS = 120.0, 2.0
+
+#: Seconds within which a server must answer.
+ANSWER_SECONDS = 10.0
+
+#: What a client of HTTP/2, and so of gRPC, sends first (RFC 9113, 3.4): a line and an empty frame of type SETTINGS. A
+#: server sends such a frame first, too; the fourth byte is its type.
+_GREETING, _SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), 4
+
+log = logging.getLogger(__name__)
 
 
 def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = None) -> list[Bundle]:
@@ -94,7 +105,7 @@ class Cluster:
         """Whether Ray's own processes are there: its head and, of a private Ray, the one that starts the actors."""
         try:
             for address in self._listeners:
-                _require_listener(address)
+                _require_server(address)
         except ConfigError:
             return False
         return True
@@ -104,45 +115,27 @@ class Cluster:
         return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
 
     def reserve(self, requested: Sequence[Bundle]) -> Any:
-        """Reserve resources on a cluster, spread over its nodes as far as possible.
+        """Reserve resources on a cluster, spread over its nodes as far as possible; a wait is announced by a warning.
 
         Raises
         ------
         ConfigError
             The cluster could not provide them in time.
         """
-        import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
         # There is no bundle of nothing; an actor that asks for no CPU is placed with a thousandth of one.
         group = placement_group([{**bundle, "CPU": bundle["CPU"] or 0.001} for bundle in requested], strategy="SPREAD")
-        if group.wait(self.reserve_seconds):
+        unannounced = min(UNANNOUNCED_SECONDS, self.reserve_seconds)
+        if group.wait(unannounced):
+            return group
+        remedy = "lower cluster.shards or cluster.resources, or add nodes"
+        waits = f"Waiting for up to {self.reserve_seconds:g} seconds; to start sooner, {remedy}"
+        log.warning("%s. %s", _shortage(requested), waits, extra={"event": "waiting_for_resources"})
+        if group.wait(self.reserve_seconds - unannounced):
             return group
         remove_placement_group(group)
-        needs: Bundle = {}
-        for bundle in requested:
-            for name, amount in bundle.items():
-                needs[name] = needs.get(name, 0) + amount
-        has: Bundle = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        nodes = free_on_nodes()
-        free = {name: sum(node.get(name, 0) for node in nodes) for name in needs}
-        lacking = [name for name in needs if has.get(name, 0) < needs[name]] or [
-            name for name in needs if free[name] < needs[name]
-        ]
-        figures = "; ".join(
-            f"the job needs {needs[name]:g} {_plural(name)}, the cluster has {has.get(name, 0):g} ({free[name]:g} free)"
-            for name in lacking or needs
-        )
-        if not lacking:  # there is enough, in pieces
-            largest = max(requested, key=lambda bundle: bundle["CPU"])
-            most = {name: max(node.get(name, 0) for node in nodes) for name in largest}
-            figures += "; an actor lies on one node, and the largest needs " + ", ".join(
-                f"{largest[name]:g} {_plural(name)} (most free on a node: {most[name]:g})" for name in largest
-            )
-        raise ConfigError(
-            f"{figures}. Waited {self.reserve_seconds:g} seconds; lower cluster.shards or cluster.resources, or add "
-            "nodes"
-        )
+        raise ConfigError(f"{_shortage(requested)}. Waited {self.reserve_seconds:g} seconds; {remedy}")
 
     def close(self) -> None:
         """End what :func:`connect` began."""
@@ -153,6 +146,33 @@ class Cluster:
             ray.shutdown()
             if self._session is not None:
                 shutil.rmtree(self._session, ignore_errors=True)  # logs, and spilled objects with rows in them
+
+
+def _shortage(requested: Sequence[Bundle]) -> str:
+    """What a job needs and a cluster lacks."""
+    import ray
+
+    needs: Bundle = {}
+    for bundle in requested:
+        for name, amount in bundle.items():
+            needs[name] = needs.get(name, 0) + amount
+    has: Bundle = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    nodes = free_on_nodes()
+    free = {name: sum(node.get(name, 0) for node in nodes) for name in needs}
+    lacking = [name for name in needs if has.get(name, 0) < needs[name]] or [
+        name for name in needs if free[name] < needs[name]
+    ]
+    figures = "; ".join(
+        f"the job needs {needs[name]:g} {_plural(name)}, the cluster has {has.get(name, 0):g} ({free[name]:g} free)"
+        for name in lacking or needs
+    )
+    if not lacking:  # there is enough, in pieces
+        largest = max(requested, key=lambda bundle: bundle["CPU"])
+        most = {name: max(node.get(name, 0) for node in nodes) for name in largest}
+        figures += "; an actor lies on one node, and the largest needs " + ", ".join(
+            f"{largest[name]:g} {_plural(name)} (most free on a node: {most[name]:g})" for name in largest
+        )
+    return figures
 
 
 def _session_folder() -> str | None:
@@ -177,7 +197,8 @@ def _is_connected() -> bool:
 
 
 def _named(address: str | None) -> str:
-    return address or os.environ.get("RAY_ADDRESS") or "local"
+    named = "" if address == "auto" else address  # as everywhere in Ray, RAY_ADDRESS says what auto is
+    return named or os.environ.get("RAY_ADDRESS") or address or "local"
 
 
 def connect(
@@ -267,6 +288,7 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 _metrics_export_port=metrics_port,
+                **_of_workers(),
                 # Both ways: a driver keeps the settings of the Ray before this one.
                 _system_config={
                     "enable_metrics_collection": metrics_port is not None,
@@ -278,33 +300,55 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
     return Cluster(started=True)
 
 
+def _of_workers() -> dict[str, Any]:
+    """Options of ``ray.init`` with which workers import our packages, where others of the same names are in sight."""
+    return {"runtime_env": {"worker_process_setup_hook": "raydt.namesakes.claim"}} if others() else {}
+
+
 def _join(address: str) -> Cluster:
-    if address != "auto":
-        _require_listener(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
     try:
+        if address != "auto":
+            _require_server(address)
+        else:  # the cluster on record may have ended without a trace
+            _require_server(ray._private.services.get_ray_address_from_environment(address, None))
         with _own_sigterm(), importing_from_driver():
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **_of_workers())
+    except ConfigError:
+        raise
     except (RuntimeError, ConnectionError, OSError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ConfigError(
             f"cannot join the Ray cluster at {address}: {reason}. It must run the Ray version of this process "
-            f"({ray.__version__}); if it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+            f"({ray.__version__}); if it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH; "
+            "the port is the head's, 6379 unless chosen otherwise"
         ) from error
     return Cluster(started=False)
 
 
-def _require_listener(address: str) -> None:
-    """Refuse an address nobody listens at, on which Ray would wait for minutes."""
+def _require_server(address: str) -> None:
+    """Refuse an address at which nothing answers in gRPC's protocol: Ray would try again for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"{address} is not a cluster address. Use local, auto or host:port, such as 10.0.0.1:6379")
+    encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+    answer = b""
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS) as connection:
+            if encrypted:
+                return
+            with contextlib.suppress(OSError):
+                connection.sendall(_GREETING)
+                answer = connection.makefile("rb").read(4)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"no Ray cluster at {address}: {error}") from error
+    if answer[3:] != bytes([_SETTINGS]):
+        raise ConfigError(
+            f"no Ray cluster at {address}: what listens there is no head of Ray. Name the port of the head (6379 "
+            "unless chosen otherwise; 8265 is the dashboard's). If the cluster uses TLS, set RAY_USE_TLS=1"
+        )
 
 
 def _require_connected_to(address: str) -> None:

@@ -8,7 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from actors.environment import set_numba_cache_dir
+from raydt.namesakes import claim
+
+claim()  # before the next line, whose package may have a namesake in the working directory
+
+from actors.environment import set_numba_cache_dir  # noqa: E402
 
 if TYPE_CHECKING:
     from pipelines.config import Config, load_config

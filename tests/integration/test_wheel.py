@@ -35,7 +35,7 @@ def site(tmp_path_factory):
     clone = folder / "clone"
     for package in ("raydt", "actors", "pipelines"):
         shutil.copytree(ROOT / package, clone / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
+    for file in ("pyproject.toml", "README.md", "LICENSE", "raydt_command.py"):
         shutil.copy(ROOT / file, clone / file)
     pip = sys.executable, "-m", "pip", "--disable-pip-version-check"
     run(*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(clone))
@@ -59,7 +59,7 @@ def test_what_is_installed(site, user):
     assert (site / "bin" / "raydt").is_file()
     assert {path.name for path in site.glob("*/py.typed")} == {"py.typed"}
     assert {path.name for path in site.iterdir()} == {
-        "actors", "bin", "pipelines", "raydt", f"raydt-{raydt.__version__}.dist-info"
+        "actors", "bin", "pipelines", "raydt", "raydt_command.py", f"raydt-{raydt.__version__}.dist-info"
     }  # fmt: skip
 
 

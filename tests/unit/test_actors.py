@@ -176,8 +176,17 @@ class TestCluster:
         ],
         ids=["too small", "in use", "on no node"],
     )
-    def test_a_cluster_without_the_resources_is_an_error_with_both_figures(self, monkeypatch, has, free, message):
-        group, removed = SimpleNamespace(wait=lambda seconds: False), []
+    def test_a_cluster_without_the_resources_is_told_at_once_and_an_error_later(
+        self, monkeypatch, caplog, has, free, message
+    ):
+        waits, removed = [], []
+
+        def wait(seconds):
+            assert len(caplog.messages) == len(waits)  # it is said before the long wait
+            waits.append(seconds)
+            return False
+
+        group = SimpleNamespace(wait=wait)
         module = importlib.import_module("ray.util.placement_group")  # a function of that name hides it
         monkeypatch.setattr(module, "placement_group", lambda bundles, strategy: group)
         monkeypatch.setattr(module, "remove_placement_group", removed.append)
@@ -185,10 +194,14 @@ class TestCluster:
         nodes = {f"node {index}": {"CPU": cpus, "memory": 1e9} for index, cpus in enumerate(free)}
         monkeypatch.setattr("ray._private.state.available_resources_per_node", lambda: nodes)
         cluster = Cluster(started=False)
-        cluster.reserve_seconds = 0.5
-        with pytest.raises(ConfigError, match=f"^{message}. Waited 0.5 seconds; lower cluster.shards"):
+        cluster.reserve_seconds = 5.0
+        remedy = r"lower cluster\.shards or cluster\.resources, or add nodes"
+        with pytest.raises(ConfigError, match=f"^{message}\\. Waited 5 seconds; {remedy}$"):
             cluster.reserve([{"CPU": 1.0}, {"CPU": 2.0}])
         assert removed == [group]
+        assert waits == [2.0, 3.0]
+        (said,) = caplog.messages
+        assert re.match(f"{message}\\. Waiting for up to 5 seconds; to start sooner, {remedy}$", said)
 
 
 class TestSession:

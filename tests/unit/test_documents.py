@@ -138,6 +138,12 @@ def test_a_page_that_is_wrong_fails(old: str, new: str, tmp_path: Path, monkeypa
         pages.run(page)
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_no_page_installs_raydt_from_an_index(path: Path) -> None:
+    """It is not published: ``pip install raydt`` finds nothing, or what somebody else has published."""
+    assert not re.findall(r"pip install [^`\n&]*\braydt\b(?![\[./*-])", path.read_text())
+
+
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / target.partition("#")[0]).resolve() for target in LINK.findall(index.read_text())}
