@@ -49,8 +49,4 @@ def estimator_of(options: LearnerOptions) -> Any:
         if error.name != name:
             raise
         raise NotImplementedError(f"learner.kind: {options.kind} has no estimator") from None
-    return next(
-        found
-        for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, base) and found.__module__ == name
-    )
+    return next(found for found in base.__subclasses__() if found.__module__ == module.__name__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,24 +30,35 @@ def _one_column(y: Any) -> npt.NDArray[Any]:
 
 
 def labels_of(y: Any) -> npt.NDArray[Any]:
-    """One label per row, shape (n,)."""
+    """One label per row, shape (n,): text, or booleans, integers of 64 bits and whole numbers. All can be saved."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     labels = _one_column(y)
+    # NumPy turns NaN among strings into a string and rounds large integers, so a list is looked at itself.
+    given = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype.kind in "OU" else []
     if labels.dtype.kind in "OU":
-        # NumPy turns NaN among strings into a string, so a list is looked at itself.
-        given = y if isinstance(y, list | tuple) else labels.tolist()
         for row, label in enumerate(given):
             if _is_missing(label):
                 raise InputError("Input y contains missing values", row=row, remedy="Drop rows without a label")
             if isinstance(label, str) != isinstance(given[0], str):
                 problem = f"labels {given[0]!r} and {label!r} are of different kinds"
                 raise InputError(problem, row=row, remedy="Use either numbers or strings for all labels")
-    if labels.dtype.kind == "f":
-        if not np.isfinite(labels).all():
-            raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
-        if (labels != np.floor(labels)).any():
-            raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
+            if isinstance(label, str) and label.endswith("\0"):
+                raise InputError(f"label {label!r} ends with NUL, which NumPy drops", row=row, remedy="Use other names")
+        if given and isinstance(given[0], str):
+            return labels
+        with suppress(ValueError):  # tuples of different lengths
+            labels = np.array(labels.tolist())
+    kind, size = labels.dtype.kind, labels.dtype.itemsize
+    if kind == "f" and not np.isfinite(labels).all():
+        raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
+    if kind == "f" and (labels != np.floor(labels)).any():
+        raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
+    rounded = kind == "f" and any(isinstance(label, int) and abs(label) > 2**53 for label in given)
+    if kind not in "biuf" or size > 8 or labels.ndim > 1 or rounded or (kind == "u" and (labels >= 2**63).any()):
+        what = type(given[0]).__name__ if given else labels.dtype.name
+        remedy = "Convert them to integers of 64 bits, booleans or strings"
+        raise InputError(f"Unknown label type: {what}", remedy=remedy)
     return labels
 
 
@@ -57,6 +69,8 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     given = _one_column(y)
     if given.dtype.kind == "c":
         raise ValueError(f"Complex data not supported\n{given}\n")
+    if given.dtype.kind in "mM":
+        raise InputError("Input y contains dates, times or lengths of time", remedy="Convert y to numbers")
     # NumPy turns numbers beside a text into texts, so a list is looked at itself.
     values = y if isinstance(y, list | tuple) else given.tolist()
     for row, value in enumerate(values if given.dtype.kind in "OUS" else ()):

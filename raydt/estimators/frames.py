@@ -51,7 +51,7 @@ def as_table(X: Any) -> pa.Table | None:
     if hasattr(X, "columns") and hasattr(X, "iloc"):  # pandas
         try:
             return pa.Table.from_pandas(X, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
             raise InputError(f"the data frame cannot be converted to Arrow: {error}") from error
     return None
 
@@ -177,16 +177,19 @@ class FrameEncoder:
             columns = [_one_chunk(column) for column in chosen.columns]
             out = np.empty((table.num_rows, len(names)))
             for j, (name, column) in enumerate(zip(names, columns, strict=True)):
-                if name not in self.dictionaries:
-                    nothing = self._reading.missing and pa.types.is_null(column.type)
-                    if not nothing and column_kind(chosen.schema.field(j)) == "text":
-                        raise InputError(
-                            f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
-                            column=name,
-                            remedy="Convert the column to numbers",
-                        )
-                    _require_exact(inexact(column), name)
-                    out[:, j] = numbers(column)
+                coded = name in self.dictionaries
+                nothing = (coded or self._reading.missing) and pa.types.is_null(column.type)
+                kind = "nothing" if nothing else column_kind(chosen.schema.field(j))
+                if coded:
+                    continue
+                if kind == "text":
+                    raise InputError(
+                        f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
+                        column=name,
+                        remedy="Convert the column to numbers",
+                    )
+                _require_exact(inexact(column), name)
+                out[:, j] = numbers(column)
         for j, name in enumerate(names):
             if name in self.dictionaries:
                 out[:, j] = self._codes(name, columns[j], grow)

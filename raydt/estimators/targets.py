@@ -117,7 +117,13 @@ class Classifier(Estimator):
             if self._declared:
                 raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
             self._require_few(list(known), given, "y")
-            self.classes_ = np.concatenate([self.classes_, np.array(new)])
+            classes = np.concatenate([self.classes_, np.array(new)])
+            if classes.tolist() != [*known, *new]:
+                raise InputError(
+                    f"no type of numbers holds the label {new[0]!r} together with the classes {list(known)}",
+                    remedy="Use integers of 64 bits for all labels",
+                )
+            self.classes_ = classes
             known = {label: code for code, label in enumerate(self._classes)}
         return np.array([known[label] for label in given.tolist()], dtype=np.int32)
 
