@@ -140,7 +140,7 @@ def explain_row(
         "outputs": interface.describe(trees)["outputs"],
         "base": base.tolist(),
         "output": trees.scores(X, sparse)[0].tolist(),
-        "values": [[saved.features.name(j), values[j].tolist()] for j in order.tolist() if largest[j] > 0],
+        "values": [[interface.name(j), values[j].tolist()] for j in order.tolist() if largest[j] > 0],
     }
 
 

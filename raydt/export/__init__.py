@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
@@ -35,8 +36,8 @@ class _Format(Protocol):
     def build(self, trees: TreeSum, interface: Interface) -> Any:
         """Make the library's object."""
 
-    def write(self, model: Any, path: Path) -> None:
-        """Write it to a file."""
+    def write(self, model: Any, path: Path) -> Mapping[str, Any]:
+        """Write it to a file; what its reader has to be told, for the second file."""
 
 
 def _module(to: str) -> _Format:
@@ -59,6 +60,7 @@ def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
         The library is not installed, or the format cannot say what the model is.
     """
     module = _module(to)
+    interface.labels(trees)
     try:
         return module.build(trees, interface)
     except ImportError as error:
@@ -85,8 +87,8 @@ def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path
     unfinished = [file.with_name(f".{file.name}.unfinished") for file in (target, beside)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        module.write(model, unfinished[0])
-        text = json.dumps({"format": to, **interface.describe(trees)}, indent=2, ensure_ascii=False)
+        told = module.write(model, unfinished[0])
+        text = json.dumps({"format": to, **interface.describe(trees), **told}, indent=2, ensure_ascii=False)
         unfinished[1].write_text(text + "\n", encoding="utf-8")
         for file, whole in zip((target, beside), unfinished, strict=True):
             whole.replace(file)

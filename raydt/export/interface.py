@@ -32,17 +32,20 @@ class Interface:
         Of each categorical column, the number that stands for each value; every other value is -1.
     classes : list
         Labels by class code; empty where labels are numbers.
+    tokens : list of str
+        Token of each sparse feature by index, if the sparse features are tokens.
     """
 
     features: Features
     categories: Mapping[str, Mapping[Any, int]]
     classes: Sequence[Any]
+    tokens: Sequence[str] = ()
 
     @classmethod
     def of(
         cls, features: Features, categories: Mapping[str, Sequence[Any]], classes: Sequence[Any], by_value: bool
     ) -> Interface:
-        """From the values of each categorical column in the order of their codes.
+        """From the values of each categorical column, and the tokens of the sparse one, in the order of their codes.
 
         Raises
         ------
@@ -59,7 +62,28 @@ class Interface:
             name: {value: number_of(value) if by_value else code for code, value in enumerate(categories.get(name, ()))}
             for name in names
         }
-        return cls(features, numbers, list(classes))
+        return cls(
+            features, numbers, list(classes), categories.get(features.sparse_column, ()) if features.sparse else ()
+        )
+
+    def name(self, feature: int) -> str:
+        """Name of a feature by its number: of a sparse one its token, if it has one."""
+        return self.features.name(feature, self.tokens)
+
+    def labels(self, trees: TreeSum) -> list[Any]:
+        """Label of each output; none where labels are numbers.
+
+        Raises
+        ------
+        InputError
+            An output is of a class that has no label.
+        """
+        if trees.codes.max(initial=-1) >= len(self.classes):
+            raise InputError(
+                "only one class was seen, so the outputs for another one have no label and no meaning",
+                remedy="Insert examples of a second class first",
+            )
+        return [self.classes[code] for code in trees.codes.tolist()]
 
     def describe(self, trees: TreeSum) -> dict[str, Any]:
         """As JSON values: ``columns`` in the order of the input, ``outputs`` in the order of the output."""
@@ -67,8 +91,8 @@ class Interface:
         for described in self.features.describe():
             numbers = self.categories.get(described["name"])
             values = {} if numbers is None else {"values": [[value, number] for value, number in numbers.items()]}
-            columns.append(described | values)
-        # A model of two classes may have seen one label.
-        labels = [self.classes[code] if code < len(self.classes) else None for code in trees.codes.tolist()]
+            tokens = {"tokens": list(self.tokens)} if described["kind"] == "sparse" and self.tokens else {}
+            columns.append(described | values | tokens)
+        labels = self.labels(trees)
         meaning = _OUTPUTS[trees.link] if labels else "the predicted number"
         return {"columns": columns, "outputs": labels or ["prediction"], "meaning": meaning}

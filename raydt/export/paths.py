@@ -58,7 +58,7 @@ def sentences(
             j = int(trees.feature[node])
             if j >= trees.dense:
                 is_one = (j - trees.dense) in ones.indices[ones.indptr[row] : ones.indptr[row + 1]]
-                left, said = not is_one, f"{features.name(j)} is {int(is_one)}"
+                left, said = not is_one, f"{interface.name(j)} is {int(is_one)}"
             else:
                 left, said = _tested(trees, node, float(X[row, j]), categories.get(j))
                 said = f"{features.names[j]} {said}"

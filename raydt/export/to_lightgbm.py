@@ -117,6 +117,7 @@ def _bits(members: list[int]) -> Iterator[int]:
         yield sum(1 << (member - 32 * word) for member in members if member // 32 == word)
 
 
-def write(model: Any, path: Path) -> None:
+def write(model: Any, path: Path) -> dict[str, Any]:
     """As ``lightgbm.Booster(model_file=...)`` reads it."""
     path.write_text(model.model_to_string(), encoding="utf-8")
+    return {}

@@ -108,6 +108,7 @@ def _ensemble(trees: TreeSum) -> dict[str, Any]:
     }
 
 
-def write(model: Any, path: Path) -> None:
+def write(model: Any, path: Path) -> dict[str, Any]:
     """As ``onnx.load`` reads it."""
     path.write_bytes(model.SerializeToString())
+    return {}

@@ -93,10 +93,6 @@ def _boosting(trees: TreeSum, tests: _Tests, interface: Interface) -> Any:
     from sklearn import ensemble, tree
 
     per = trees.outputs
-    if len(trees.codes) and len(interface.classes) < max(2, per):
-        raise InputError(
-            "only one class was seen, but scikit-learn's boosting needs two or more", remedy="Choose another format"
-        )
     grown = [
         _fitted(tree.DecisionTreeRegressor(), trees, t, tests, trees.value[:, [t % per]], np.empty(0))
         for t in range(trees.trees)
@@ -160,11 +156,12 @@ def _fill_inner(values: npt.NDArray[np.float64], nodes: npt.NDArray[np.void]) ->
         values[node] = np.average(values[below], axis=0, weights=np.maximum(n[below], np.finfo(np.float64).tiny))
 
 
-def write(model: Any, path: Path) -> None:
-    """As ``skops.io.load`` reads it: skops needs no pickle."""
+def write(model: Any, path: Path) -> dict[str, list[str]]:
+    """As ``skops.io.load`` reads it, which needs no pickle, but the names of the types and functions to trust."""
     import skops.io
 
     try:
         skops.io.dump(model, path)
     except skops.io.exceptions.UnsupportedTypeException as error:
         raise InputError(f"skops cannot write this model: {error}", remedy="Choose another format") from error
+    return {"trusted": skops.io.get_untrusted_types(file=path)}

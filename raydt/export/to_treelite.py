@@ -74,6 +74,7 @@ def _node(builder: Any, trees: TreeSum, node: int, begin: int) -> None:
     builder.numerical_test(j, test[1], default_left=j >= trees.dense, opname=test[0], **sides)
 
 
-def write(model: Any, path: Path) -> None:
+def write(model: Any, path: Path) -> dict[str, Any]:
     """As ``treelite.Model.deserialize`` reads it."""
     path.write_bytes(model.serialize_bytes())
+    return {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradientBoostingClassifier
 from raydt.errors import InputError
@@ -18,6 +19,7 @@ from raydt.sessions.warmup import small_stream
 from tests.cases import Trial, every_case
 from tests.exported import largest_difference, outputs_of, probabilities_of
 from tests.property.test_tree_sum import described, plain, rows_of
+from tests.unit.test_replace_examples import ESTIMATORS, takes_sparse_rows_only
 
 for library in ("treelite", "onnxruntime", "onnx", "lightgbm", "sklearn", "skops"):
     pytest.importorskip(library)
@@ -84,7 +86,9 @@ def test_files_are_read_by_the_formats_library(to: Any, tmp_path: Path) -> None:
     else:
         import skops.io
 
-        again = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
+        trusted = json.loads((tmp_path / f"{path.name}.json").read_text())["trusted"]
+        assert {name.split(".")[0] for name in trusted} <= {"numpy", "sklearn"}
+        again = skops.io.load(path, trusted=trusted)
     trees = model.tree_sum()
     assert largest_difference(outputs_of(to, built, ROWS, trees), outputs_of(to, again, ROWS, trees)) == 0.0
     assert largest_difference(model.predict_proba(ROWS), outputs_of(to, again, ROWS, trees)) == 0.0
@@ -173,12 +177,22 @@ def test_an_export_to_a_file_builds_the_model_once(tmp_path: Path, monkeypatch: 
     assert [forest().export("onnx", tmp_path / "model.onnx")] == built
 
 
-def test_boosting_of_one_class_is_refused_by_sklearn_alone() -> None:
-    model: Any = OnlineGradientBoostingClassifier(max_iter=2).fit(ROWS, TARGETS * 0)
-    trees, interface = model.tree_sum(), model.interface()
-    boosting = replace(trees, link="logistic", codes=np.array([1]), value=trees.value[:, :1], origin=np.zeros(1))
-    with pytest.raises(InputError, match=r"only one class was seen.*Choose another format"):
-        build(boosting, interface, "sklearn")
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
+def test_a_model_of_one_class_predicts_it_or_is_refused(estimator: Any, to: Any, tmp_path: Path) -> None:
+    if "Regressor" in estimator.__name__:
+        return
+    X = (ROWS > 0.5) * 1.0
+    model = estimator(**{"leaf_prediction": "majority"} if "Confidence" in estimator.__name__ else {})
+    model.fit(csr_matrix(X) if takes_sparse_rows_only(estimator) else X, ["only"] * len(X))
+    try:
+        built = model.export(to, tmp_path / "model")
+    except InputError as error:
+        assert "only one class was seen" in str(error)
+        assert not [*tmp_path.iterdir()]
+        return
+    assert largest_difference(np.ones((len(X), 1)), outputs_of(to, built, X, model.tree_sum())) == 0.0
+    assert json.loads((tmp_path / "model.json").read_text())["outputs"] == ["only"]
 
 
 def test_categories_that_treelite_cannot_hold_are_refused() -> None:

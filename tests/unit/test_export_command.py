@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from pipelines import replay
 from pipelines.cli import main
 from pipelines.exporting import explain_row, export_model
 from raydt import ConfidenceTreeClassifier, ExactForestRegressor, FullyDynamicTreeClassifier
@@ -85,3 +88,24 @@ def test_a_state_of_numbers_is_explained_too(tmp_path: Path) -> None:
     found = explain_row(tmp_path / "saved", tmp_path / "rows.csv", 0, tree=3)
     assert (found["trees"], found["outputs"], found["meaning"]) == (4, ["prediction"], "the predicted number")
     assert found["output"] == model.predict(FRAME[:1]).tolist()
+
+
+def test_tokens_are_named_in_the_second_file_and_in_explanations(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    words = [["free", "now"], ["tea"], ["free", "tea"], ["now"]] * 10
+    table = pa.table({"w": words, "y": ["spam" if "free" in row else "ham" for row in words]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet")},
+        "stream": {"model": "incremental"},
+        "learner": {"kind": "sparse_tree"},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    replay(config, tmp_path / "run")
+    export_model(tmp_path / "run", "onnx", tmp_path / "model.onnx")
+    (column,) = json.loads((tmp_path / "model.onnx.json").read_text())["columns"]
+    assert (column["name"], column["kind"], column["tokens"]) == ("w", "sparse", ["free", "now", "tea"])
+    found = explain_row(tmp_path / "run", tmp_path / "rows.parquet", 0)
+    assert found["path"][0] == "free is 1"
+    assert found["values"][0][0] == "free"
