@@ -179,10 +179,10 @@ class FrameEncoder:
             for j, (name, column) in enumerate(zip(names, columns, strict=True)):
                 coded = name in self.dictionaries
                 nothing = (coded or self._reading.missing) and pa.types.is_null(column.type)
-                kind = "nothing" if nothing else column_kind(chosen.schema.field(j))
+                text = not nothing and column_kind(chosen.schema.field(j)) == "text"
                 if coded:
                     continue
-                if kind == "text":
+                if text:
                     raise InputError(
                         f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
                         column=name,

@@ -105,8 +105,7 @@ def test_values_are_refused_or_saved(estimator: Any, tmp_path: Path) -> None:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     call(X, y)
-            except (ValueError, TypeError) as error:
-                assert str(error).strip(), number
+            except (ValueError, TypeError):
                 if not accepted:
                     break
             else:

@@ -188,7 +188,8 @@ def test_a_model_of_one_class_predicts_it_or_is_refused(estimator: Any, to: Any,
     try:
         built = model.export(to, tmp_path / "model")
     except InputError as error:
-        assert "only one class was seen" in str(error)
+        if "only one class was seen" not in str(error):
+            raise
         assert not [*tmp_path.iterdir()]
         return
     assert largest_difference(np.ones((len(X), 1)), outputs_of(to, built, X, model.tree_sum())) == 0.0
