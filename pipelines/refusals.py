@@ -31,7 +31,8 @@ _MOST_DESCRIBED = 10
 def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int, later: str = "") -> UpdateError:
     """The error of a refused update: its place, its id and the remedy.
 
-    ``later`` is the place of the insertion that comes after this deletion, where that is known.
+    ``later`` is the place of the insertion that comes after this deletion, or the other way round, where that is
+    known. To skip such an update would lose the deletion, or the row.
     """
     problem, remedy = REFUSALS[reason]
     row = int(batch.row[position])
@@ -41,9 +42,13 @@ def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int,
     if reason == UNKNOWN_ID and batch.op[position] == UPDATE:
         remedy = "Update only live ids, and send the first row of an id as an insert"
     if later:
-        key, remedy = f"{key}; {later} inserts it later", "Let the deletion come after the insertion"
-    text, remedy = f"update {batch.start + position}: {problem}{key}", f"{remedy}; or set stream.on_error: skip"
-    return UpdateError(text, file=file, row=line, remedy=remedy)
+        verb, side = ("inserts", "after") if reason == UNKNOWN_ID else ("deletes", "before")
+        key, remedy = f"{key}; {later} {verb} it later", f"Let the deletion come {side} the insertion"
+    elif reason in (UNKNOWN_ID, DUPLICATE_ID):
+        remedy += "; or, if no later update names this id, set stream.on_error: skip"
+    else:
+        remedy += "; or set stream.on_error: skip"
+    return UpdateError(f"update {batch.start + position}: {problem}{key}", file=file, row=line, remedy=remedy)
 
 
 @dataclass(slots=True)
@@ -125,8 +130,8 @@ class _Search:
         self._live: set[int] = set()
         self._refused = 0
         self._described: list[tuple[UpdateBatch, int, int]] = []
-        self._unknown: dict[Any, list[int]] = {}  # places in the list above of deletes of an id, as the user names it
-        self._later: dict[int, str] = {}  # by place in the list above: where the id is inserted
+        self._waiting: dict[Any, list[int]] = {}  # by id as the user names it: places in the list above
+        self._later: dict[int, str] = {}  # by place in the list above: the row that changes whether the id is live
 
     def add(self, batch: UpdateBatch) -> bool:
         """Check a batch; false where one of its updates ends the search."""
@@ -139,28 +144,26 @@ class _Search:
                 continue
             if (op == INSERT) == (code in live):
                 self._refuse(batch, place, op)
-            elif op == DELETE:
-                live.remove(code)
             elif op != UPDATE:
-                live.add(code)
-                if self._unknown:
-                    self._note_insert(code, int(batch.row[place]))
+                (live.remove if op == DELETE else live.add)(code)
+                if self._waiting:
+                    self._note(code, int(batch.row[place]))
         self.checked = batch.stop
         return True
 
     def _refuse(self, batch: UpdateBatch, place: int, op: int) -> None:
         self._refused += 1
         if len(self._described) < _MOST_DESCRIBED:
-            if op == DELETE:
+            if op != UPDATE:
                 key = self._stream.id_of(int(batch.id[place]), int(batch.row[place]))
-                self._unknown.setdefault(key, []).append(len(self._described))
+                self._waiting.setdefault(key, []).append(len(self._described))
             self._described.append((batch, place, DUPLICATE_ID if op == INSERT else UNKNOWN_ID))
 
-    def _note_insert(self, code: int, row: int) -> None:
-        deletes = self._unknown.pop(self._stream.id_of(code, row), ())
-        if deletes and row >= 0:
+    def _note(self, code: int, row: int) -> None:
+        refused = self._waiting.pop(self._stream.id_of(code, row), ())
+        if refused and row != -1:
             file, line = self._stream.where(row)
-            self._later |= dict.fromkeys(deletes, f"row {line} of {file}")
+            self._later |= dict.fromkeys(refused, f"row {line} of {file}")
 
     def outcome(self) -> Found:
         """What was found."""

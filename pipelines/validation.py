@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.config import Config
 from pipelines.refusals import Found, search, without_remedy
 from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
@@ -15,6 +17,8 @@ from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
 from raydt.quoting import quoting
 from raydt.sources.base import Source
+from raydt.sources.columns.numerals import doubt
+from raydt.sources.options import FileOptions
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -88,7 +92,8 @@ def _look_at(config: Config) -> dict[str, Any]:
 
 def _warnings(config: Config, source: Source, rows: int) -> list[str]:
     """Warnings about settings that can be run but are hardly meant; so many rows were read."""
-    found, classes = [*_unbounded(config), *_all_warmup(config, source.n_rows)], len(source.classes)
+    found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *_doubtful(config, source)]
+    classes = len(source.classes)
     if classes <= MANY_CLASSES:
         return found
     label = getattr(config.source, "label", None)
@@ -107,6 +112,19 @@ def _all_warmup(config: Config, rows: int | None) -> list[str]:
     if rows is None or warmup < rows:
         return []
     return [f"stream.warmup = {warmup:,} takes all {counted(rows, 'row')}: none will be predicted and scored"]
+
+
+def _doubtful(config: Config, source: Source) -> list[str]:
+    """Say which columns of categories look like numbers or times, unless the config names them as categories."""
+    if not isinstance(config.source, FileOptions):
+        return []
+    values = source.state()["categories"]
+    found = []
+    for name in values.keys() & set(source.features.names) - set(config.source.categorical):
+        words = doubt(pa.array([value for value in values[name] if isinstance(value, str)], pa.string()))
+        if words is not None:
+            found.append(f"column {name!r} {words}, or list the column under source.categorical if they are names")
+    return sorted(found)
 
 
 def _unbounded(config: Config) -> list[str]:

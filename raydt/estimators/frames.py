@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,11 +31,13 @@ from raydt.sources.columns.encoding import (
     in_words,
     inexact,
     infinite,
+    is_text,
     missing,
     numbers,
     plain,
 )
 from raydt.sources.columns.indices import find_indices, holds_indices
+from raydt.sources.columns.numerals import doubt
 from raydt.sources.columns.tokens import holds_tokens
 
 _REMEDY = "Fill or drop such rows"
@@ -104,6 +107,8 @@ class FrameEncoder:
             raise InputError(problem, column=lists, remedy="Leave it out of categorical_features")
         if unknown:
             raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")
+        if table is not None:
+            _warn_of_numbers(table, [name for name, t in zip(names, text, strict=True) if t and name not in wanted])
         self.named = table is not None
         categorical = tuple(t or n in wanted for n, t in zip(names, text, strict=True))
         self.features = Features(names, categorical, self._groups)
@@ -255,6 +260,16 @@ class FrameEncoder:
         if not grow:
             return dictionary.find(column)
         return dictionary.encode(column, 0, None if absent is None else ~absent)
+
+
+def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
+    """Warn of columns of text that look like numbers; columns of dictionaries are meant as categories."""
+    for name in names:
+        column = table.column(name)[:1000]
+        words = doubt(plain(column.unique())) if is_text(column.type) else None
+        if words is not None:
+            message = f"column {name!r} {words}, or name the column in categorical_features if they are names."
+            warnings.warn(message, UserWarning, stacklevel=6)
 
 
 def _require_exact(beyond: npt.NDArray[np.bool_] | None, name: str) -> None:

@@ -29,6 +29,7 @@ import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
 from raydt.quoting import quoted
+from raydt.sources.columns.numerals import DECIMAL_COMMA, NUMBER, share
 from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES
 from raydt.sources.files.datafile import DataFile, Place
@@ -38,8 +39,6 @@ _BLOCK = 1 << 20
 _LONGEST = 64 << 20
 _UNREADABLE = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
 _DELIMITERS = ";\t,|"
-_NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
-_DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
 
 
 class CsvDataFile(DataFile):
@@ -105,14 +104,14 @@ class CsvDataFile(DataFile):
         texts = texts.filter(pc.not_equal(texts, ""))
         if name == self._ts:
             return kind_of_times(texts) or kind
-        if _share(texts, _DECIMAL_COMMA) > 0.5:
+        if share(texts, DECIMAL_COMMA) > 0.5:
             raise InputError(
                 f"{quoted(texts[0].as_py(), 40)} looks like a number with a decimal comma",
                 file=self.name,
                 column=name,
                 remedy="Write decimal points, or list the column under source.categorical if these are names",
             )
-        return pa.float64() if _share(texts, _NUMBER) > 0.5 else kind
+        return pa.float64() if share(texts, NUMBER) > 0.5 else kind
 
     def _look(self, block: int) -> tuple[pa.Schema, pa.RecordBatch | None, bool]:
         """Columns with types inferred from the whole lines of a first block, these rows, and if the file has none.
@@ -254,8 +253,3 @@ def _quiet() -> Iterator[None]:
 def _next(reader: pacsv.CSVStreamingReader) -> pa.RecordBatch | None:
     with _quiet():
         return next(iter(reader), None)
-
-
-def _share(texts: pa.Array, pattern: str) -> float:
-    """Share of the texts that match a regular expression."""
-    return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) / max(1, len(texts))

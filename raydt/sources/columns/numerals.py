@@ -1,0 +1,38 @@
+"""Texts that look like numbers or times, of which each value would be a category of its own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydt.sources.columns.times import kind_of_times
+
+NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
+DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
+#: With groups of thousands, a currency or a percent sign.
+_WRITTEN_OUT = r"^\s*[-+]?\p{Sc}?\s*[0-9]{1,3}(?:[,.' _]?[0-9]{3})*(?:[.,][0-9]+)?\s*[%\p{Sc}]?\s*$"
+#: So many values are looked at.
+_MOST = 1000
+
+
+def share(texts: pa.Array, pattern: str) -> float:
+    """Share of the texts that match a regular expression."""
+    return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) / max(1, len(texts))
+
+
+def doubt(values: pa.Array) -> str | None:
+    """Say what a column of text that becomes categories is more likely to hold, from its different values.
+
+    Returns
+    -------
+    str or None
+        The end of a sentence about the column, with the remedy; None where the values look like names.
+    """
+    values = values[:_MOST]
+    if share(values, f"{NUMBER}|{DECIMAL_COMMA}|{_WRITTEN_OUT}") > 0.5:
+        what = "numbers. Convert them (Debezium writes them with decimal.handling.mode: double)"
+    elif kind_of_times(values) is not None:
+        what = "dates or times. Convert them to numbers, such as days"
+    else:
+        return None
+    return f"holds text, so that each of its values is a category, but they look like {what}"
